@@ -1,0 +1,98 @@
+"""The verbs for Python programs: ``dray.run([...], gpus=1)`` gives a ``Job``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from dray import config as configuration
+from dray import options
+from dray.errors import UsageError, nearest
+from dray.launcher import Launcher
+from dray.model import JobState, JobView
+
+
+class Job:
+    """A handle to one job. Everything it tells is asked of the cluster anew."""
+
+    def __init__(self, job_id: str, launcher: Launcher | None = None) -> None:
+        self._launcher = launcher or Launcher(configuration.load())
+        self.id = self._launcher.find(job_id)
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    @property
+    def view(self) -> JobView:
+        """All that is known: description, state, attempts."""
+        return self._launcher.show(self.id)
+
+    @property
+    def state(self) -> JobState:
+        return self.view.state
+
+    def wait(self, timeout: float | None = None) -> JobState:
+        """Return the state it ended in; with a timeout, raise if it is still active then."""
+        return self._launcher.wait(self.id, timeout).state
+
+    def logs(self, *, attempt: int | None = None, follow: bool = False) -> Iterator[bytes]:
+        """The command's raw output, piece by piece."""
+        for _, piece in self._launcher.logs(self.id, attempt=attempt, follow=follow):
+            yield piece
+
+    def stop(self, *, now: bool = False) -> JobState:
+        return self._launcher.stop(self.id, now=now).state
+
+    def resume(self, *, update_code: bool = False) -> None:
+        self._launcher.resume(self.id, update_code=update_code)
+
+    def pull(self, target: str | PathLike[str] | None = None) -> Path:
+        """Bring the outputs home; return the folder."""
+        return self._launcher.pull(self.id, Path(target) if target is not None else None)[0]
+
+    def remove(self) -> None:
+        self._launcher.remove(self.id)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    on: str | None = None,
+    project: str | PathLike[str] | None = None,
+    snapshot: bool = True,
+    **settings: Any,
+) -> Job:
+    """Submit a job. ``settings`` are those of dray.toml's [job] tables by name: gpus=1, time="4h",
+    outputs=["logs"], checkpoint="logs/*.pt", resume_args=[…], env={…}, secrets=[…] …"""
+    if isinstance(command, str):
+        raise UsageError(
+            "the command is one text", hint='Write it as a list: ["python", "train.py"]'
+        )
+    flags = parse_settings({**settings, **({"on": on} if on is not None else {})})
+    start = Path(project).absolute() if project is not None else None
+    launcher = Launcher(configuration.load(start, flags))
+    return Job(launcher.run([str(word) for word in command], snapshot=snapshot), launcher)
+
+
+def jobs() -> list[Job]:
+    """Active jobs and those of the last day, newest first."""
+    launcher = Launcher(configuration.load())
+    return [Job(row.id, launcher) for row in launcher.listing()]
+
+
+def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    known = {option.name: option for option in options.JOB}
+    parsed = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise UsageError(
+                f"there is no setting '{name}'.{nearest(name, known)}",
+                hint=f"There is: {', '.join(sorted(known))}.",
+            )
+        try:
+            parsed[known[name].key] = known[name].parse(value)
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from error
+    return parsed

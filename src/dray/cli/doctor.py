@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from dray.cli.output import colored, launcher, print_json
+from dray.cli.parameters import ClusterName, json_option
+
+
+@click.command("doctor")
+@click.argument("cluster", required=False, default="local", type=ClusterName())
+@json_option
+def command(cluster: str, as_json: bool) -> int:
+    """Check everything that a job on CLUSTER (default: local) depends on."""
+    findings = launcher().doctor(cluster)
+    if as_json:
+        print_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")
+            click.echo(f"{sign}  {finding.what:<10} {finding.detail}")
+            if finding.advice:
+                click.echo(f"     {'':<10} → {finding.advice}")
+    return 0 if all(finding.ok for finding in findings) else 7

@@ -1,0 +1,70 @@
+"""The click group, with one module per verb, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+
+import click
+
+from dray.cli.verbs import SUMMARIES, overview
+from dray.errors import DrayError, from_os_error, nearest
+
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in SUMMARIES:
+            return None
+        command: click.Command = importlib.import_module(f"dray.cli.{name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in SUMMARIES and not args[0].startswith("-"):
+            hint = nearest(args[0], SUMMARIES)
+            raise click.UsageError(f"there is no verb '{args[0]}'.{hint} See dray --help.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(overview() + "\n")
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-h"]})
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(package_name="dray", prog_name="dray", message="%(prog)s %(version)s")
+def cli(debug: bool) -> None:
+    """Takes a training run to a cluster, keeps it alive, brings the results home."""
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code."""
+    debug = "--debug" in arguments[:1]
+    try:
+        result = cli.main(arguments, prog_name="dray", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("dray: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left; Python must not complain about it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (DrayError, OSError) as error:
+        if debug:
+            traceback.print_exc()
+        known = error if isinstance(error, DrayError) else from_os_error(error)
+        click.echo(f"dray: {known.message}", err=True)
+        if known.hint:
+            click.echo(f"      {known.hint}", err=True)
+        return known.exit_code

@@ -1,0 +1,117 @@
+"""What people see: tables, colours, progress, times. Machines get --json."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from dray import config as configuration
+from dray.cluster import Progress
+from dray.launcher import Launcher, Reporter
+from dray.quantities import show_duration, show_size
+
+COLORS = {
+    "queued": "yellow",
+    "running": "cyan",
+    "done": "green",
+    "failed": "red",
+    "stopped": "magenta",
+    "lost": "red",
+    "interrupted": "yellow",
+}
+BAR_WIDTH = 30
+
+
+def say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def colored(text: str, state: str) -> str:
+    if configuration.environment().get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return click.style(text, fg=COLORS.get(state.strip()))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: int = -1) -> str:
+    """Left-aligned columns; the last one is cut to the terminal's width."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    room = terminal_width()
+    lines = []
+    for row in [header, *rows]:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lead = "  ".join(cells[:-1]) + "  "
+        last = cut(row[-1], max(room - len(lead), 20))
+        if state_column >= 0 and row is not header:
+            cells[state_column] = colored(cells[state_column], row[state_column])
+        lines.append(("  ".join(cells[:-1]) + "  " + last).rstrip())
+    return "\n".join(lines)
+
+
+def terminal_width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def one_line(words: Sequence[str]) -> str:
+    """A command as one could type it, on one line."""
+    import shlex
+
+    text = " ".join(shlex.quote(word) for word in words)
+    return text.encode("utf-8", "backslashreplace").decode().replace("\n", "\\n")
+
+
+def when(moment: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)) if moment else "-"
+
+
+def ago(moment: float) -> str:
+    return f"{show_duration(max(time.time() - moment, 0))} ago"
+
+
+class Bar:
+    """A progress bar on a terminal, a line every few seconds elsewhere; nothing for quick work."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.started = time.monotonic()
+        self.shown = self.started + 0.3
+        self.drawn = False
+        self.on_terminal = sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        finished = done >= total
+        if total <= 0 or (now < self.shown and not (finished and self.drawn)):
+            return
+        self.shown = now + (0.1 if self.on_terminal else 5.0)
+        self.drawn = True
+        share = done / total
+        text = f"{self.label}: {share:4.0%}  {show_size(done)} of {show_size(total)}"
+        if self.on_terminal:
+            filled = int(share * BAR_WIDTH)
+            bar = "█" * filled + "·" * (BAR_WIDTH - filled)
+            click.echo(f"\r{bar} {text}\x1b[K" + ("\n" if finished else ""), err=True, nl=False)
+        else:
+            say(text)
+
+
+def progress(label: str) -> Progress:
+    return Bar(label)
+
+
+def launcher(flags: dict[str, Any] | None = None) -> Launcher:
+    return Launcher(configuration.load(flags=flags), Reporter(say=say, progress=progress))

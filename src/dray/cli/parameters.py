@@ -1,0 +1,122 @@
+"""Options and arguments that several verbs share, made from ``dray.options``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from dray.errors import DrayError
+from dray.options import JOB, Option
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Parsed(click.ParamType):
+    """A value read by the option's own parser, so that flags and files agree."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+        self.name = option.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self.option.many:
+            return value  # read together, in job_flags
+        try:
+            return self.option.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class ClusterName(click.ParamType):
+    name = "cluster"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from dray import config
+
+        try:
+            names = list(config.load().clusters)
+        except DrayError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+class JobId(click.ParamType):
+    name = "job"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from dray import config
+        from dray.launcher import Launcher
+
+        try:
+            known = Launcher(config.load()).store.recent_ids()
+        except DrayError:
+            return []
+        return [
+            CompletionItem(job_id, help=state)
+            for job_id, state in known
+            if job_id.startswith(incomplete)
+        ]
+
+
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All options that describe a job, and the command behind them."""
+    function = click.argument("command", nargs=-1, type=click.UNPROCESSED)(function)
+    function = click.option(
+        "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
+    )(function)
+    for option in reversed(JOB):
+        kind = ClusterName() if option.key == "job.on" else Parsed(option)
+        text = f"{option.help}  [default: {option.default}]" if option.default else option.help
+        function = click.option(
+            option.flag,
+            variable(option),
+            metavar=option.metavar,
+            type=kind,
+            multiple=option.many,
+            help=text,
+        )(function)
+    return function
+
+
+def variable(option: Option) -> str:
+    return option.key.replace(".", "_")
+
+
+def job_flags(values: dict[str, Any]) -> dict[str, Any]:
+    """The flags that were given, by config key."""
+    from dray.launcher import add_to_environment
+
+    flags = {}
+    for option in JOB:
+        value = values.get(variable(option))
+        if value is None or value == ():
+            continue
+        if option.key == "job.env":
+            value = add_to_environment(value)
+        elif option.many:
+            try:
+                value = option.parse(list(value))
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint=option.flag) from error
+        flags[option.key] = value
+    return flags
+
+
+def job_argument(many: bool = False) -> Decorator:
+    return click.argument(
+        "jobs" if many else "job", type=JobId(), nargs=-1 if many else 1, required=True
+    )
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="For programs; stable.")(function)
+
+
+BEFORE_COMMAND = {"allow_interspersed_args": False, "ignore_unknown_options": False}

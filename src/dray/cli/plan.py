@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dray.cli.output import launcher, one_line, print_json
+from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options, json_option
+from dray.quantities import show_size
+
+
+@click.command("plan", context_settings=BEFORE_COMMAND)
+@job_options
+@json_option
+def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values: Any) -> None:
+    """Show exactly what run would submit: files, command, code. Nothing is written anywhere."""
+    plan, snapshot = launcher(job_flags(values)).plan(command, snapshot=not no_snapshot)
+    if as_json:
+        print_json(
+            {
+                "cluster": plan.cluster,
+                "job": plan.job.to_dict(),
+                "files": dict(plan.files),
+                "command": list(plan.command),
+                "notes": list(plan.notes),
+            }
+        )
+        return
+    click.echo(f"cluster   {plan.cluster}")
+    click.echo(f"command   {one_line(plan.job.command)}")
+    if snapshot:
+        size = f"{snapshot.files} files, {show_size(snapshot.size)}"
+        click.echo(f"snapshot  {snapshot.id}  ({size})")
+    else:
+        click.echo("snapshot  none")
+    click.echo(f"starts    {one_line(plan.command)}")
+    for note in (*plan.notes, *(snapshot.warnings if snapshot else ())):
+        click.echo(f"note      {note}")
+    for path, content in plan.files.items():
+        click.echo(f"\n── {path}\n{content.rstrip()}")

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import click
+
+from dray.cli.output import launcher, say
+from dray.cli.parameters import job_argument
+
+
+@click.command("resume")
+@job_argument()
+@click.option("--update-code", is_flag=True, help="Go on with today's code of the project.")
+def command(job: str, update_code: bool) -> None:
+    """Start another attempt of an ended job from its newest valid checkpoint."""
+    job_id = launcher().resume(job, update_code=update_code)
+    click.echo(job_id)
+    say(f"queued; follow it with: dray logs -f {job_id}")

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dray.cli.logs import print_log
+from dray.cli.output import launcher, say
+from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options
+from dray.cli.wait import tell_end
+
+
+@click.command("run", context_settings=BEFORE_COMMAND)
+@job_options
+@click.option("--follow", is_flag=True, help="Print the output and wait for the end.")
+def command(command: tuple[str, ...], no_snapshot: bool, follow: bool, **values: Any) -> int:
+    """Submit COMMAND as a job, with the code of this folder as it is now.
+
+    The job's id, alone, goes to stdout; it outlives this terminal.
+    """
+    verbs = launcher(job_flags(values))
+    job_id = verbs.run(command, snapshot=not no_snapshot)
+    click.echo(job_id)
+    if not follow:
+        say(f"queued; follow it with: dray logs -f {job_id}")
+        return 0
+    try:
+        print_log(verbs, verbs.logs(job_id, follow=True), job_id, to_stderr=True)
+        return tell_end(verbs.wait(job_id))
+    except KeyboardInterrupt:
+        say(f"\nthe job goes on; stop it with: dray stop {job_id}")
+        raise

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import time
+
+import click
+
+from dray.cli.output import colored, launcher, one_line, print_json, when
+from dray.cli.parameters import job_argument, json_option
+from dray.model import Attempt, JobView
+from dray.quantities import show_duration, show_size
+
+
+@click.command("show")
+@job_argument()
+@json_option
+def command(job: str, as_json: bool) -> None:
+    """All about one job: what it is, how each attempt went, and why it ended."""
+    view = launcher().show(job)
+    if as_json:
+        print_json(view.to_dict())
+    else:
+        click.echo(describe(view))
+
+
+def describe(view: JobView) -> str:
+    spec = view.spec
+    state = colored(str(view.state), str(view.state))
+    rows = [
+        ("job", spec.id),
+        ("state", f"{state}{f': {view.reason}' if view.reason else ''}"),
+        ("command", one_line(spec.command)),
+        ("cluster", view.cluster),
+        ("resources", describe_resources(view)),
+        ("submitted", when(spec.created)),
+        ("ended", when(view.ended) if view.ended else ""),
+        ("code", f"{spec.snapshot} of {spec.project}" if spec.snapshot else "none"),
+        ("outputs", ", ".join(spec.outputs)),
+        ("checkpoint", spec.resume.checkpoint or ""),
+        ("secrets", ", ".join(spec.secrets)),
+    ]
+    lines = [f"{name:<11}{value}" for name, value in rows if value]
+    if view.attempts:
+        lines += ["", "attempts"]
+    for attempt in view.attempts:
+        lines += describe_attempt(attempt)
+    return "\n".join(lines)
+
+
+def describe_resources(view: JobView) -> str:
+    wanted = view.spec.resources
+    parts = [f"{wanted.gpus:g} GPU"] if wanted.gpus else []
+    parts.append(f"{wanted.cpus} CPU")
+    if wanted.memory:
+        parts.append(show_size(wanted.memory))
+    if wanted.time:
+        parts.append(f"{show_duration(wanted.time)} an attempt")
+    return ", ".join(parts)
+
+
+def describe_attempt(attempt: Attempt) -> list[str]:
+    outcome = attempt.outcome or "running"
+    took = (attempt.ended or time.time()) - attempt.started if attempt.started else 0.0
+    line = f"  {attempt.number:>3}  {colored(outcome.ljust(11), outcome)}  {show_duration(took):>7}"
+    details = [attempt.reason] if attempt.reason else []
+    if attempt.from_checkpoint:
+        details.append(f"from {attempt.from_checkpoint}")
+    if attempt.checkpoint:
+        details.append(f"reached {attempt.checkpoint}")
+    lines = [f"{line}  {'; '.join(details)}".rstrip()]
+    if attempt.left:
+        some = ", ".join(attempt.left[:3]) + (" …" if len(attempt.left) > 3 else "")
+        lines.append(f"       {len(attempt.left)} files written outside the outputs: {some}")
+    return lines

@@ -1,0 +1,50 @@
+"""Every verb and what it does, in one line each; the modules are imported when a verb is used."""
+
+from __future__ import annotations
+
+VERBS = {
+    "Jobs": {
+        "run": "submit a job and print its id",
+        "plan": "show exactly what run would submit; touches nothing",
+        "ps": "list active and recent jobs",
+        "show": "all about one job and its attempts",
+        "logs": "print or follow a job's output",
+        "wait": "wait for jobs to end; exit code 1 if one failed",
+        "stop": "stop a job, with a checkpoint first",
+        "resume": "go on with an ended job from its newest checkpoint",
+        "pull": "bring a job's outputs home",
+        "rm": "remove an ended job and all its files",
+    },
+    "Clusters": {
+        "cluster": "list and show the clusters",
+        "doctor": "check everything a job depends on",
+    },
+    "Getting started": {
+        "demo": "a real training run, interrupted and resumed, in under a minute",
+        "completion": "print the completion script for bash, zsh or fish",
+    },
+}
+
+SUMMARIES = {name: summary for group in VERBS.values() for name, summary in group.items()}
+
+
+def overview() -> str:
+    lines = [
+        "Usage: dray VERB [OPTIONS] …",
+        "",
+        "Takes a training run to a cluster, keeps it alive until it is done,",
+        "and brings the results home.",
+    ]
+    for title, verbs in VERBS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<11} {summary}" for name, summary in verbs.items()]
+    lines += [
+        "",
+        "Options:",
+        "  --help      this page; dray VERB --help tells about one verb",
+        "  --version   print the version",
+        "  --debug     show tracebacks (before the verb)",
+        "",
+        "Begin with:  dray run -- python train.py",
+    ]
+    return "\n".join(lines)

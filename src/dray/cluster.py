@@ -1,0 +1,72 @@
+"""What a cluster can do, on one screen, and the lazy table of kinds."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class Cluster(Protocol):
+    """A place to run jobs. Planning is pure; everything else acts on the cluster."""
+
+    name: str
+    kind: str
+
+    def capabilities(self, *, gpus: bool = True) -> Capabilities:
+        """What it has. ``gpus=False`` spares the search for GPUs."""
+
+    def check(self, job: JobSpec) -> None:
+        """Raise Refused, with what to change, where the job cannot run here."""
+
+    def plan(self, job: JobSpec) -> Plan:
+        """Exactly what would be submitted; touches nothing."""
+
+    def stage(self, snapshot: Snapshot, progress: Progress) -> None:
+        """Bring the snapshot's content here, before anything is queued."""
+
+    def submit(self, plan: Plan, secrets: Mapping[str, str]) -> None:
+        """Queue the job. Done twice with the same plan, it is queued once."""
+
+    def status(self, ids: Sequence[str]) -> dict[str, JobView]:
+        """The jobs as they are now, in one query; those unknown here are left out."""
+
+    def ids(self) -> Iterator[str]:
+        """Every job that lies here, for rebuilding the store."""
+
+    def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
+        """A piece of the attempt's raw output, from ``offset``; empty at the end."""
+
+    def log_size(self, job_id: str, attempt: int) -> int:
+        """How long the attempt's output is by now."""
+
+    def stop(self, job_id: str, *, now: bool) -> None:
+        """Ask for the end: with a checkpoint first, or at once."""
+
+    def resume(self, job: JobSpec, secrets: Mapping[str, str]) -> None:
+        """Start another attempt of an ended job, with this description."""
+
+    def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
+        """Copy new and changed outputs to ``target``: (files copied, files in all)."""
+
+    def remove(self, job_id: str) -> None:
+        """Delete the job's directory, and code that no other job needs."""
+
+    def doctor(self) -> list[Finding]:
+        """Everything a job here depends on, checked."""
+
+
+KINDS = {"local": "dray.clusters.local:LocalCluster"}
+
+
+def make(kind: str, name: str, settings: Mapping[str, Any], data: Path) -> Cluster:
+    """The cluster of this kind; its module is imported on first use."""
+    module, _, attribute = KINDS[kind].partition(":")
+    factory = getattr(importlib.import_module(module), attribute)
+    cluster: Cluster = factory(name, settings, data)
+    return cluster

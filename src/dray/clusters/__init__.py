@@ -1,0 +1,1 @@
+"""One module per kind of cluster, all of the same shape."""

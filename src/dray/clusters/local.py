@@ -1,0 +1,321 @@
+"""This machine as a cluster: a queue without a daemon, a keeper for each job."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from dray.cluster import Progress
+from dray.errors import ClusterError, NotFound, Refused
+from dray.model import (
+    Attempt,
+    Capabilities,
+    Finding,
+    JobSpec,
+    JobState,
+    JobView,
+    Plan,
+    Snapshot,
+)
+from dray.node import faults, files
+from dray.node.jobdir import JobDir, status
+from dray.node.queue import Queue
+from dray.quantities import show_size
+from dray.snapshot import prune, write_snapshot
+from dray.transport import zipapp
+from dray.transport.local import count_gpus, keeper_command, start_keeper
+from dray.transport.tree import copy_tree
+
+LOG_PIECE = 1 << 20
+LITTLE_SPACE = 1 << 30
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def refusal(job: JobSpec, have: Capabilities) -> str:
+    """Why the job can never run here, or nothing."""
+    wanted = job.resources
+    if wanted.gpus > have.gpus:
+        return (
+            f"{wanted.gpus:g} GPUs asked for, and this machine has {have.gpus}"
+            if have.gpus
+            else f"{wanted.gpus:g} GPUs asked for, and none was found on this machine"
+        )
+    if wanted.cpus > have.cpus:
+        return f"{wanted.cpus} CPUs asked for, and this machine has {have.cpus}"
+    if wanted.memory and have.memory and wanted.memory > have.memory:
+        return (
+            f"{show_size(wanted.memory)} of memory asked for, and this machine has "
+            f"{show_size(have.memory)}"
+        )
+    return ""
+
+
+def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
+    folder = f"{root}/jobs/{job.id}"
+    return Plan(
+        job=job,
+        cluster=cluster,
+        files={f"{folder}/job.json": files.encode(job.to_dict()).decode()},
+        command=tuple(keeper_command(f"{root}/node/dray-node.pyz", folder, "ALIVE", "TICKET")),
+        notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
+    )
+
+
+def view_of(record: Mapping[str, Any], cluster: str) -> JobView:
+    return JobView(
+        spec=JobSpec.from_dict(record["job"]),
+        cluster=cluster,
+        state=JobState(record["state"]),
+        reason=record["reason"],
+        ended=record["ended"],
+        attempts=tuple(Attempt.from_dict(one) for one in record["attempts"]),
+    )
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class LocalCluster:
+    kind = "local"
+
+    def __init__(self, name: str, settings: Mapping[str, Any], data: Path) -> None:
+        self.name = name
+        self.settings = settings
+        root = settings.get("root")
+        self.root = expand(root) if root else data / name
+        self.queue = Queue(str(self.root))
+
+    def _dir(self, job_id: str) -> JobDir:
+        return JobDir(str(self.root / "jobs" / job_id))
+
+    def capabilities(self, *, gpus: bool = True) -> Capabilities:
+        declared = self.settings.get("gpus")
+        return Capabilities(
+            cpus=self.settings.get("cpus") or len(os.sched_getaffinity(0)),
+            memory=self.settings.get("memory")
+            or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            gpus=declared if declared is not None else count_gpus() if gpus else 0,
+            gpu_fractions=True,
+        )
+
+    def check(self, job: JobSpec) -> None:
+        reason = refusal(job, self.capabilities(gpus=job.resources.gpus > 0))
+        if reason:
+            raise Refused(
+                f"{self.name}: {reason}",
+                hint=f"Ask for less, or declare what there is under [clusters.{self.name}] in "
+                "dray.toml.",
+            )
+        check_command(job)
+
+    def plan(self, job: JobSpec) -> Plan:
+        return make_plan(job, self.name, str(self.root))
+
+    def stage(self, snapshot: Snapshot, progress: Progress) -> None:
+        write_snapshot(str(self.root), snapshot, progress)
+
+    def submit(self, plan: Plan, secrets: Mapping[str, str]) -> None:
+        job = plan.job
+        job_dir = self._dir(job.id)
+        if os.path.exists(job_dir.job):
+            return  # this very job was submitted before, and its answer was lost
+        app = self._prepare(job)
+        new = JobDir(str(self.root / "jobs" / f".new-{job.id}"))
+        try:
+            files.make_folder(new.attempts)
+            files.make_folder(new.outputs)
+            self._write_description(new, job, secrets)
+            with unbroken():
+                alive = files.open_lock(new.alive)
+                fcntl.flock(alive, fcntl.LOCK_EX)
+                ticket = self.queue.take_ticket(job.id)
+                os.rename(new.path, job_dir.path)
+                files.sync_folder(str(self.root / "jobs"))
+                faults.reach("run:job-committed")
+                self._start(app, job_dir, alive, ticket)
+        finally:
+            shutil.rmtree(new.path, ignore_errors=True)
+
+    def _prepare(self, job: JobSpec) -> Path:
+        """What every job here needs: folders, what the machine has, the node program."""
+        files.make_folder(str(self.root / "jobs"))
+        self.queue.make()
+        have = self.capabilities(gpus=job.resources.gpus > 0)
+        known = files.read_json(self.queue.capacity) or {}
+        gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus", 0))
+        capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
+        if capacity != known:
+            files.write_json(self.queue.capacity, capacity)
+        return zipapp.install(self.root)
+
+    def _write_description(self, job_dir: JobDir, job: JobSpec, secrets: Mapping[str, str]) -> None:
+        if secrets:
+            files.write_json(job_dir.secrets, dict(secrets))
+        if job.snapshot:
+            # The link keeps the snapshot from being pruned as long as the job is there.
+            link = os.path.join(job_dir.path, "snapshot")
+            files.remove(link)
+            os.link(self.root / "snapshots" / job.snapshot, link)
+        files.write_json(job_dir.job, job.to_dict())
+
+    def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
+        try:
+            log = job_dir.dray_log
+            start_keeper(app, job_dir.path, alive, ticket, log, faults.requested())
+            faults.reach("run:keeper-started")
+        finally:
+            os.close(alive)
+            os.close(ticket)
+
+    def status(self, ids: Sequence[str]) -> dict[str, JobView]:
+        found = {}
+        for job_id in ids:
+            record = status(self._dir(job_id))
+            if record is not None:
+                found[job_id] = view_of(record, self.name)
+        return found
+
+    def ids(self) -> Iterator[str]:
+        jobs = self.root / "jobs"
+        for path in sorted(jobs.iterdir()) if jobs.is_dir() else []:
+            if not path.name.startswith(".") and (path / "job.json").exists():
+                yield path.name
+
+    def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
+        try:
+            with open(self._dir(job_id).attempt(attempt).log, "rb") as file:
+                file.seek(offset)
+                return file.read(LOG_PIECE)
+        except FileNotFoundError:
+            return b""
+
+    def log_size(self, job_id: str, attempt: int) -> int:
+        try:
+            return os.path.getsize(self._dir(job_id).attempt(attempt).log)
+        except FileNotFoundError:
+            return 0
+
+    def stop(self, job_id: str, *, now: bool) -> None:
+        job_dir = self._dir(job_id)
+        files.write_json(job_dir.stop, {"now": now, "time": time.time()})
+        pid = job_dir.keeper_pid()
+        if pid is None or not job_dir.is_cared_for():
+            return
+        # Wakes a keeper that waits; a supervisor looks for the request once a second anyway.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+    def resume(self, job: JobSpec, secrets: Mapping[str, str]) -> None:
+        job_dir = self._dir(job.id)
+        if not os.path.exists(job_dir.job):
+            raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
+        app = self._prepare(job)
+        with unbroken():
+            alive = self._take_over(job_dir)
+            ticket = self.queue.take_ticket(job.id)
+            self._write_description(job_dir, job, secrets)
+            files.remove(job_dir.stop)
+            files.remove(job_dir.end)
+            self._start(app, job_dir, alive, ticket)
+
+    def _take_over(self, job_dir: JobDir) -> int:
+        alive = files.open_lock(job_dir.alive)
+        for _ in range(50):  # a keeper may be on its way out, or somebody may be looking
+            if files.try_lock(alive):
+                return alive
+            time.sleep(0.02)
+        os.close(alive)
+        raise ClusterError(f"{job_dir.id} is being run or resumed by another process right now")
+
+    def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
+        return copy_tree(Path(self._dir(job_id).outputs), target, progress)
+
+    def remove(self, job_id: str) -> None:
+        shutil.rmtree(self._dir(job_id).path, ignore_errors=True)
+        prune(str(self.root))
+
+    def doctor(self) -> list[Finding]:
+        return [self._writable(), self._space(), *self._machine()]
+
+    def _writable(self) -> Finding:
+        try:
+            files.make_folder(str(self.root))
+            probe = self.root / f".probe-{os.getpid()}"
+            files.write_bytes(str(probe), b"")
+            os.link(probe, f"{probe}-link")
+            for path in (probe, Path(f"{probe}-link")):
+                path.unlink()
+        except OSError as error:
+            advice = f"Set root under [clusters.{self.name}] to a folder you can write to."
+            return Finding(ok=False, what="root", detail=f"{self.root}: {error}", advice=advice)
+        return Finding(ok=True, what="root", detail=f"{self.root} can be written to")
+
+    def _space(self) -> Finding:
+        try:
+            usage = os.statvfs(self.root)
+        except OSError as error:
+            return Finding(ok=False, what="disk", detail=str(error))
+        free = usage.f_bavail * usage.f_frsize
+        return Finding(
+            ok=free > LITTLE_SPACE,
+            what="disk",
+            detail=f"{show_size(free)} free",
+            advice="" if free > LITTLE_SPACE else "Free some space; dray rm removes old jobs.",
+        )
+
+    def _machine(self) -> list[Finding]:
+        have = self.capabilities()
+        declared = "declared" if self.settings.get("gpus") is not None else "found by nvidia-smi"
+        memory = show_size(have.memory or 0)
+        return [
+            Finding(ok=True, what="machine", detail=f"{have.cpus} CPUs, {memory} of memory"),
+            Finding(ok=True, what="GPUs", detail=f"{have.gpus} {declared}"),
+            Finding(
+                ok=os.path.isdir("/proc/self"),
+                what="processes",
+                detail="/proc is there",
+                advice="" if os.path.isdir("/proc/self") else "The local cluster needs Linux.",
+            ),
+        ]
+
+
+def expand(root: str) -> Path:
+    path = Path(os.path.expandvars(root)).expanduser()
+    if "$" in str(path):
+        raise ClusterError(f"the root '{root}' names a variable that is not set")
+    return path.absolute()
+
+
+def check_command(job: JobSpec) -> None:
+    """A program that is not there is told before anything is queued."""
+    program = job.command[0]
+    if "/" in program:
+        place = Path(job.project) / job.folder / program
+        found = os.access(place, os.X_OK) and place.is_file()
+        advice = "Make it executable (chmod +x)." if place.is_file() else ""
+    else:
+        found = shutil.which(program, path=job.env.get("PATH")) is not None
+        advice = "Is it installed, and is its environment active?"
+    if not found:
+        message = f"the command '{program}' cannot be run: not found or not a program"
+        raise Refused(message, hint=advice)
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Ctrl-C waits for the few milliseconds in which a job is neither here nor there."""
+    held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,479 @@
+"""The verbs: what the command line and the Python API both call."""
+
+from __future__ import annotations
+
+import re
+import secrets as randomness
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dray import cluster as clusters
+from dray import config as configuration
+from dray import secrets
+from dray.cluster import Cluster, Progress
+from dray.config import Config
+from dray.errors import NotFound, Refused, TimedOut, UsageError, nearest
+from dray.model import Finding, JobSpec, JobState, JobView, Plan, Resources, Resume, Snapshot
+from dray.node import faults, files
+from dray.options import env_name
+from dray.snapshot import ChangedSince, Scanner
+from dray.store import Damaged, Row, Store, set_aside
+
+ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
+ABANDONED = 60.0  # a submission that has not succeeded after so long never will
+OUTPUTS_MARK = ".dray-outputs"
+DAY = 86400.0
+
+
+def no_progress(done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """How the verbs speak to a person; silent unless told otherwise."""
+
+    say: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], Progress] = lambda label: no_progress
+
+
+class Launcher:
+    def __init__(self, config: Config, reporter: Reporter | None = None) -> None:
+        self.config = config
+        self.reporter = reporter or Reporter()
+        self._clusters: dict[str, Cluster] = {}
+
+    @cached_property
+    def store(self) -> Store:
+        path = self.config.home.store
+        try:
+            return Store(path)
+        except Damaged as error:
+            return self._rebuild(path, error)
+
+    def _rebuild(self, path: Path, error: Damaged) -> Store:
+        with files.Lock(str(path) + ".lock"):
+            try:
+                return Store(path)  # another dray has rebuilt it meanwhile
+            except Damaged:
+                aside = set_aside(path)
+            store = Store(path)
+            for name in self.config.clusters:
+                cluster = self.cluster(name)
+                store.save(cluster.status(list(cluster.ids())).values())
+        self.reporter.say(
+            f"{error.message}. It was moved to {aside} and rebuilt from the jobs' own directories: "
+            f"{store.count()} jobs found."
+        )
+        return store
+
+    def cluster(self, name: str) -> Cluster:
+        if name not in self._clusters:
+            chosen = self.config.cluster(name)
+            data = self.config.home.data
+            self._clusters[name] = clusters.make(chosen.kind, name, chosen.settings, data)
+        return self._clusters[name]
+
+    # -- submitting ---------------------------------------------------------------------------
+
+    def plan(
+        self, command: Sequence[str], *, snapshot: bool = True
+    ) -> tuple[Plan, Snapshot | None]:
+        """Exactly what ``run`` would submit; touches nothing."""
+        cluster = self._target()
+        job = self._describe(command)
+        cluster.check(job)
+        frozen = self._scanner(job.outputs).take(remember=False) if snapshot else None
+        job = replace(job, snapshot=frozen.id if frozen else None)
+        return cluster.plan(job), frozen
+
+    def run(self, command: Sequence[str], *, snapshot: bool = True) -> str:
+        """Freeze the code, submit the job, return its id."""
+        cluster = self._target()
+        job = self._describe(command)
+        cluster.check(job)
+        values = secrets.resolve(job.secrets, configuration.environment())
+        if snapshot:
+            job = replace(job, snapshot=self._freeze(cluster, job.outputs))
+        faults.reach("run:packs-written")
+        job = self._register(job, cluster.name)
+        faults.reach("run:intent-stored")
+        try:
+            cluster.submit(cluster.plan(job), values)
+        except BaseException:
+            if not cluster.status([job.id]):
+                self.store.remove(job.id)
+            raise
+        self.store.save(cluster.status([job.id]).values())
+        return job.id
+
+    def _target(self) -> Cluster:
+        return self.cluster(self.config.job.get("job.on", "local"))
+
+    def _describe(self, command: Sequence[str]) -> JobSpec:
+        return describe(command, self.config, time.time())
+
+    def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
+        home, most = self.config.home, self.config.snapshot_max
+        return Scanner(project or self.config.project, outputs, home.cache, most)
+
+    def _freeze(
+        self, cluster: Cluster, outputs: tuple[str, ...], project: Path | None = None
+    ) -> str:
+        scanner = self._scanner(outputs, project)
+        for last in (False, False, True):
+            snapshot = scanner.take(self.reporter.progress("reading code"))
+            try:
+                cluster.stage(snapshot, self.reporter.progress("packing code"))
+            except ChangedSince:
+                if last:
+                    raise
+                continue
+            break
+        for warning in snapshot.warnings:
+            self.reporter.say(warning)
+        return snapshot.id
+
+    def _register(self, job: JobSpec, cluster: str) -> JobSpec:
+        """Give the job an id that is its own, and write the intent down before acting on it."""
+        while not self.store.add_intent(job, cluster):
+            job = replace(job, id=new_id(job.name))
+        return job
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Bring the store up to date: one query per cluster with active jobs."""
+        for name, ids in self.store.active().items():
+            if name in self.config.clusters:
+                self._refresh_on(self.cluster(name), ids)
+
+    def _refresh_on(self, cluster: Cluster, ids: Sequence[str]) -> None:
+        seen = cluster.status(ids)
+        changed = [view for view in seen.values() if self._news(view)]
+        for job_id in ids:
+            if job_id in seen:
+                continue
+            age = self.store.intent_age(job_id)
+            if age is None:
+                changed.append(self._gone(job_id, cluster))
+            elif age > ABANDONED:
+                self.store.remove(job_id)
+        if changed:
+            self.store.save(changed)
+
+    def _news(self, view: JobView) -> bool:
+        return self.store.view(view.id) != view or self.store.intent_age(view.id) is not None
+
+    def _gone(self, job_id: str, cluster: Cluster) -> JobView:
+        view = self.store.view(job_id)
+        if view is None:
+            raise NotFound(f"there is no job '{job_id}'")
+        reason = f"its directory on {cluster.name} is gone"
+        return replace(view, state=JobState.LOST, reason=reason, ended=time.time())
+
+    def listing(self, *, everything: bool = False, most: int = 50) -> list[Row]:
+        """Active jobs and those of the last day; or all."""
+        self.refresh()
+        since = 0.0 if everything else time.time() - DAY
+        return self.store.listing(since, -1 if everything else most)
+
+    def find(self, reference: str) -> str:
+        """The id that this id, or unique beginning of one, means."""
+        return self._find(reference)[0]
+
+    def _find(self, reference: str) -> tuple[str, Cluster]:
+        found = self.store.matching(reference) if reference else []
+        if not found:
+            known = [job_id for job_id, _ in self.store.recent_ids()]
+            raise NotFound(
+                f"there is no job '{reference}'.{nearest(reference, known)}",
+                hint="dray ps --all lists the jobs.",
+            )
+        if len(found) > 1:
+            names = ", ".join(job_id for job_id, _ in found[:10])
+            raise UsageError(f"'{reference}' is not unique: {names}", hint="Write more of the id.")
+        job_id, name = found[0]
+        return job_id, self.cluster(name)
+
+    def show(self, reference: str) -> JobView:
+        job_id, cluster = self._find(reference)
+        view = cluster.status([job_id]).get(job_id)
+        if view is None:
+            last = self.store.view(job_id)
+            if last is not None and last.state in (JobState.LOST, JobState.DONE):
+                return last
+            view = self._gone(job_id, cluster)
+        if self._news(view):
+            self.store.save([view])
+        return view
+
+    def events(self, job_id: str) -> list[tuple[float, str]]:
+        return self.store.events(job_id)
+
+    def wait(self, reference: str, timeout: float | None = None) -> JobView:
+        """Return once the job has ended."""
+        until = time.monotonic() + timeout if timeout is not None else None
+        pause = 0.02
+        while (view := self.show(reference)).state.active:
+            if until is not None and time.monotonic() >= until:
+                raise TimedOut(f"{view.id} is still {view.state} after {timeout:g} s")
+            time.sleep(pause)
+            pause = min(pause * 1.3, 1.0)
+        return view
+
+    def logs(
+        self,
+        reference: str,
+        *,
+        attempt: int | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Pieces of raw output with the attempt they are of, in order."""
+        view = self.show(reference)
+        numbers = [one.number for one in view.attempts]
+        if attempt is not None and attempt not in numbers and not follow:
+            made = f"its attempts are {numbers}" if numbers else "it has made none yet"
+            raise NotFound(f"{view.id} has no attempt {attempt}: {made}")
+        cluster = self.cluster(view.cluster)
+        if tail is not None:
+            offsets = tail_offsets(cluster, view.id, [attempt] if attempt else numbers, tail)
+        else:
+            offsets = {}
+        return self._log_pieces(view.id, cluster, attempt, offsets, follow)
+
+    def _log_pieces(
+        self,
+        job_id: str,
+        cluster: Cluster,
+        only: int | None,
+        offsets: Mapping[int, int],
+        follow: bool,
+    ) -> Iterator[tuple[int, bytes]]:
+        place = min(offsets, default=only or 1)
+        offset = offsets.get(place, 0)
+        pause = 0.05
+        while True:
+            view = self.show(job_id)  # before reading: what ended by now has written all it will
+            while piece := cluster.log(job_id, place, offset):
+                offset += len(piece)
+                pause = 0.05
+                yield place, piece
+            newest = view.attempts[-1].number if view.attempts else 0
+            if place < newest and only is None:
+                place, offset = place + 1, 0
+            elif not follow or not view.state.active or (only and place < newest):
+                return
+            else:
+                time.sleep(pause)
+                pause = min(pause * 1.3, 1.0)
+
+    # -- changing -----------------------------------------------------------------------------
+
+    def stop(self, reference: str, *, now: bool = False) -> JobView:
+        """Ask for a checkpoint and the end, or with ``now`` for the end at once; wait for it."""
+        view = self.show(reference)
+        if not view.state.active:
+            raise Refused(f"{view.id} is {view.state}: there is nothing to stop")
+        self.cluster(view.cluster).stop(view.id, now=now)
+        self.store.note(view.id, "stop requested")
+        return self.wait(view.id)
+
+    def resume(self, reference: str, *, update_code: bool = False) -> str:
+        """Another attempt of an ended job, from its newest valid checkpoint."""
+        view = self.show(reference)
+        if view.state.active:
+            raise Refused(f"{view.id} is {view.state}: it goes on by itself")
+        if view.state is JobState.DONE:
+            raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
+        cluster = self.cluster(view.cluster)
+        job = view.spec
+        if update_code:
+            project = Path(job.project)
+            if not project.is_dir():
+                raise Refused(f"the project's folder {project} is not there any more")
+            job = replace(job, snapshot=self._freeze(cluster, job.outputs, project))
+        last = view.attempts[-1].number if view.attempts else 0
+        job = replace(job, resumed_after=last)
+        values = secrets.resolve(job.secrets, configuration.environment())
+        cluster.resume(job, values)
+        self.store.note(view.id, "resumed")
+        self.store.save(cluster.status([view.id]).values())
+        return view.id
+
+    def remove(self, reference: str) -> str:
+        view = self.show(reference)
+        if view.state.active:
+            raise Refused(f"{view.id} is {view.state}", hint=f"Stop it first: dray stop {view.id}")
+        self.cluster(view.cluster).remove(view.id)
+        self.store.remove(view.id)
+        return view.id
+
+    def pull(self, reference: str, target: Path | None = None) -> tuple[Path, int, int]:
+        """Bring the outputs home: (where, files copied, files in all). Can be repeated."""
+        job_id, cluster = self._find(reference)
+        target = target or Path(job_id)
+        mark = target / OUTPUTS_MARK
+        if mark.exists() and mark.read_text().strip() != job_id:
+            raise UsageError(
+                f"{target} holds the outputs of {mark.read_text().strip()}",
+                hint="Choose another folder: dray pull JOB FOLDER",
+            )
+        copied, count = cluster.pull(job_id, target, self.reporter.progress("pulling"))
+        mark.write_text(f"{job_id}\n")  # also keeps the folder out of the next snapshot
+        return target, copied, count
+
+    def doctor(self, name: str) -> list[Finding]:
+        return [*self._own_findings(), *self.cluster(name).doctor()]
+
+    def _own_findings(self) -> list[Finding]:
+        home = self.config.home
+        findings = [
+            Finding(ok=True, what="config", detail=f"{home.config_file} and dray.toml read")
+        ]
+        try:
+            count = self.store.count()
+        except Exception as error:
+            findings.append(Finding(ok=False, what="store", detail=str(error)))
+        else:
+            findings.append(Finding(ok=True, what="store", detail=f"{home.store}, {count} jobs"))
+        private = not home.data.exists() or home.data.stat().st_mode & 0o077 == 0
+        findings.append(
+            Finding(
+                ok=private,
+                what="privacy",
+                detail=f"{home.data} is {'private to you' if private else 'open to others'}",
+                advice="" if private else f"chmod 700 {home.data}",
+            )
+        )
+        return findings
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def describe(command: Sequence[str], config: Config, now: float) -> JobSpec:
+    """The job that the settings and this command make."""
+    if not command:
+        raise UsageError(
+            "there is no command", hint="Write it behind --: dray run -- python train.py"
+        )
+    settings = config.job
+    name = settings.get("job.name") or name_of(command)
+    limit = settings.get("job.resources.time")
+    return JobSpec(
+        id=new_id(name),
+        name=name,
+        command=tuple(command),
+        folder=config.folder,
+        project=str(config.project),
+        resources=Resources(
+            gpus=settings.get("job.resources.gpus", 0.0),
+            cpus=settings.get("job.resources.cpus", 1),
+            memory=settings.get("job.resources.memory"),
+            time=limit,
+        ),
+        resume=describe_resume(settings, limit),
+        retries=settings.get("job.retries", 0),
+        outputs=settings.get("job.outputs", ()),
+        env={**configuration.inherited_environment(), **settings.get("job.env", {})},
+        secrets=settings.get("job.secrets", ()),
+        created=now,
+    )
+
+
+def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
+    checkpoint = settings.get("job.resume.checkpoint")
+    if not checkpoint:
+        for key in ("resume_args", "checkpoint_signal"):
+            if settings.get(f"job.resume.{key}"):
+                raise UsageError(
+                    f"{key} is set, but no checkpoint",
+                    hint="Say which files are checkpoints: --checkpoint 'logs/**/model_*.pt'",
+                )
+    elif checkpoint.startswith("/") or ".." in checkpoint.split("/"):
+        raise UsageError(f"the checkpoint '{checkpoint}' must be relative to the outputs")
+    grace = settings.get("job.resume.grace")
+    if grace is None:
+        grace = min(30.0, limit / 10) if limit else 30.0
+    elif limit and grace >= limit:
+        raise UsageError(f"the grace of {grace:g} s is not less than the time limit of {limit:g} s")
+    return Resume(
+        checkpoint=checkpoint,
+        args=settings.get("job.resume.resume_args", ()),
+        signal=settings.get("job.resume.checkpoint_signal"),
+        grace=grace,
+        backoff=settings.get("job.resume.backoff", 10.0),
+    )
+
+
+def name_of(command: Sequence[str]) -> str:
+    """What a person would call it: the script, else the module behind -m, else the program."""
+    words = [word for word in command if re.search(r"\.(py|sh)$", word)]
+    if words:
+        name = words[0].rpartition("/")[2].rpartition(".")[0]
+    elif "-m" in command[:-1]:
+        name = command[list(command).index("-m") + 1].rpartition(".")[2]
+    else:
+        name = command[0].rpartition("/")[2]
+    cleaned = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-")
+    return cleaned or "job"
+
+
+def new_id(name: str) -> str:
+    return f"{name}-{''.join(randomness.choice(ID_LETTERS) for _ in range(4))}"
+
+
+def tail_offsets(
+    cluster: Cluster, job_id: str, attempts: Sequence[int], lines: int
+) -> dict[int, int]:
+    """Where the last ``lines`` lines over these attempts begin."""
+    offsets: dict[int, int] = {}
+    for attempt in reversed(attempts):
+        end = cluster.log_size(job_id, attempt)
+        start, found = end, 0
+        block = 64 * 1024
+        while start > 0 and found <= lines:
+            start = max(0, start - block)
+            data = read_span(cluster, job_id, attempt, start, end)
+            found = data.count(b"\n", 0, -1) + 1
+        offsets[attempt] = start
+        if found >= lines:
+            pieces = data.rstrip(b"\n").split(b"\n")
+            kept = b"\n".join(pieces[len(pieces) - lines :]) if lines else b""
+            trailing = len(data) - len(data.rstrip(b"\n"))
+            offsets[attempt] = end - len(kept) - trailing if lines else end
+            break
+        lines -= found
+    return offsets
+
+
+def read_span(cluster: Cluster, job_id: str, attempt: int, start: int, end: int) -> bytes:
+    data = b""
+    while len(data) < end - start:
+        piece = cluster.log(job_id, attempt, start + len(data))
+        if not piece:
+            break
+        data += piece
+    return data[: end - start]
+
+
+def add_to_environment(pairs: Sequence[str]) -> dict[str, str]:
+    """--env K=V, or --env K for the value it has now."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        try:
+            env_name(name)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        current = configuration.environment().get(name)
+        if not equals and current is None:
+            raise UsageError(f"--env {name}: the variable is not set here")
+        found[name] = value if equals else current or ""
+    return found

@@ -1,0 +1,199 @@
+"""The words of dray as frozen types. Nothing here acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class JobState(StrEnum):
+    """Where a job is. The last four are ends; all but ``done`` can be resumed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+    @property
+    def active(self) -> bool:
+        return self in (JobState.QUEUED, JobState.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a job asks for, for each attempt."""
+
+    gpus: float = 0.0
+    cpus: int = 1
+    memory: int | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """How a trainer is resumed."""
+
+    checkpoint: str | None = None
+    args: tuple[str, ...] = ()
+    signal: str | None = None
+    grace: float = 30.0
+    backoff: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """One job's description: all that a cluster needs to know, and nothing secret."""
+
+    id: str
+    name: str
+    command: tuple[str, ...]
+    folder: str = ""  # where in the tree the command starts
+    project: str = ""  # the tree's place on the submitting machine
+    snapshot: str | None = None
+    resources: Resources = field(default_factory=Resources)
+    resume: Resume = field(default_factory=Resume)
+    retries: int = 0
+    outputs: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()  # names only
+    created: float = 0.0
+    resumed_after: int = 0  # attempts up to this number do not count for retries any more
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
+        """Tolerates fields that a newer dray wrote."""
+        known = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
+        known["resources"] = _build(Resources, record["resources"])
+        known["resume"] = _build(Resume, record["resume"])
+        known["resume"] = Resume(**{**asdict(known["resume"]), "args": tuple(known["resume"].args)})
+        for key in ("command", "outputs", "secrets"):
+            known[key] = tuple(record[key])
+        return cls(**known)
+
+
+def _build(cls: Any, record: Mapping[str, Any]) -> Any:
+    return cls(**{key: record[key] for key in cls.__dataclass_fields__ if key in record})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One run of the command. ``outcome`` is None while it runs."""
+
+    number: int
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str = ""
+    started: float | None = None
+    ended: float | None = None
+    host: str | None = None
+    gpus: tuple[int, ...] = ()
+    from_checkpoint: str | None = None
+    checkpoint: str | None = None
+    left: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Attempt:
+        known = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
+        for key in ("gpus", "left"):
+            known[key] = tuple(known.get(key) or ())
+        return cls(**known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A job as it was last seen: description, state, attempts."""
+
+    spec: JobSpec
+    cluster: str
+    state: JobState
+    reason: str = ""
+    ended: float | None = None
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented form that ``show --json`` prints."""
+        last = self.attempts[-1] if self.attempts else None
+        return {
+            "id": self.id,
+            "name": self.spec.name,
+            "cluster": self.cluster,
+            "state": str(self.state),
+            "reason": self.reason,
+            "exit_code": last.exit_code if last else None,
+            "signal": last.signal if last else None,
+            "created": self.spec.created,
+            "ended": self.ended,
+            "command": list(self.spec.command),
+            "folder": self.spec.folder,
+            "project": self.spec.project,
+            "snapshot": self.spec.snapshot,
+            "resources": asdict(self.spec.resources),
+            "resume": {**asdict(self.spec.resume), "args": list(self.spec.resume.args)},
+            "retries": self.spec.retries,
+            "outputs": list(self.spec.outputs),
+            "env": dict(self.spec.env),
+            "secrets": list(self.spec.secrets),
+            "attempts": [_plain(asdict(one)) for one in self.attempts],
+        }
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in record.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The frozen code: a manifest named by its hash, and where its contents can be read."""
+
+    id: str
+    project: str
+    manifest: bytes
+    size: int
+    files: int
+    warnings: tuple[str, ...] = ()
+    contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # read already
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Exactly what would be submitted."""
+
+    job: JobSpec
+    cluster: str
+    files: Mapping[str, str]  # path on the cluster → content
+    command: tuple[str, ...]  # what is started there
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a cluster can give one job, and whether it can do the special things."""
+
+    cpus: int
+    memory: int | None
+    gpus: int
+    gpu_fractions: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of ``dray doctor``."""
+
+    ok: bool
+    what: str
+    detail: str = ""
+    advice: str = ""

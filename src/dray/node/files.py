@@ -1,0 +1,110 @@
+"""State files: written whole or not at all, private to the user."""
+
+import errno
+import fcntl
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+
+def encode(value: "Any") -> bytes:
+    """JSON on indented lines, for people who look; any argument or file name survives it."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode("ascii")
+
+
+def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
+    """Replace ``path`` atomically: a reader sees the old content or the new, never a part."""
+    temporary = "{}.{}.tmp".format(path, os.getpid())
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+    if durable:
+        sync_folder(os.path.dirname(path) or ".")
+
+
+def write_json(path: str, value: "Any", durable: bool = True) -> None:
+    write_bytes(path, encode(value), durable)
+
+
+def read_json(path: str) -> "Optional[Any]":
+    """The value, or None where there is no such file (or its folder is gone)."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read().decode("ascii"))
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+
+
+def sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError:  # some network file systems refuse to sync a folder
+        pass
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    os.makedirs(path, mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def open_lock(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+
+
+def try_lock(fd: int, shared: bool = False) -> bool:
+    """Take the lock if it is free. The lock belongs to the open file: a forked child shares it."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+class Lock:
+    """A short critical section between processes."""
+
+    def __init__(self, path: str, shared: bool = False) -> None:
+        self.path = path
+        self.how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+
+    def __enter__(self) -> "Lock":
+        self.fd = open_lock(self.path)
+        fcntl.flock(self.fd, self.how)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)

@@ -1,0 +1,130 @@
+"""A job's own directory: where each file lies, and what state the files together tell.
+
+    <root>/jobs/<id>/
+        job.json                 the description, and how often it was resumed
+        secrets.json             values for the command's environment; gone once the job has ended
+        alive                    locked as long as somebody cares for the job; the keeper's pid
+        stop.json                somebody asked for the job to be stopped
+        end.json                 the job's end: state and reason
+        dray.log                 what dray itself had to say
+        attempts/001/attempt.json, log, heartbeat.json, outcome.json, left/
+        outputs/                 what the command wrote, kept whatever happens
+        work/                    the work tree, only while an attempt runs
+
+The state is derived from these files each time, so no two of them can contradict each other.
+"""
+
+import os
+
+from . import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    Record = Dict[str, Any]
+
+ENDED = ("done", "failed", "stopped", "lost")
+
+
+class JobDir:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.id = os.path.basename(path)
+        self.job = os.path.join(path, "job.json")
+        self.secrets = os.path.join(path, "secrets.json")
+        self.alive = os.path.join(path, "alive")
+        self.stop = os.path.join(path, "stop.json")
+        self.end = os.path.join(path, "end.json")
+        self.dray_log = os.path.join(path, "dray.log")
+        self.attempts = os.path.join(path, "attempts")
+        self.outputs = os.path.join(path, "outputs")
+        self.work = os.path.join(path, "work")
+
+    @property
+    def root(self) -> str:
+        return os.path.dirname(os.path.dirname(self.path))
+
+    def numbers(self) -> "List[int]":
+        """The attempts made so far, in order."""
+        try:
+            return sorted(int(name) for name in os.listdir(self.attempts) if name.isdigit())
+        except OSError:
+            return []
+
+    def attempt(self, number: int) -> "AttemptDir":
+        return AttemptDir(os.path.join(self.attempts, "{:03d}".format(number)), number)
+
+    def records(self) -> "List[Record]":
+        return [self.attempt(number).record() for number in self.numbers()]
+
+    def is_cared_for(self) -> bool:
+        """Whether a keeper or supervisor holds the job's lock right now."""
+        try:
+            fd = os.open(self.alive, os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            return not files.try_lock(fd, shared=True)
+        finally:
+            os.close(fd)
+
+    def keeper_pid(self) -> "Optional[int]":
+        try:
+            with open(self.alive) as file:
+                return int(file.read() or "0") or None
+        except (OSError, ValueError):
+            return None
+
+
+class AttemptDir:
+    def __init__(self, path: str, number: int) -> None:
+        self.path = path
+        self.number = number
+        self.attempt = os.path.join(path, "attempt.json")
+        self.log = os.path.join(path, "log")
+        self.heartbeat = os.path.join(path, "heartbeat.json")
+        self.outcome = os.path.join(path, "outcome.json")
+        self.left = os.path.join(path, "left")
+
+    def record(self) -> "Record":
+        """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
+        record = {"number": self.number, "outcome": None}  # type: Record
+        for part in (self.attempt, self.heartbeat, self.outcome):
+            record.update(files.read_json(part) or {})
+        return record
+
+
+def end_of(job: JobDir, cared_for: bool) -> "Record":
+    """The job's state and reason. ``cared_for`` is asked before the files are read: a job that
+    ends in between is then found ended, not lost."""
+    end = files.read_json(job.end)
+    if end is not None:
+        return dict(end)
+    numbers = job.numbers()
+    running = bool(numbers) and files.read_json(job.attempt(numbers[-1]).outcome) is None
+    if cared_for:
+        return {"state": "running" if running else "queued", "reason": ""}
+    reason = (
+        "its supervisor is gone (killed, or the machine was restarted)"
+        if numbers
+        else "dray was killed before it could start the job"
+    )
+    return {"state": "lost", "reason": reason}
+
+
+def status(job: JobDir) -> "Optional[Record]":
+    """What the job's files tell, or None where there is no such job."""
+    cared_for = job.is_cared_for()
+    description = files.read_json(job.job)
+    if description is None:
+        return None
+    end = end_of(job, cared_for)
+    return {
+        "id": job.id,
+        "job": description,
+        "state": end["state"],
+        "reason": end.get("reason", ""),
+        "ended": end.get("time"),
+        "attempts": job.records(),
+    }

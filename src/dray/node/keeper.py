@@ -1,0 +1,190 @@
+"""The keeper: on the local machine, the part that a scheduler plays on a cluster, for one job.
+
+It waits in the queue, forks a supervisor for each attempt, and decides with ``policy`` what comes
+next. It survives its supervisor (it ends what that left behind and goes on), and its supervisor
+survives it (and takes its place): only the loss of both at once loses the job's care, and then the
+job is shown as lost and can be resumed.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+
+from . import checkpoints, faults, files, policy, process, worktree
+from .jobdir import JobDir
+from .queue import Grant, NeverFits, Queue
+from .supervisor import Supervisor, write_stubbornly
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn, Optional
+
+    Record = Dict[str, Any]
+
+WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HELD = WAKING + (signal.SIGCHLD,)
+
+
+class Woken(Exception):
+    """A signal came while the keeper waited."""
+
+
+def wake(*_: object) -> None:
+    raise Woken()
+
+
+def main(path: str, alive: int, ticket: int) -> int:
+    """``alive`` and ``ticket`` are open, locked files, handed down by the submitting process.
+
+    Returns, to whoever waits for it, once a child in a session of its own has taken charge.
+    """
+    for fd in (alive, ticket):
+        os.set_inheritable(fd, False)
+    keeper = Keeper(JobDir(path), alive, ticket)
+    if os.fork() > 0:
+        return 0
+    os.setsid()
+    keeper.keep()
+    return 0
+
+
+class Keeper:
+    def __init__(self, job_dir: JobDir, alive: int, ticket: "Optional[int]") -> None:
+        self.job_dir = job_dir
+        self.alive = alive
+        self.ticket = ticket
+        self.queue = Queue(job_dir.root)
+        self.job = files.read_json(job_dir.job) or {}
+
+    def keep(self) -> None:
+        self._take_charge()
+        faults.reach("keeper:started")
+        try:
+            self._account_for_lost_attempt()
+            end = self._attempts()
+        except Woken:
+            if not os.path.exists(self.job_dir.stop):
+                return  # the machine is going down: the job is left to be resumed
+            end = policy.Decision("stopped", "stopped on request")
+        except NeverFits as error:
+            end = policy.Decision("failed", str(error))
+        self._end(end)
+
+    def _take_charge(self) -> None:
+        process.adopt_orphans()
+        os.ftruncate(self.alive, 0)
+        os.pwrite(self.alive, str(os.getpid()).encode(), 0)
+        for number in WAKING:
+            signal.signal(number, wake)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def _attempts(self) -> policy.Decision:
+        while True:
+            decision = policy.decide(self.job, self._history())
+            if not decision.again:
+                return decision
+            if os.path.exists(self.job_dir.stop):
+                return policy.Decision("stopped", "stopped on request")
+            if decision.delay:
+                time.sleep(decision.delay)
+            if self.ticket is None:
+                self.ticket = self.queue.take_ticket(self.job_dir.id)
+            self._one_attempt(self.ticket)
+
+    def _history(self) -> "List[Record]":
+        """The attempts since the job was submitted or last resumed."""
+        return [one for one in self.job_dir.records() if one["number"] > self.job["resumed_after"]]
+
+    def _one_attempt(self, ticket: int) -> None:
+        grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])
+        self.ticket = None
+        faults.reach("keeper:granted")
+        # From here on signals wait: the supervisor answers them while there is one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        number = (self.job_dir.numbers() or [0])[-1] + 1
+        attempt = self.job_dir.attempt(number)
+        files.make_folder(attempt.path)
+        keeper = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._be_supervisor(number, grant, keeper)
+        self._wait_for(pid)
+        self._clean_up_after(number)
+        grant.release()
+        faults.reach("keeper:attempt-ended")
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+
+    def _be_supervisor(self, number: int, grant: Grant, keeper: int) -> "NoReturn":
+        try:
+            for one in WAKING:
+                signal.signal(one, signal.SIG_DFL)
+            attempt = self.job_dir.attempt(number)
+            Supervisor(self.job_dir, attempt, self.job, grant.given).run()
+            if os.getppid() != keeper:  # the keeper was killed: somebody must go on
+                grant.release()
+                self.keep()
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+
+    def _wait_for(self, pid: int) -> None:
+        while pid not in [ended for ended, _ in process.reap()]:
+            received = signal.sigtimedwait(HELD, 60.0)
+            if received is not None and received.si_signo in WAKING:
+                process.send([pid], received.si_signo)
+
+    def _clean_up_after(self, number: int) -> None:
+        """A supervisor that was killed leaves processes and no outcome."""
+        attempt = self.job_dir.attempt(number)
+        for _ in range(1000):
+            below = process.descendants(os.getpid())
+            if not below:
+                break
+            process.send(below, signal.SIGKILL)
+            time.sleep(0.01)
+            process.reap()
+        if files.read_json(attempt.outcome) is None:
+            self._record_lost(number)
+
+    def _account_for_lost_attempt(self) -> None:
+        """An attempt without an outcome was lost with its keeper and supervisor."""
+        numbers = self.job_dir.numbers()
+        if not numbers or files.read_json(self.job_dir.attempt(numbers[-1]).outcome) is not None:
+            return
+        process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
+        self._record_lost(numbers[-1])
+
+    def _record_lost(self, number: int) -> None:
+        attempt = self.job_dir.attempt(number)
+        record = attempt.record()
+        reached = self._progress_of(record)
+        files.remove(os.path.join(attempt.path, "reserve"))
+        outcome = {
+            "outcome": "lost",
+            "reason": "its supervisor was killed",
+            "exit_code": None,
+            "signal": None,
+            "ended": time.time(),
+            "progress": reached,
+            "left": worktree.clear(self.job_dir, attempt, self.job["outputs"]),
+        }
+        write_stubbornly(attempt.outcome, outcome)
+
+    def _progress_of(self, record: "Record") -> bool:
+        newest = checkpoints.newest(self.job_dir.outputs, self.job["resume"]["checkpoint"])
+        return newest is not None and newest.mtime > record.get("started", time.time())
+
+    def _end(self, end: policy.Decision) -> None:
+        faults.reach("keeper:before-end")
+        if self.ticket is not None:
+            self.queue.leave(self.ticket)
+        write_stubbornly(
+            self.job_dir.end,
+            {"state": end.state, "reason": end.reason, "time": time.time()},
+        )
+        files.remove(self.job_dir.secrets)
+        files.remove(self.job_dir.stop)

@@ -1,0 +1,86 @@
+"""What comes after an attempt: another one, or the job's end. Pure, so it can be reasoned about.
+
+- done and stopped end the job.
+- An interruption (time limit, preemption, supervisor killed) is followed by another attempt as
+  long as attempts make progress.
+- A crash is followed by another attempt while ``retries`` are left, after a growing pause, and
+  given up early once two attempts in a row have crashed without a new checkpoint.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    Record = Dict[str, Any]
+
+FRUITLESS_LIMIT = 2  # time limits in a row without a new checkpoint
+LOST_LIMIT = (
+    3  # interruptions from outside in a row without progress: not the job's fault, at first
+)
+LONGEST_PAUSE = 300.0
+
+
+class Decision:
+    """Either another attempt after ``delay`` seconds, or the end in ``state``."""
+
+    def __init__(self, state: "Optional[str]" = None, reason: str = "", delay: float = 0.0) -> None:
+        self.state = state
+        self.reason = reason
+        self.delay = delay
+
+    @property
+    def again(self) -> bool:
+        return self.state is None
+
+
+def decide(job: "Record", attempts: "List[Record]") -> Decision:
+    """``attempts``: the records of those made since the job was submitted or last resumed."""
+    if not attempts:
+        return Decision()
+    last = attempts[-1]
+    outcome = last["outcome"]
+    if outcome in ("done", "stopped"):
+        return Decision(outcome, last.get("reason", ""))
+    if outcome == "failed":
+        return after_crash(job, attempts)
+    return after_interruption(job, attempts)
+
+
+def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
+    reason = attempts[-1].get("reason", "")
+    crashes = [one for one in attempts if one["outcome"] == "failed"]
+    retries = job["retries"]
+    if attempts[-1].get("hopeless") or retries == 0:
+        return Decision("failed", reason)
+    if len(crashes) > retries:
+        return Decision("failed", "{}; {} retries used up".format(reason, retries))
+    if can_resume(job) and fruitless(attempts, "failed") >= FRUITLESS_LIMIT:
+        return Decision("failed", reason + "; given up: two crashes without a new checkpoint")
+    pause = job["resume"]["backoff"] * 2 ** (len(crashes) - 1)
+    return Decision(delay=min(pause, LONGEST_PAUSE))
+
+
+def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
+    last = attempts[-1]
+    if last.get("cause") == "time":
+        if not can_resume(job):
+            return Decision("failed", last["reason"] + "; no checkpoint is set to go on from")
+        if fruitless(attempts, "interrupted") >= FRUITLESS_LIMIT:
+            return Decision("failed", last["reason"] + " twice without a new checkpoint")
+    elif fruitless(attempts, last["outcome"]) >= LOST_LIMIT:
+        return Decision("failed", last["reason"] + " three times without progress")
+    return Decision()
+
+
+def can_resume(job: "Record") -> bool:
+    return bool(job["resume"]["checkpoint"])
+
+
+def fruitless(attempts: "List[Record]", outcome: str) -> int:
+    """How many attempts at the end of the list ended so, one after another, without progress."""
+    count = 0
+    for one in reversed(attempts):
+        if one["outcome"] != outcome or one.get("progress"):
+            break
+        count += 1
+    return count

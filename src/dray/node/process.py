@@ -1,0 +1,205 @@
+"""Processes: starting the command, finding everything that it started, ending all of it."""
+
+import ctypes
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, NoReturn, Set, Tuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class CannotStart(Exception):
+    """The command could not be started; says why."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, daemons included."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def to_bytes(text: str) -> bytes:
+    """What the caller's argument or file name was, whatever this machine's locale is."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def start(argv: "List[str]", folder: str, env: "Dict[str, str]", log: int) -> int:
+    """Start the command in a session of its own; its output goes straight into the log file."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _become(argv, folder, env, log, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        complaint = pipe.read()
+    if complaint:
+        os.waitpid(pid, 0)
+        raise CannotStart(complaint.decode("utf-8", "replace"))
+    return pid
+
+
+def _become(
+    argv: "List[str]", folder: str, env: "Dict[str, str]", log: int, complaints: int
+) -> "NoReturn":
+    try:
+        os.setsid()
+        # The command must not outlive its supervisor: nobody would record what it did.
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(to_bytes(folder))
+        _exec([to_bytes(one) for one in argv], {to_bytes(k): to_bytes(env[k]) for k in env})
+    except OSError as error:
+        message = "{}: {}".format(argv[0], error.strerror)
+        os.write(complaints, message.encode("utf-8", "replace"))
+    except BaseException as error:
+        os.write(complaints, repr(error).encode("utf-8", "replace"))
+    os._exit(127)
+
+
+def _exec(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> None:
+    """Like execvpe, with the PATH of the command's environment instead of our own."""
+    if b"/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    failure = FileNotFoundError(2, "command not found")  # type: OSError
+    for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
+        try:
+            os.execve(os.path.join(folder or b".", argv[0]), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def parents() -> "Dict[int, int]":
+    """Every process on this machine and its parent."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/{}/stat".format(name), "rb") as file:
+                    # The name in parentheses may hold anything, so count from its end.
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+            except OSError:
+                continue
+            if state not in (b"Z", b"X"):
+                found[int(name)] = int(parent)
+    return found
+
+
+def descendants(ancestor: int) -> "List[int]":
+    """All processes below ``ancestor``, parents before children."""
+    children = {}  # type: Dict[int, List[int]]
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found = []  # type: List[int]
+    todo = list(children.get(ancestor, []))
+    while todo:
+        pid = todo.pop(0)
+        found.append(pid)
+        todo.extend(children.get(pid, []))
+    return found
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for the signal."""
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as file:
+            for line in file:
+                if line.startswith(b"SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except OSError:
+        pass
+    return False
+
+
+def topmost_catchers(ancestor: int, number: int) -> "List[int]":
+    """The processes that handle the signal, without those below another that does.
+
+    A shell around the trainer, or a data-loading worker below it, would only die of the signal;
+    the trainer in between has a handler and is the one meant.
+    """
+    parent_of = parents()
+    below = descendants(ancestor)
+    catching = {pid for pid in below if catches(pid, number)}  # type: Set[int]
+    return [pid for pid in below if pid in catching and not _has_above(pid, catching, parent_of)]
+
+
+def _has_above(pid: int, pids: "Set[int]", parent_of: "Dict[int, int]") -> bool:
+    seen = set()  # type: Set[int]
+    while pid in parent_of and pid not in seen:
+        seen.add(pid)
+        pid = parent_of[pid]
+        if pid in pids:
+            return True
+    return False
+
+
+def send(pids: "List[int]", number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # a set-uid program: not ours to end
+            pass
+
+
+def reap() -> "List[Tuple[int, int]]":
+    """Collect every child that has ended: (pid, wait status)."""
+    ended = []  # type: List[Tuple[int, int]]
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.append((pid, status))
+
+
+def memory_of(pids: "List[int]") -> int:
+    """Resident bytes of the processes together, without what is shared through files."""
+    pages = 0
+    for pid in pids:
+        try:
+            with open("/proc/{}/statm".format(pid), "rb") as file:
+                numbers = file.read().split()
+        except OSError:
+            continue
+        pages += int(numbers[1]) - int(numbers[2])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def marked_with(job_id: str) -> "List[int]":
+    """Processes of this user whose environment names the job: what a lost supervisor left."""
+    mark = b"\0DRAY_JOB_ID=" + job_id.encode() + b"\0"
+    found = []
+    for pid in parents():
+        try:
+            with open("/proc/{}/environ".format(pid), "rb") as file:
+                environ = b"\0" + file.read() + b"\0"
+        except OSError:
+            continue
+        if mark in environ and pid != os.getpid():
+            found.append(pid)
+    return found
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal {}".format(number)

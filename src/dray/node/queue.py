@@ -1,0 +1,172 @@
+"""The local machine's queue: first in, first out, with no daemon.
+
+    <root>/queue/lock              held for moments, while tickets or grants change
+    <root>/queue/capacity.json     what the machine has: {"cpus", "gpus", "memory"}
+    <root>/queue/tickets/<n>-<id>  a job that waits; locked by its keeper
+    <root>/queue/grants/<id>       what a running job was given; locked by its keeper and supervisor
+
+A lock ends with the processes that hold it, so a killed job frees its place by itself. Those who
+wait sleep on the lock of the one before them; only the first in line looks for free resources.
+"""
+
+import fcntl
+import os
+import time
+
+from . import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Record = Dict[str, Any]
+
+EPSILON = 1e-6
+
+
+class NeverFits(Exception):
+    """The machine does not have what the job asks for."""
+
+
+class Queue:
+    def __init__(self, root: str) -> None:
+        self.path = os.path.join(root, "queue")
+        self.lock = os.path.join(self.path, "lock")
+        self.counter = os.path.join(self.path, "counter")
+        self.capacity = os.path.join(self.path, "capacity.json")
+        self.tickets = os.path.join(self.path, "tickets")
+        self.grants = os.path.join(self.path, "grants")
+
+    def make(self) -> None:
+        files.make_folder(self.tickets)
+        files.make_folder(self.grants)
+
+    def take_ticket(self, job_id: str) -> int:
+        """A place at the end of the line, as an open, locked file."""
+        with files.Lock(self.lock):
+            number = int(files.read_json(self.counter) or 0) + 1
+            files.write_json(self.counter, number, durable=False)
+            path = os.path.join(self.tickets, "{:012d}-{}".format(number, job_id))
+            fd = files.open_lock(path)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            return fd
+
+    def ticket_name(self, fd: int) -> str:
+        return os.path.basename(os.readlink("/proc/self/fd/{}".format(fd)))
+
+    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> "Grant":
+        """Sleep until it is this job's turn and its resources are free."""
+        name = self.ticket_name(ticket)
+        self._wait_for_turn(name)
+        pause = 0.05
+        while True:
+            grant = self._try_grant(job_id, wanted)
+            if grant is not None:
+                files.remove(os.path.join(self.tickets, name))
+                os.close(ticket)
+                return grant
+            time.sleep(pause)
+            pause = min(pause * 1.1, 0.5)
+
+    def leave(self, ticket: int) -> None:
+        files.remove(os.path.join(self.tickets, self.ticket_name(ticket)))
+        os.close(ticket)
+
+    def _wait_for_turn(self, name: str) -> None:
+        while True:
+            ahead = [one for one in sorted(os.listdir(self.tickets)) if one < name]
+            if not ahead:
+                return
+            path = os.path.join(self.tickets, ahead[-1])
+            try:
+                fd = os.open(path, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH)  # sleeps while the one ahead waits in line
+                files.remove(path)  # it left, or its keeper was killed
+            finally:
+                os.close(fd)
+
+    def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
+        with files.Lock(self.lock):
+            capacity = files.read_json(self.capacity) or {}
+            given = allot(capacity, self.granted(), wanted)
+            if given is None:
+                return None
+            path = os.path.join(self.grants, job_id)
+            fd = files.open_lock(path)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, files.encode(given), 0)
+            return Grant(path, fd, given)
+
+    def granted(self) -> "List[Record]":
+        """What living jobs hold; the grants of dead ones are removed. Called under the lock."""
+        living = []
+        for name in os.listdir(self.grants):
+            path = os.path.join(self.grants, name)
+            try:
+                fd = os.open(path, os.O_RDWR)
+            except FileNotFoundError:  # released this moment
+                continue
+            try:
+                if files.try_lock(fd):
+                    files.remove(path)
+                else:
+                    living.append(files.read_json(path) or {})
+            finally:
+                os.close(fd)
+        return living
+
+
+class Grant:
+    """Resources held as long as the file is open here or in a child."""
+
+    def __init__(self, path: str, fd: int, given: "Record") -> None:
+        self.path = path
+        self.fd = fd
+        self.given = given
+
+    def release(self) -> None:
+        files.remove(self.path)
+        os.close(self.fd)
+
+
+def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Optional[Record]":
+    """What the job gets, or None while too little is free."""
+    for what in ("cpus", "memory"):
+        most = capacity.get(what)
+        if most is None or not wanted.get(what):
+            continue
+        if wanted[what] > most:
+            raise NeverFits("{} {} asked for, this machine has {}".format(wanted[what], what, most))
+        if sum(one.get(what) or 0 for one in granted) + wanted[what] > most + EPSILON:
+            return None
+    gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])
+    if gpus is None:
+        return None
+    share = wanted["gpus"] if wanted["gpus"] < 1 else 1.0
+    return {"cpus": wanted["cpus"], "memory": wanted["memory"], "gpus": gpus, "share": share}
+
+
+def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[List[int]]":
+    """Whole GPUs, or the fullest one that a fraction still fits on."""
+    if wanted > count:
+        raise NeverFits("{:g} GPUs asked for, this machine has {}".format(wanted, count))
+    used = [0.0] * count
+    for one in granted:
+        for index in one.get("gpus", []):
+            if index < count:
+                used[index] += one.get("share", 1.0)
+    if wanted < 1:
+        room = [(used[i], i) for i in range(count) if used[i] + wanted <= 1 + EPSILON]
+        return (
+            [max(room, key=fullest_first)[1]] if wanted and room else ([] if not wanted else None)
+        )
+    free = [i for i in range(count) if used[i] < EPSILON]
+    return free[: int(wanted)] if len(free) >= wanted else None
+
+
+def fullest_first(candidate: "Tuple[float, int]") -> "Tuple[float, int]":
+    return candidate[0], -candidate[1]

@@ -1,0 +1,368 @@
+"""One attempt: the work tree, the command, its end, and the true record of it.
+
+The supervisor waits for signals instead of polling: it wakes once a second to look for a stop
+request and the time limit, and otherwise sleeps.
+
+Ending a command goes in three steps, each only as long as needed: ask the trainer for a checkpoint
+(if it has a signal for that) and wait until a new one is whole; SIGTERM; SIGKILL to everything.
+"""
+
+import os
+import signal
+import socket
+import time
+
+from . import checkpoints, faults, files, process, worktree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from .jobdir import AttemptDir, JobDir
+
+    Record = Dict[str, Any]
+
+TICK = 1.0
+HEARTBEAT = 10.0
+CHECKPOINT_LOOK = 30.0
+SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written
+LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
+RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
+HEEDED = (
+    signal.SIGCHLD,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+class Ask:
+    """Why the command is to end before it is done."""
+
+    def __init__(self, outcome: str, reason: str, kill_by: float, **more: "Any") -> None:
+        self.outcome = outcome
+        self.reason = reason
+        self.kill_by = kill_by
+        self.cause = more.get("cause", "")
+        self.politely = more.get("politely", True)
+
+
+class Supervisor:
+    def __init__(
+        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Record", grant: "Record"
+    ) -> None:
+        self.job_dir = job_dir
+        self.attempt = attempt
+        self.job = job
+        self.grant = grant
+        self.pid = 0
+        self.status = None  # type: Optional[int]  # the command's wait status
+        self.ask = None  # type: Optional[Ask]
+        self.told = False  # whether the command has felt anything of it
+        self.started = time.time()
+        limit = job["resources"]["time"]
+        self.deadline = self.started + limit if limit else None  # told to the command
+        self.limit = time.monotonic() + limit if limit else None  # kept by us: no clock change
+        self.next_heartbeat = 0.0
+        self.next_look = 0.0
+        self.pattern = job["resume"]["checkpoint"]
+        self.first = None  # type: Optional[checkpoints.Checkpoint]
+        self.newest = None  # type: Optional[checkpoints.Checkpoint]
+        self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
+        self.fresh_since = 0.0
+
+    # -- the attempt from start to end --------------------------------------------------------
+
+    def run(self) -> "Record":
+        """Make the attempt and return its outcome, which is on disk by then."""
+        process.adopt_orphans()
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        reserve = self._reserve()
+        faults.reach("supervisor:started")
+        try:
+            self.first = self.newest = checkpoints.newest(self.job_dir.outputs, self.pattern)
+            worktree.prepare(self.job_dir, self.job["snapshot"], self.job["outputs"])
+            faults.reach("supervisor:unpacked")
+            self._start()
+        except (worktree.CannotPrepare, OSError) as error:
+            outcome = self._never_ran("could not prepare the work tree: {}".format(error))
+        except process.CannotStart as error:
+            outcome = self._never_ran(str(error))
+            outcome["exit_code"] = 127
+        else:
+            faults.reach("supervisor:command-started")
+            self._watch()
+            self._sweep()
+            faults.reach("supervisor:command-ended")
+            outcome = self._outcome()
+        self._record(outcome, reserve)
+        faults.reach("supervisor:outcome-written")
+        return outcome
+
+    def _start(self) -> None:
+        argv = self.job["command"] + self._resume_args()
+        log = os.open(self.attempt.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
+        try:
+            folder = os.path.join(self.job_dir.work, self.job["folder"])
+            os.makedirs(folder, exist_ok=True)
+            env = self._environment()
+            self.pid = process.start(argv, folder, env, log)
+        finally:
+            os.close(log)
+            files.write_json(
+                self.attempt.attempt,
+                {
+                    "started": self.started,
+                    "host": socket.gethostname(),
+                    "pid": self.pid or None,
+                    "gpus": self.grant.get("gpus", []),
+                    "deadline": self.deadline,
+                    "from_checkpoint": self._relative(self.first),
+                    "snapshot": self.job["snapshot"],
+                    "command": argv,
+                },
+            )
+
+    def _resume_args(self) -> "List[str]":
+        if self.first is None:
+            return []
+        path = self.first.path
+        return [one.replace("{checkpoint}", path) for one in self.job["resume"]["args"]]
+
+    def _environment(self) -> "Dict[str, str]":
+        env = dict(self.job["env"])
+        env.update(files.read_json(self.job_dir.secrets) or {})
+        env.update(
+            CUDA_VISIBLE_DEVICES=",".join(str(one) for one in self.grant.get("gpus", [])),
+            DRAY_JOB_ID=self.job_dir.id,
+            DRAY_ATTEMPT=str(self.attempt.number),
+            DRAY_OUTPUTS=self.job_dir.outputs,
+        )
+        if self.deadline:
+            env["DRAY_DEADLINE"] = "{:.0f}".format(self.deadline)
+        if self.first is not None:
+            env["DRAY_CHECKPOINT"] = self.first.path
+        return env
+
+    # -- while the command runs ---------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while self.status is None:
+            if self.ask is not None:
+                self._end_command()
+                return
+            self._wait(TICK)
+            self._beat()
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep until a signal comes or the time is over; heed the signal."""
+        received = signal.sigtimedwait(HEEDED, max(seconds, 0.0))
+        while received is not None:
+            self._heed(received.si_signo)
+            received = signal.sigtimedwait(HEEDED, 0)
+        self._look_for_requests()
+
+    def _heed(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            for pid, status in process.reap():
+                if pid == self.pid:
+                    self.status = status
+        elif number in (signal.SIGUSR1, signal.SIGUSR2):
+            process.send(process.topmost_catchers(os.getpid(), number), number)
+        elif not os.path.exists(self.job_dir.stop) and self.ask is None:
+            reason = "interrupted by {}".format(process.signal_name(number))
+            self.ask = Ask("interrupted", reason, self._in_grace(), cause="signal")
+
+    def _look_for_requests(self) -> None:
+        now = time.monotonic()
+        stop = files.read_json(self.job_dir.stop) if os.path.exists(self.job_dir.stop) else None
+        if stop is not None and (self.ask is None or (self.ask.politely and stop["now"])):
+            kill_by = now if stop["now"] else self._in_grace()
+            self.ask = Ask("stopped", "stopped on request", kill_by, politely=not stop["now"])
+        if self.limit and self.ask is None and now >= self.limit - self._grace():
+            self.ask = Ask("interrupted", "time limit reached", self.limit, cause="time")
+
+    def _grace(self) -> float:
+        return float(self.job["resume"]["grace"])
+
+    def _in_grace(self) -> float:
+        return time.monotonic() + self._grace()
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now < self.next_heartbeat:
+            return
+        self.next_heartbeat = now + HEARTBEAT
+        if now >= self.next_look:
+            self.newest = checkpoints.newest(self.job_dir.outputs, self.pattern) or self.newest
+            # A huge outputs folder is looked through less often: never more than 0.02 % of time.
+            self.next_look = now + max(CHECKPOINT_LOOK, 5000 * (time.monotonic() - now))
+        self._watch_memory()
+        beat = {"heartbeat": time.time(), "checkpoint": self._relative(self.newest)}
+        try:
+            files.write_json(self.attempt.heartbeat, beat, durable=False)
+        except OSError:  # a full disk must not end the attempt
+            pass
+
+    def _watch_memory(self) -> None:
+        limit = self.job["resources"]["memory"]
+        if not limit or self.ask is not None:
+            return
+        used = process.memory_of(process.descendants(os.getpid()))
+        if used > limit:
+            reason = "out of memory: {:.1f} GB used of {:.1f} GB asked for".format(
+                used / 2.0**30, limit / 2.0**30
+            )
+            self.ask = Ask("failed", reason, time.monotonic(), politely=False)
+
+    # -- ending it ----------------------------------------------------------------------------
+
+    def _end_command(self) -> None:
+        ask = self.ask
+        assert ask is not None
+        self.told = True
+        if ask.politely:
+            self._ask_for_checkpoint()
+        if self.status is None and self._still_polite():
+            me = os.getpid()
+            gentle = process.topmost_catchers(me, signal.SIGTERM) or process.descendants(me)
+            process.send(gentle, signal.SIGTERM)
+            self._wait_until(self._ended)
+        if self.status is None:
+            self._kill_all()
+
+    def _ask_for_checkpoint(self) -> None:
+        name = self.job["resume"]["signal"]
+        if not name:
+            return
+        number = getattr(signal, "SIG" + name)
+        before = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        trainers = process.topmost_catchers(os.getpid(), number)
+        if not trainers:  # the signal would only kill; SIGTERM comes next anyway
+            return
+        process.send(trainers, number)
+        self._wait_until(lambda: self._ended() or self._new_checkpoint(before))
+
+    def _new_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> bool:
+        found = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        if found is None or found.same(before):
+            return False
+        if not found.same(self.fresh):
+            self.fresh, self.fresh_since = found, time.monotonic()
+        return time.monotonic() - self.fresh_since >= SETTLE
+
+    def _ended(self) -> bool:
+        return self.status is not None
+
+    def _still_polite(self) -> bool:
+        return self.ask is not None and self.ask.politely and time.monotonic() < self.ask.kill_by
+
+    def _wait_until(self, condition: "Callable[[], bool]") -> None:
+        """Wait for the condition, at most until the command is to be killed."""
+        pause = 0.02
+        while not condition() and self._still_polite():
+            assert self.ask is not None
+            self._wait(min(pause, self.ask.kill_by - time.monotonic()))
+            self._beat()
+            pause = min(pause * 1.5, 0.5)
+
+    def _kill_all(self) -> None:
+        """SIGKILL until nothing is left: a process may fork while it is being hunted."""
+        for _ in range(1000):
+            below = process.descendants(os.getpid())
+            if not below and self.status is not None:
+                return
+            process.send(below, signal.SIGKILL)
+            self._wait(0.02)
+
+    def _sweep(self) -> None:
+        """End what the command left in the background."""
+        below = process.descendants(os.getpid())
+        if not below:
+            return
+        process.send(below, signal.SIGTERM)
+        until = time.monotonic() + min(LEFTOVER_GRACE, max(self._grace(), 0.1))
+        while process.descendants(os.getpid()) and time.monotonic() < until:
+            self._wait(0.05)
+        self._kill_all()
+
+    # -- the record ---------------------------------------------------------------------------
+
+    def _never_ran(self, reason: str) -> "Record":
+        # Another attempt would meet the same damaged pack or missing program.
+        return {
+            "outcome": "failed",
+            "reason": reason,
+            "exit_code": None,
+            "signal": None,
+            "hopeless": True,
+        }
+
+    def _outcome(self) -> "Record":
+        assert self.status is not None
+        code = os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
+        number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+        outcome = {
+            "exit_code": code,
+            "signal": process.signal_name(number) if number else None,
+            "cause": "",
+        }  # type: Record
+        if self.ask is not None and self.told and not self._finished_anyway(code):
+            outcome.update(outcome=self.ask.outcome, reason=self.ask.reason, cause=self.ask.cause)
+        elif code == 0:
+            outcome.update(outcome="done", reason="")
+        elif number:
+            reason = "killed by {}".format(outcome["signal"])
+            outcome.update(outcome="failed", reason=reason)
+        else:
+            outcome.update(outcome="failed", reason="exit code {}".format(code))
+        return outcome
+
+    def _finished_anyway(self, code: "Optional[int]") -> bool:
+        """Exit code 0 after a request to end: a trainer that can be resumed may have saved and
+        left; one that cannot has finished its work."""
+        return (
+            code == 0
+            and self.ask is not None
+            and (self.ask.outcome == "interrupted" and not self.pattern)
+        )
+
+    def _record(self, outcome: "Record", reserve: str) -> None:
+        last = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        outcome["checkpoint"] = self._relative(last)
+        outcome["progress"] = last is not None and not last.same(self.first)
+        outcome["started"] = self.started
+        outcome["ended"] = time.time()
+        try:
+            outcome["left"] = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
+        except OSError as error:
+            outcome["left"] = []
+            print("the work tree could not be cleared: {}".format(error), flush=True)
+        files.remove(reserve)
+        write_stubbornly(self.attempt.outcome, outcome)
+
+    def _relative(self, checkpoint: "Optional[checkpoints.Checkpoint]") -> "Optional[str]":
+        return os.path.relpath(checkpoint.path, self.job_dir.outputs) if checkpoint else None
+
+    def _reserve(self) -> str:
+        path = os.path.join(self.attempt.path, "reserve")
+        try:
+            files.write_bytes(path, b"\0" * RESERVE, durable=False)
+        except OSError:
+            pass
+        return path
+
+
+def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None:
+    """The outcome must not be lost to a disk that is full for a moment."""
+    until = time.time() + patience
+    while True:
+        try:
+            files.write_json(path, value)
+            return
+        except OSError:
+            if time.time() > until:
+                raise
+            time.sleep(1.0)

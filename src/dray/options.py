@@ -1,0 +1,280 @@
+"""Every setting, declared once: config key, flag, type, help. CLI, config and docs read this."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dray.quantities import parse_count, parse_duration, parse_gpus, parse_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """``key`` is the place in dray.toml; ``parse`` reads a TOML value or a flag's text."""
+
+    key: str
+    help: str
+    parse: Callable[[object], Any]
+    example: str
+    flag: str = ""
+    short: str = ""
+    metavar: str = "TEXT"
+    many: bool = False  # a list in TOML, a flag that may be repeated
+    default: str = ""  # in words, where there is one
+
+    @property
+    def table(self) -> str:
+        return self.key.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition(".")[2]
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text in quotes")
+    return value
+
+
+def texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise ValueError(f'{value!r} is not a list of texts: write ["…"]')
+    return tuple(text(one) for one in value)
+
+
+def job_name(value: object) -> str:
+    name = text(value)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,39}", name):
+        raise ValueError(
+            f"the name '{name}' must be of lower-case letters, digits and '-', 40 at the most"
+        )
+    return name
+
+
+def output_path(value: object) -> str:
+    path = text(value)
+    parts = path.rstrip("/").split("/")
+    if path.startswith("/") or ".." in parts or not path.strip("/.") or set("*?[") & set(path):
+        raise ValueError(f"the output '{path}' must be a path below the project's folder")
+    return "/".join(part for part in parts if part not in ("", "."))
+
+
+def output_paths(value: object) -> tuple[str, ...]:
+    return tuple(output_path(one) for one in texts(value))
+
+
+def signal_name(value: object) -> str:
+    name = text(value).upper().removeprefix("SIG")
+    if not hasattr(signal, f"SIG{name}") or name in ("KILL", "STOP", "CHLD"):
+        raise ValueError(f"'{value}' is not a signal that a program can answer: write USR1 or USR2")
+    return name
+
+
+def env_table(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a table of variables")
+    return {env_name(key): str(one) for key, one in value.items()}
+
+
+def env_name(value: object) -> str:
+    name = text(value)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"'{name}' is not the name of a variable")
+    return name
+
+
+def env_names(value: object) -> tuple[str, ...]:
+    return tuple(env_name(one) for one in texts(value))
+
+
+def retries(value: object) -> int:
+    return parse_count(value, least=0)
+
+
+JOB = (
+    Option(
+        key="job.on",
+        flag="--on",
+        metavar="CLUSTER",
+        parse=text,
+        help="The cluster to run on.",
+        example='"local"',
+        default="local",
+    ),
+    Option(
+        key="job.name",
+        flag="--name",
+        metavar="NAME",
+        parse=job_name,
+        help="The job's name, the first part of its id.",
+        example='"anymal"',
+        default="taken from the command",
+    ),
+    Option(
+        key="job.resources.gpus",
+        flag="--gpus",
+        metavar="N",
+        parse=parse_gpus,
+        help="GPUs; a fraction (0.5) shares one.",
+        example="1",
+        default="0",
+    ),
+    Option(
+        key="job.resources.cpus",
+        flag="--cpus",
+        metavar="N",
+        parse=parse_count,
+        help="CPU cores.",
+        example="4",
+        default="1",
+    ),
+    Option(
+        key="job.resources.memory",
+        flag="--memory",
+        metavar="SIZE",
+        parse=parse_size,
+        help="Memory (512M, 32G); an attempt that uses more is ended.",
+        example='"32G"',
+        default="not limited",
+    ),
+    Option(
+        key="job.resources.time",
+        flag="--time",
+        metavar="TIME",
+        parse=parse_duration,
+        help="Time limit of one attempt (90s, 30m, 4h, 1d12h); then the job is resumed.",
+        example='"4h"',
+        default="not limited",
+    ),
+    Option(
+        key="job.retries",
+        flag="--retries",
+        metavar="N",
+        parse=retries,
+        help="How often a crash is retried.",
+        example="2",
+        default="0",
+    ),
+    Option(
+        key="job.outputs",
+        flag="--output",
+        metavar="PATH",
+        many=True,
+        parse=output_paths,
+        help="A file or folder that the command writes, kept with the job.",
+        example='["logs"]',
+    ),
+    Option(
+        key="job.env",
+        flag="--env",
+        metavar="K=V",
+        many=True,
+        parse=env_table,
+        help="A variable for the command; K alone takes today's value.",
+        example='{ OMP_NUM_THREADS = "4" }',
+    ),
+    Option(
+        key="job.secrets",
+        flag="--secret",
+        metavar="NAME",
+        many=True,
+        parse=env_names,
+        help="A secret variable, from the environment, the keyring or ~/.netrc.",
+        example='["WANDB_API_KEY"]',
+    ),
+    Option(
+        key="job.resume.checkpoint",
+        flag="--checkpoint",
+        metavar="GLOB",
+        parse=text,
+        help="Checkpoint files, relative to the outputs; the newest whole one is resumed from.",
+        example='"logs/**/model_*.pt"',
+    ),
+    Option(
+        key="job.resume.resume_args",
+        flag="--resume-arg",
+        metavar="ARG",
+        many=True,
+        parse=texts,
+        help="Added to the command on a resume; {checkpoint} is the checkpoint's path.",
+        example='["--resume", "{checkpoint}"]',
+    ),
+    Option(
+        key="job.resume.checkpoint_signal",
+        flag="--checkpoint-signal",
+        metavar="SIGNAL",
+        parse=signal_name,
+        help="The signal that asks the trainer for a checkpoint.",
+        example='"USR1"',
+    ),
+    Option(
+        key="job.resume.grace",
+        flag="--grace",
+        metavar="TIME",
+        parse=parse_duration,
+        help="Time to save and stop before the command is killed.",
+        example='"30s"',
+        default="30s, or a tenth of --time if that is less",
+    ),
+    Option(
+        key="job.resume.backoff",
+        flag="--backoff",
+        metavar="TIME",
+        parse=parse_duration,
+        help="Pause before the first retry of a crash; doubled for each further one.",
+        example='"10s"',
+        default="10s",
+    ),
+)
+
+SNAPSHOT = (
+    Option(
+        key="snapshot.max_size",
+        parse=parse_size,
+        help="A larger tree is refused, with its biggest folders named.",
+        example='"2G"',
+        default="1G",
+    ),
+)
+
+KIND = Option(
+    key="clusters.*.kind", parse=text, help="What sort of cluster it is.", example='"local"'
+)
+
+CLUSTERS = {
+    "local": (
+        KIND,
+        Option(
+            key="clusters.*.root",
+            parse=text,
+            help="The folder for jobs and code; ~ and $VARIABLES are filled in.",
+            example='"$SCRATCH/dray"',
+            default="dray's data folder",
+        ),
+        Option(
+            key="clusters.*.gpus",
+            parse=lambda value: parse_count(value, least=0),
+            help="GPUs of this machine.",
+            example="2",
+            default="as many as nvidia-smi lists",
+        ),
+        Option(
+            key="clusters.*.cpus",
+            parse=parse_count,
+            help="CPU cores that jobs may use.",
+            example="8",
+            default="all",
+        ),
+        Option(
+            key="clusters.*.memory",
+            parse=parse_size,
+            help="Memory that jobs may use.",
+            example='"64G"',
+            default="all",
+        ),
+    )
+}

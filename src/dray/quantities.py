@@ -1,0 +1,73 @@
+"""Durations, sizes and GPU counts: read from what people write, written as people read."""
+
+from __future__ import annotations
+
+import re
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+
+
+def parse_duration(value: object) -> float:
+    """'90s', '30m', '4h', '1d12h', '04:00:00' → seconds."""
+    text = str(value).strip().lower()
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?", text)
+    if clock:
+        days, first, second, third = clock.groups()
+        hours, minutes, seconds = (first, second, third) if third else (first, second, "0")
+        total: float = int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    elif re.fullmatch(r"(?:\d+(?:\.\d+)?[smhdw])+", text):
+        total = sum(
+            float(number) * SECONDS[unit]
+            for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text)
+        )
+    else:
+        raise ValueError(f"cannot read the time '{value}': write 90s, 30m, 4h, 1d12h or 04:00:00")
+    if total <= 0:
+        raise ValueError(f"the time '{value}' is not more than zero")
+    return float(total)
+
+
+def parse_size(value: object) -> int:
+    """'512M', '32G', '1.5T' → bytes (1024-based)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", str(value).strip(), re.I)
+    if not match or (match[2] == "" and float(match[1]) < 2**20):
+        raise ValueError(f"cannot read the size '{value}': write 512M, 32G or 1.5T")
+    return int(float(match[1]) * BYTES[match[2].upper()])
+
+
+def parse_gpus(value: object) -> float:
+    """A whole number of GPUs, or a fraction of one."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        raise ValueError(f"cannot read the GPU count '{value}': write 1, 2 or 0.5") from None
+    if not 0 <= number < 10_000 or (number > 1 and number != int(number)):
+        raise ValueError(f"'{value}' GPUs: write a whole number, or a fraction below 1")
+    return number
+
+
+def parse_count(value: object, least: int = 1) -> int:
+    if isinstance(value, bool) or not re.fullmatch(r"\d+", str(value)) or int(str(value)) < least:
+        raise ValueError(f"'{value}' is not a whole number of at least {least}")
+    return int(str(value))
+
+
+def show_duration(seconds: float) -> str:
+    """In the two largest units: 3d4h, 2h05m, 4m20s, 12s."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600}h"
+
+
+def show_size(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"

@@ -1,0 +1,298 @@
+"""The laptop's own index of jobs: SQLite, used by several dray processes at once.
+
+The jobs' directories on the clusters are the truth; this is what was last seen of them, so a
+damaged store is moved aside and rebuilt.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dray.errors import StoreBusy, StoreError
+from dray.model import Attempt, JobSpec, JobState, JobView
+from dray.node import files
+
+BUSY_SECONDS = 10.0
+
+MIGRATIONS = (
+    """
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY,
+        cluster TEXT NOT NULL,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL DEFAULT '',
+        submitted INTEGER NOT NULL DEFAULT 0,  -- 0: dray has not yet seen it queued
+        created REAL NOT NULL,
+        ended REAL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        command TEXT NOT NULL,
+        spec TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX jobs_by_created ON jobs (created);
+    CREATE INDEX jobs_active ON jobs (cluster, id) WHERE state IN ('queued', 'running');
+    CREATE TABLE attempts (
+        job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (job, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+        time REAL NOT NULL,
+        what TEXT NOT NULL
+    );
+    CREATE INDEX events_by_job ON events (job, time);
+    """,
+)
+VERSION = len(MIGRATIONS)
+
+
+class Row(NamedTuple):
+    """A job in a listing."""
+
+    id: str
+    cluster: str
+    name: str
+    state: str
+    reason: str
+    created: float
+    ended: float | None
+    attempts: int
+    command: str
+
+
+class Damaged(StoreError):
+    """The file is not a whole database."""
+
+
+class Store:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        files.make_folder(str(self.path.parent))
+        with self._errors():
+            connection = sqlite3.connect(
+                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self.path.chmod(files.PRIVATE_FILE)
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            self._migrate(connection)
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        if self._version(connection) == VERSION:
+            return
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")  # one process migrates, the others wait
+        try:
+            for script in MIGRATIONS[self._version(connection) :]:
+                for statement in script.split(";"):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > VERSION:
+            raise StoreError(
+                f"{self.path} was written by a newer dray (version {version}, this one knows "
+                f"{VERSION})",
+                hint="Update dray: pip install --upgrade dray",
+            )
+        return version
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """SQLite's errors as dray's."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            text = str(error)
+            if "locked" in text or "busy" in text:
+                raise StoreBusy(
+                    f"{self.path} has been locked by another process for {BUSY_SECONDS:.0f} s",
+                    hint="Try again; if it stays so, look for a hanging dray (fuser on the file).",
+                ) from error
+            if "malformed" in text or "disk image" in text:
+                raise Damaged(f"{self.path} is damaged: {text}") from error
+            raise StoreError(
+                f"{self.path} cannot be used: {text}",
+                hint="Check free space and permissions there; DRAY_HOME moves it elsewhere.",
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise Damaged(f"{self.path} is damaged: {error}") from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- writing ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def add_intent(self, spec: JobSpec, cluster: str) -> bool:
+        """Write down that this job is about to be submitted; False where the id is taken."""
+        with self._writing() as connection:
+            made = connection.execute(
+                "INSERT OR IGNORE INTO jobs (id, cluster, name, state, created, command, spec)"
+                " VALUES (?, ?, ?, 'queued', ?, ?, ?)",
+                (
+                    spec.id,
+                    cluster,
+                    spec.name,
+                    spec.created,
+                    json.dumps(spec.command),
+                    json.dumps(spec.to_dict()),
+                ),
+            )
+            return made.rowcount == 1
+
+    def save(self, views: Iterable[JobView]) -> None:
+        """What was just seen of these jobs."""
+        with self._writing() as connection:
+            for view in views:
+                self._save_one(connection, view)
+
+    def _save_one(self, connection: sqlite3.Connection, view: JobView) -> None:
+        spec = view.spec
+        before = connection.execute("SELECT state FROM jobs WHERE id = ?", (view.id,)).fetchone()
+        connection.execute(
+            "INSERT INTO jobs (id, cluster, name, state, reason, submitted, created, ended,"
+            " attempts, command, spec) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET state = excluded.state, reason = excluded.reason,"
+            " submitted = 1, ended = excluded.ended, attempts = excluded.attempts,"
+            " spec = excluded.spec",
+            (
+                view.id,
+                view.cluster,
+                spec.name,
+                str(view.state),
+                view.reason,
+                spec.created,
+                view.ended,
+                len(view.attempts),
+                json.dumps(spec.command),
+                json.dumps(spec.to_dict()),
+            ),
+        )
+        connection.executemany(
+            "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)",
+            [(view.id, one.number, json.dumps(asdict(one))) for one in view.attempts],
+        )
+        if before is None or before[0] != view.state:
+            self._note(connection, view.id, str(view.state))
+
+    def note(self, job_id: str, what: str) -> None:
+        with self._writing() as connection:
+            self._note(connection, job_id, what)
+
+    def _note(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
+        connection.execute("INSERT INTO events VALUES (?, ?, ?)", (job_id, time.time(), what))
+
+    def remove(self, job_id: str) -> None:
+        with self._writing() as connection:
+            connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._errors():
+            return self._connection.execute(query, values).fetchall()
+
+    def active(self) -> Mapping[str, list[str]]:
+        """Jobs that were not yet at their end when last seen, by cluster."""
+        found: dict[str, list[str]] = {}
+        query = "SELECT cluster, id FROM jobs WHERE state IN ('queued', 'running')"
+        for cluster, job_id in self._rows(query):
+            found.setdefault(cluster, []).append(job_id)
+        return found
+
+    def listing(self, since: float, most: int) -> list[Row]:
+        """Active jobs, and those that came in since then: newest first."""
+        columns = ", ".join(Row._fields)
+        rows = self._rows(
+            f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND submitted UNION"
+            f" SELECT * FROM (SELECT {columns} FROM jobs WHERE created >= ? AND submitted"
+            " ORDER BY created DESC LIMIT ?) ORDER BY created DESC, id DESC",
+            (since, most),
+        )
+        return [Row(*row) for row in rows]
+
+    def count(self) -> int:
+        return int(self._rows("SELECT count(*) FROM jobs")[0][0])
+
+    def matching(self, prefix: str) -> list[tuple[str, str]]:
+        """(id, cluster) of the job of this id, else of those whose id begins so."""
+        exact = self._rows("SELECT id, cluster FROM jobs WHERE id = ?", (prefix,))
+        if exact:
+            return [tuple(exact[0])]
+        end = prefix + "\U0010ffff"
+        rows = self._rows(
+            "SELECT id, cluster FROM jobs WHERE id >= ? AND id < ? ORDER BY created DESC LIMIT 20",
+            (prefix, end),
+        )
+        return [tuple(row) for row in rows]
+
+    def recent_ids(self, most: int = 200) -> list[tuple[str, str]]:
+        rows = self._rows("SELECT id, state FROM jobs ORDER BY created DESC LIMIT ?", (most,))
+        return [tuple(row) for row in rows]
+
+    def view(self, job_id: str) -> JobView | None:
+        """The job as it was last seen."""
+        rows = self._rows(
+            "SELECT cluster, state, reason, ended, spec FROM jobs WHERE id = ?", (job_id,)
+        )
+        if not rows:
+            return None
+        cluster, state, reason, ended, spec = rows[0]
+        attempts = self._rows(
+            "SELECT record FROM attempts WHERE job = ? ORDER BY number", (job_id,)
+        )
+        return JobView(
+            spec=JobSpec.from_dict(json.loads(spec)),
+            cluster=cluster,
+            state=JobState(state),
+            reason=reason,
+            ended=ended,
+            attempts=tuple(Attempt.from_dict(json.loads(one[0])) for one in attempts),
+        )
+
+    def intent_age(self, job_id: str) -> float | None:
+        """How long ago the submission began, if it was never seen to succeed."""
+        rows = self._rows("SELECT created FROM jobs WHERE id = ? AND NOT submitted", (job_id,))
+        return time.time() - rows[0][0] if rows else None
+
+    def events(self, job_id: str) -> list[tuple[float, str]]:
+        rows = self._rows("SELECT time, what FROM events WHERE job = ? ORDER BY time", (job_id,))
+        return [tuple(row) for row in rows]
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged store out of the way, with the files SQLite keeps beside it."""
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+    for ending in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + ending).replace(aside.with_name(aside.name + ending))
+    return aside

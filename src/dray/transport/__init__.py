@@ -1,0 +1,1 @@
+"""How programs are started and files reach a cluster."""

@@ -1,0 +1,55 @@
+"""Starting programs on this machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from dray.errors import ClusterError
+
+# The keeper needs nothing of the user's environment; the command's comes from its description.
+# A UTF-8 locale lets Python 3.6 speak of files with any name.
+KEEPER_ENV = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+
+
+def keeper_command(app: Path | str, job_dir: str, alive: int | str, ticket: int | str) -> list[str]:
+    return [sys.executable, "-I", "-S", str(app), "keep", job_dir, str(alive), str(ticket)]
+
+
+def start_keeper(
+    app: Path, job_dir: str, alive: int, ticket: int, log: str, extra_env: dict[str, str]
+) -> None:
+    """Start it detached and return once it has taken charge. It inherits the two locks."""
+    with open(log, "ab") as output:
+        ended = subprocess.run(
+            keeper_command(app, job_dir, alive, ticket),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(alive, ticket),
+            start_new_session=True,
+            cwd="/",
+            env={**KEEPER_ENV, **extra_env},
+            check=False,
+        )
+    if ended.returncode != 0:
+        raise ClusterError(
+            f"the job's keeper did not start (exit code {ended.returncode})",
+            hint=f"What it said is in {log}",
+        )
+
+
+def count_gpus() -> int:
+    """As many as nvidia-smi lists; none where it is missing or does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    try:
+        listing = subprocess.run(
+            [program, "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (subprocess.SubprocessError, OSError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())

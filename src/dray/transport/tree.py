@@ -1,0 +1,56 @@
+"""Copying a tree of outputs on this machine, only what is new or changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+Progress = Callable[[int, int], None]
+
+
+def copy_tree(source: Path, target: Path, progress: Progress) -> tuple[int, int]:
+    """Copy what differs in size or time: (files copied, files in all). Each file arrives whole."""
+    target.mkdir(parents=True, exist_ok=True)
+    found = sorted(walk(source))
+    changed = [path for path in found if differs(source / path, target / path)]
+    total = sum((source / path).lstat().st_size for path in changed)
+    done = 0
+    for path in changed:
+        copy_one(source / path, target / path)
+        done += (target / path).lstat().st_size
+        progress(done, total)
+    return len(changed), len(found)
+
+
+def walk(top: Path) -> list[Path]:
+    """Files and links below ``top``, relative to it."""
+    found: list[Path] = []
+    for folder, folders, names in os.walk(top):
+        here = Path(folder)
+        links = [name for name in folders if (here / name).is_symlink()]
+        found += [(here / name).relative_to(top) for name in names + links]
+    return found
+
+
+def differs(source: Path, target: Path) -> bool:
+    try:
+        there, here = source.lstat(), target.lstat()
+    except FileNotFoundError:
+        return True
+    if source.is_symlink() or target.is_symlink():
+        return not (source.is_symlink() and target.is_symlink()) or (
+            source.readlink() != target.readlink()
+        )
+    return (there.st_size, there.st_mtime_ns) != (here.st_size, here.st_mtime_ns)
+
+
+def copy_one(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+    try:
+        shutil.copy2(source, temporary, follow_symlinks=False)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

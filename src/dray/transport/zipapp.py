@@ -1,0 +1,67 @@
+"""The node side as one file, named by its content."""
+
+from __future__ import annotations
+
+import io
+import py_compile
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from dray.node import files
+from dray.node.packs import hash_of
+
+ENTRY = b"""import sys
+
+from dray_node.__main__ import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
+
+
+def sources() -> dict[str, bytes]:
+    folder = Path(__file__).parent.parent / "node"
+    found = {f"dray_node/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
+    return {"__main__.py": ENTRY, **found}
+
+
+def name_of(content: dict[str, bytes]) -> str:
+    everything = b"\0".join(key.encode() + b"\0" + value for key, value in content.items())
+    return f"dray-node-{hash_of(sys.version.encode() + everything)[:16]}.pyz"
+
+
+def build(content: dict[str, bytes]) -> bytes:
+    """Sources for any Python, and beside them what this one compiles them to, for a quick start."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, source in content.items():
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), source)
+            archive.writestr(zipfile.ZipInfo(f"{name}c", EPOCH), compiled(name, source))
+    return buffer.getvalue()
+
+
+def compiled(name: str, source: bytes) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "module.py"
+        file.write_bytes(source)
+        target = py_compile.compile(
+            str(file),
+            cfile=f"{file}c",
+            dfile=name,
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        assert target is not None
+        return Path(target).read_bytes()
+
+
+def install(root: Path) -> Path:
+    """Put the file below ``root`` unless it lies there already."""
+    content = sources()
+    path = root / "node" / name_of(content)
+    if not path.exists():
+        files.make_folder(str(path.parent))
+        files.write_bytes(str(path), build(content))
+    return path
