@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dray import options
-from dray.errors import ConfigError, NotFound, nearest
+from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.options import Option
 
 PROJECT_FILE = "dray.toml"
+
+Key = tuple[str, ...]  # job.resources.gpus, in parts
 
 # What a job on this machine sees of the shell it was submitted from: enough to find programs and
 # speak the user's language, nothing that would make it depend on the moment or carry a secret.
@@ -111,6 +115,13 @@ def _xdg(variable: str, default: str) -> Path:
     return base / "dray"
 
 
+def current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the folder you are in has been removed", hint="cd to another.") from None
+
+
 def find_project(start: Path) -> Path:
     """The nearest folder with a dray.toml, else with a .git, else where the user stands."""
     folders = [start, *start.parents]
@@ -123,7 +134,7 @@ def find_project(start: Path) -> Path:
 
 def load(start: Path | None = None, flags: Mapping[str, Any] | None = None) -> Config:
     """Flags win over the project's file, which wins over the user's."""
-    start = start or Path.cwd()
+    start = start or current_folder()
     home = find_home()
     project = find_project(start)
     settings: dict[str, Any] = {}
@@ -131,7 +142,7 @@ def load(start: Path | None = None, flags: Mapping[str, Any] | None = None) -> C
     for path in (home.config_file, project / PROJECT_FILE):
         found = read_file(path)
         combine(settings, found.settings)
-        clusters.update(found.clusters)
+        combine_clusters(clusters, found.clusters)
     combine(settings, flags or {})
     return Config(
         home=home,
@@ -150,10 +161,29 @@ def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
         weaker = settings.get(key)
         if key == "job.env":
             settings[key] = {**(weaker or {}), **value}
-        elif key in ("job.outputs", "job.secrets"):
+        elif key == "job.secrets":
             settings[key] = tuple(dict.fromkeys([*(weaker or ()), *value]))
+        elif key == "job.outputs":
+            settings[key] = outermost([*(weaker or ()), *value])
         else:
             settings[key] = value
+
+
+def outermost(paths: Sequence[str]) -> tuple[str, ...]:
+    """Without those that lie below another: one link per output, none inside another's folder."""
+    once = dict.fromkeys(paths)
+    return tuple(path for path in once if not any(path.startswith(f"{other}/") for other in once))
+
+
+def combine_clusters(
+    clusters: dict[str, ClusterConfig], stronger: Mapping[str, ClusterConfig]
+) -> None:
+    """Setting by setting, so that a project can add one to the user's own cluster."""
+    for name, cluster in stronger.items():
+        weaker = clusters.get(name)
+        if weaker is not None and weaker.kind == cluster.kind:
+            cluster = replace(cluster, settings={**weaker.settings, **cluster.settings})
+        clusters[name] = cluster
 
 
 @dataclass(frozen=True)
@@ -164,15 +194,23 @@ class FileSettings:
 
 def read_file(path: Path) -> FileSettings:
     try:
-        text = path.read_text("utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return FileSettings()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8 text", hint="Save it as UTF-8.") from error
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
+        line = int(found[2]) if found else text.count("\n") + 1
+        message = f"{found[1]}, at column {found[3]}" if found else str(error)
+        raise ConfigError(f"{path}:{line}: not valid TOML: {message}") from error
     return _Reader(path, text).read(document)
 
 
@@ -184,97 +222,109 @@ class _Reader:
         self.text = text
 
     def read(self, document: Mapping[str, Any]) -> FileSettings:
-        self.check_names("", document, ["job", "snapshot", "clusters"])
+        self.check_names((), document, ["job", "snapshot", "clusters"])
         settings: dict[str, Any] = {}
         known = [*options.JOB, *options.SNAPSHOT]
         for table in ("job", "snapshot"):
             if table in document:
-                self.read_table(table, document[table], known, settings)
+                self.read_table((table,), document[table], known, settings)
         clusters = {
             name: self.read_cluster(name, table)
-            for name, table in self.table("clusters", document.get("clusters", {})).items()
+            for name, table in self.table(("clusters",), document.get("clusters", {})).items()
         }
         return FileSettings(settings, clusters)
 
     def read_table(
-        self, table: str, values: Any, known: Sequence[Option], into: dict[str, Any]
+        self, table: Key, values: Any, known: Sequence[Option], into: dict[str, Any]
     ) -> None:
-        here = {option.name: option for option in known if option.table == table}
+        where = ".".join(table)
+        here = {option.name: option for option in known if option.table == where}
         below = {
-            option.table[len(table) + 1 :].split(".")[0]
+            option.table[len(where) + 1 :].split(".")[0]
             for option in known
-            if option.table.startswith(f"{table}.")
+            if option.table.startswith(f"{where}.")
         }
         self.check_names(table, self.table(table, values), [*here, *below])
         for name, value in values.items():
             if name in below:
-                self.read_table(f"{table}.{name}", value, known, into)
+                self.read_table((*table, name), value, known, into)
             else:
-                into[f"{table}.{name}"] = self.value(f"{table}.{name}", here[name], value)
+                into[f"{where}.{name}"] = self.value((*table, name), here[name], value)
 
     def read_cluster(self, name: str, values: Any) -> ClusterConfig:
-        where = f"clusters.{name}"
+        where = ("clusters", name)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise self.error(where, "a cluster's name is of letters, digits, '-' and '_'")
         kind = self.table(where, values).get("kind", name if name in options.CLUSTERS else None)
+        valid = ", ".join(options.CLUSTERS)
         if kind is None:
-            raise self.error(where, 'the key "kind" is missing')
-        if kind not in options.CLUSTERS:
-            valid = ", ".join(options.CLUSTERS)
-            raise self.error(f"{where}.kind", f"unknown kind '{kind}'; there is {valid}")
+            raise self.error(where, f'the key "kind" is missing; there is {valid}')
+        if not isinstance(kind, str) or kind not in options.CLUSTERS:
+            guess = nearest(str(kind), options.CLUSTERS)
+            raise self.error((*where, "kind"), f"unknown kind '{kind}'; there is {valid}.{guess}")
         known = {option.name: option for option in options.CLUSTERS[kind]}
         self.check_names(where, values, list(known))
         settings = {
-            key: self.value(f"{where}.{key}", known[key], value) for key, value in values.items()
+            key: self.value((*where, key), known[key], value) for key, value in values.items()
         }
         settings.pop("kind", None)
         return ClusterConfig(name, kind, settings)
 
-    def table(self, where: str, values: Any) -> Mapping[str, Any]:
+    def table(self, where: Key, values: Any) -> Mapping[str, Any]:
         if not isinstance(values, dict):
             raise self.error(where, "must be a table")
         return values
 
-    def check_names(self, where: str, values: Mapping[str, Any], valid: Sequence[str]) -> None:
+    def check_names(self, where: Key, values: Mapping[str, Any], valid: Sequence[str]) -> None:
         for name in values:
             if name not in valid:
-                key = f"{where}.{name}" if where else name
                 raise self.error(
-                    key,
+                    (*where, name),
                     f"unknown key.{nearest(name, valid)}",
                     hint=f"Valid keys here: {', '.join(sorted(valid))}.",
                 )
 
-    def value(self, key: str, option: Option, value: Any) -> Any:
+    def value(self, key: Key, option: Option, value: Any) -> Any:
         try:
             return option.parse(value)
         except ValueError as error:
             raise self.error(key, str(error)) from error
 
-    def error(self, key: str, message: str, hint: str = "") -> ConfigError:
+    def error(self, key: Key, message: str, hint: str = "") -> ConfigError:
         line = line_of(self.text, key)
-        return ConfigError(f"{self.path}:{line}: {key}: {message}", hint=hint)
+        return ConfigError(f"{self.path}:{line}: {show_key(key)}: {message}", hint=hint)
 
 
-def line_of(text: str, key: str) -> int:
-    """The line on which a dotted key is set, or its table begins (tomllib does not tell)."""
-    best, best_length = 1, 0
-    table: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[+([^\]]+)\]", line)
-        assignment = re.match(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=", line)
-        if header:
-            table = _split_key(header[1])
-            here = table
-        elif assignment:
-            here = table + _split_key(assignment[1])
-        else:
-            continue
-        wanted = key.split(".")
-        if wanted[: len(here)] == here and len(here) > best_length:
-            best, best_length = number, len(here)
-    return best
+def show_key(key: Key) -> str:
+    """As one would write it: quoted where it must be."""
+    bare = re.compile(r"[A-Za-z0-9_-]+")
+    return ".".join(name if bare.fullmatch(name) else f'"{name}"' for name in key)
 
 
-def _split_key(text: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in text.split(".")]
+def line_of(text: str, key: Key) -> int:
+    """The line on which the statement begins that first sets this key. tomllib does not tell, so
+    it is asked which beginnings of the file have the key: all from there on."""
+    lines = text.split("\n")
+
+    def is_set_by(number: int) -> bool:
+        return has_key(shortest_document(lines, number), key)
+
+    return bisect_left(range(len(lines) + 1), True, lo=1, key=is_set_by)
+
+
+def shortest_document(lines: Sequence[str], least: int) -> Mapping[str, Any]:
+    """The first ``least`` lines, and as many more as belong to the last of their statements."""
+    for count in range(least, len(lines)):
+        with suppress(tomllib.TOMLDecodeError):
+            return tomllib.loads("\n".join(lines[:count]))
+    return tomllib.loads("\n".join(lines))
+
+
+def has_key(document: Any, key: Key) -> bool:
+    for name in key:
+        if isinstance(document, list):  # [[table]]
+            document = document[-1] if document else None
+        if not isinstance(document, dict) or name not in document:
+            return False
+        document = document[name]
+    return True

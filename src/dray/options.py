@@ -58,7 +58,7 @@ def job_name(value: object) -> str:
 def output_path(value: object) -> str:
     path = text(value)
     parts = path.rstrip("/").split("/")
-    if path.startswith("/") or ".." in parts or not path.strip("/.") or set("*?[") & set(path):
+    if path.startswith("/") or ".." in parts or not path.strip("/.") or set("*?[\0") & set(path):
         raise ValueError(f"the output '{path}' must be a path below the project's folder")
     return "/".join(part for part in parts if part not in ("", "."))
 
@@ -69,7 +69,8 @@ def output_paths(value: object) -> tuple[str, ...]:
 
 def signal_name(value: object) -> str:
     name = text(value).upper().removeprefix("SIG")
-    if not hasattr(signal, f"SIG{name}") or name in ("KILL", "STOP", "CHLD"):
+    number = signal.Signals.__members__.get(f"SIG{name}")
+    if number is None or number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
         raise ValueError(f"'{value}' is not a signal that a program can answer: write USR1 or USR2")
     return name
 
@@ -77,7 +78,13 @@ def signal_name(value: object) -> str:
 def env_table(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a table of variables")
-    return {env_name(key): str(one) for key, one in value.items()}
+    return {env_name(key): env_value(key, one) for key, one in value.items()}
+
+
+def env_value(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or "\0" in str(value):
+        raise ValueError(f"{name}: {value!r} is not a text in quotes, or a number")
+    return str(value)
 
 
 def env_name(value: object) -> str:

@@ -5,35 +5,40 @@ from __future__ import annotations
 import re
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # bounded: no text becomes infinity
+SMALLEST_SHARE = 0.01  # of a GPU
 BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
 def parse_duration(value: object) -> float:
-    """'90s', '30m', '4h', '1d12h', '04:00:00' → seconds."""
+    """'90s', '30m', '4h', '1d12h', '04:00:00', '1-12:00:00' → seconds.
+
+    '04:00' is refused: Slurm's users read it as minutes, everybody else as hours.
+    """
     text = str(value).strip().lower()
-    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?", text)
+    clock = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d)", text)
     if clock:
-        days, first, second, third = clock.groups()
-        hours, minutes, seconds = (first, second, third) if third else (first, second, "0")
-        total: float = int(days or 0) * 86400 + int(hours) * 3600 + int(minutes) * 60 + int(seconds)
-    elif re.fullmatch(r"(?:\d+(?:\.\d+)?[smhdw])+", text):
-        total = sum(
-            float(number) * SECONDS[unit]
-            for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text)
-        )
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        total = float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
+    elif re.fullmatch(rf"(?:{NUMBER}[smhdw])+", text):
+        parts = re.findall(rf"({NUMBER})([smhdw])", text)
+        total = sum(float(number) * SECONDS[unit] for number, unit in parts)
     else:
         raise ValueError(f"cannot read the time '{value}': write 90s, 30m, 4h, 1d12h or 04:00:00")
     if total <= 0:
         raise ValueError(f"the time '{value}' is not more than zero")
-    return float(total)
+    return total
 
 
 def parse_size(value: object) -> int:
     """'512M', '32G', '1.5T' → bytes (1024-based)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", str(value).strip(), re.I)
+    match = re.fullmatch(rf"({NUMBER})\s*([KMGTP]?)(?:i?B)?", str(value).strip(), re.I)
     if not match or (match[2] == "" and float(match[1]) < 2**20):
         raise ValueError(f"cannot read the size '{value}': write 512M, 32G or 1.5T")
-    return int(float(match[1]) * BYTES[match[2].upper()])
+    size = int(float(match[1]) * BYTES[match[2].upper()])
+    if size <= 0:
+        raise ValueError(f"the size '{value}' is not more than zero")
+    return size
 
 
 def parse_gpus(value: object) -> float:
@@ -42,13 +47,18 @@ def parse_gpus(value: object) -> float:
         number = float(str(value))
     except ValueError:
         raise ValueError(f"cannot read the GPU count '{value}': write 1, 2 or 0.5") from None
-    if not 0 <= number < 10_000 or (number > 1 and number != int(number)):
-        raise ValueError(f"'{value}' GPUs: write a whole number, or a fraction below 1")
-    return number
+    whole = 0 <= number < 10_000 and number == int(number)
+    if not whole and not SMALLEST_SHARE <= number < 1:
+        raise ValueError(f"'{value}' GPUs: write a whole number, or a fraction between 0.01 and 1")
+    return abs(number)  # -0 is 0
 
 
 def parse_count(value: object, least: int = 1) -> int:
-    if isinstance(value, bool) or not re.fullmatch(r"\d+", str(value)) or int(str(value)) < least:
+    if (
+        isinstance(value, bool)
+        or not re.fullmatch(r"\d{1,9}", str(value))
+        or int(str(value)) < least
+    ):
         raise ValueError(f"'{value}' is not a whole number of at least {least}")
     return int(str(value))
 

@@ -45,12 +45,12 @@ def _from_keyring(name: str) -> str | None:
 
 
 def _from_netrc(name: str, environ: Mapping[str, str]) -> str | None:
-    path = Path(environ.get("NETRC") or Path.home() / ".netrc")
+    path = Path(environ.get("NETRC") or Path(environ.get("HOME") or Path.home()) / ".netrc")
     try:
         entries = netrc.netrc(path)
     except FileNotFoundError:
         return None
-    except (netrc.NetrcParseError, OSError) as error:
+    except (netrc.NetrcParseError, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     for machine in (NETRC_MACHINES.get(name), name):
         found = entries.hosts.get(machine) if machine else None

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dray.errors import StoreBusy, StoreError
+from dray.errors import DrayError, StorageError, StoreBusy, StoreError
 from dray.model import Attempt, JobSpec, JobState, JobView
 from dray.node import files
 
@@ -54,6 +54,15 @@ MIGRATIONS = (
 )
 VERSION = len(MIGRATIONS)
 
+# What the file system would not let SQLite do.
+OUTSIDE = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
+
 
 class Row(NamedTuple):
     """A job in a listing."""
@@ -74,36 +83,49 @@ class Damaged(StoreError):
 
 
 class Store:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection = self._open()
+    """``patience``: how long to wait for another process that writes, in seconds."""
 
-    def _open(self) -> sqlite3.Connection:
-        files.make_folder(str(self.path.parent))
+    def __init__(self, path: Path, patience: float = BUSY_SECONDS) -> None:
+        self.path = path
+        self.patience = patience
+        files.make_folder(str(path.parent))
         with self._errors():
-            connection = sqlite3.connect(
-                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self._connection = sqlite3.connect(
+                path, timeout=patience, isolation_level=None, check_same_thread=False
             )
+            try:
+                self._prepare(self._connection)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if self.path.stat().st_mode & 0o777 != files.PRIVATE_FILE:
             self.path.chmod(files.PRIVATE_FILE)
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if self._version(connection) < VERSION:
             self._migrate(connection)
-        return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        if self._version(connection) == VERSION:
-            return
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("BEGIN IMMEDIATE")  # one process migrates, the others wait
-        try:
+        self._choose_wal(connection)
+        with self._transaction(connection):  # one process migrates, the others wait
             for script in MIGRATIONS[self._version(connection) :]:
                 for statement in script.split(";"):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
+
+    def _choose_wal(self, connection: sqlite3.Connection) -> None:
+        """SQLite does not wait by itself where two processes choose at the same moment."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
 
     def _version(self, connection: sqlite3.Connection) -> int:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -120,21 +142,27 @@ class Store:
         """SQLite's errors as dray's."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            text = str(error)
-            if "locked" in text or "busy" in text:
-                raise StoreBusy(
-                    f"{self.path} has been locked by another process for {BUSY_SECONDS:.0f} s",
-                    hint="Try again; if it stays so, look for a hanging dray (fuser on the file).",
-                ) from error
-            if "malformed" in text or "disk image" in text:
-                raise Damaged(f"{self.path} is damaged: {text}") from error
-            raise StoreError(
-                f"{self.path} cannot be used: {text}",
-                hint="Check free space and permissions there; DRAY_HOME moves it elsewhere.",
-            ) from error
         except sqlite3.DatabaseError as error:
-            raise Damaged(f"{self.path} is damaged: {error}") from error
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.DatabaseError) -> DrayError:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreBusy(
+                f"{self.path} has been locked by another process for {self.patience:g} s",
+                hint=f"Try again; if it stays so, look for a hanging dray: fuser {self.path}",
+            )
+        if code in OUTSIDE:
+            return StorageError(
+                f"{self.path} cannot be used: {error}",
+                hint="Check free space and permissions there; DRAY_HOME moves it elsewhere.",
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error):
+            return Damaged(
+                f"{self.path} is damaged: {error}",
+                hint="Move it away: dray then makes it anew from the jobs' own directories.",
+            )
+        return StoreError(f"{self.path} cannot be used: {error}")
 
     def close(self) -> None:
         self._connection.close()
@@ -143,14 +171,19 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._errors():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        with self._errors(), self._transaction(self._connection):
+            yield self._connection
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite itself rolls back on a full disk
+                connection.execute("ROLLBACK")
+            raise
 
     def add_intent(self, spec: JobSpec, cluster: str) -> bool:
         """Write down that this job is about to be submitted; False where the id is taken."""
@@ -245,6 +278,8 @@ class Store:
 
     def matching(self, prefix: str) -> list[tuple[str, str]]:
         """(id, cluster) of the job of this id, else of those whose id begins so."""
+        if not prefix.isascii():  # no id is like that, and SQLite takes no broken text
+            return []
         exact = self._rows("SELECT id, cluster FROM jobs WHERE id = ?", (prefix,))
         if exact:
             return [tuple(exact[0])]

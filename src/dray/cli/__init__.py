@@ -19,6 +19,8 @@ def main() -> None:
 
             print(f"dray {__version__}")
             return
-    from dray.cli.group import run
-
+    try:
+        from dray.cli.group import run
+    except KeyboardInterrupt:  # Ctrl-C while we were still loading
+        sys.exit(130)
     sys.exit(run(arguments))

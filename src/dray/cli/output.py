@@ -70,8 +70,15 @@ def one_line(words: Sequence[str]) -> str:
     """A command as one could type it, on one line."""
     import shlex
 
-    text = " ".join(shlex.quote(word) for word in words)
-    return text.encode("utf-8", "backslashreplace").decode().replace("\n", "\\n")
+    return visible(" ".join(shlex.quote(word) for word in words))
+
+
+def visible(text: str) -> str:
+    """Nothing in it moves the cursor or colours the terminal: control characters are spelled."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def when(moment: float | None) -> str:
@@ -114,4 +121,8 @@ def progress(label: str) -> Progress:
 
 
 def launcher(flags: dict[str, Any] | None = None) -> Launcher:
-    return Launcher(configuration.load(flags=flags), Reporter(say=say, progress=progress))
+    return launcher_for(configuration.load(flags=flags))
+
+
+def launcher_for(config: configuration.Config) -> Launcher:
+    return Launcher(config, Reporter(say=say, progress=progress))

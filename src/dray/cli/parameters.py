@@ -40,7 +40,7 @@ class ClusterName(click.ParamType):
 
         try:
             names = list(config.load().clusters)
-        except DrayError:
+        except (DrayError, OSError):
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -55,8 +55,9 @@ class JobId(click.ParamType):
         from dray.launcher import Launcher
 
         try:
-            known = Launcher(config.load()).store.recent_ids()
-        except DrayError:
+            settings = config.load()
+            known = Launcher(settings).store.recent_ids() if settings.home.store.exists() else []
+        except (DrayError, OSError):
             return []
         return [
             CompletionItem(job_id, help=state)

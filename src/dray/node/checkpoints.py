@@ -2,20 +2,27 @@
 
 A trainer killed while it saves leaves a file that looks like a checkpoint and cannot be loaded.
 Formats that say where they end are checked for that end; the rest must at least not be empty.
+A checkpoint may be a folder: as new as its newest file, and whole if all its files are.
 """
 
 import glob
 import json
 import os
 import re
+import stat
 import struct
 import zipfile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Iterator, List, Optional, Tuple
 
-UNFINISHED_NAME = re.compile(r"(\.tmp|\.temp|\.part|\.partial|\.incomplete|~)$|^\.|\.tmp\.", re.I)
+# model.pt.tmp, model.tmp.pt, tmp-checkpoint-500, 100.orbax-checkpoint-tmp-1719, model.pt.part …
+UNFINISHED = re.compile(r"(^|[._-])tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I)
+CONTENT = (".bin", ".ckpt", ".json", ".npz", ".pkl", ".pt", ".pth", ".safetensors", ".zip")
+ZIP = b"PK\3\4"
+OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF"  # pickles, then raw numbers: does not tell where it ends
+LONGEST_HEADER = 100000000  # what the safetensors format allows
 
 
 class Checkpoint:
@@ -46,40 +53,81 @@ def candidates(outputs: str, pattern: "Optional[str]") -> "List[Checkpoint]":
         return []
     found = []
     for path in glob.iglob(os.path.join(glob.escape(outputs), pattern), recursive=True):
-        if UNFINISHED_NAME.search(os.path.basename(path)):
+        if is_unfinished(os.path.relpath(path, outputs)):
             continue
         try:
-            status = os.stat(path)
+            found.append(look_at(path))
         except OSError:  # a dangling link, or removed by the trainer's own clean-up
             continue
-        found.append(Checkpoint(path, status.st_mtime, status.st_size))
     return sorted(found, key=lambda one: (one.mtime, natural(one.path)), reverse=True)
+
+
+def is_unfinished(path: str) -> bool:
+    """By its name, or that of a folder it is in."""
+    parts = path.split(os.sep)
+    return any(UNFINISHED.search(part) for part in parts) or parts[-1].startswith(".")
+
+
+def look_at(path: str) -> Checkpoint:
+    status = os.stat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return Checkpoint(path, status.st_mtime, status.st_size)
+    inside = [os.stat(one) for one in files_in(path)]
+    times = [one.st_mtime for one in inside] or [status.st_mtime]
+    return Checkpoint(path, max(times), sum(one.st_size for one in inside))
+
+
+def files_in(folder: str) -> "Iterator[str]":
+    """The files of a checkpoint that is a folder, without what a killed save left there."""
+    for top, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(top, name)
+            if os.path.isfile(path) and not is_unfinished(os.path.relpath(path, folder)):
+                yield path
 
 
 def natural(path: str) -> "List[Tuple[int, str]]":
     """A sort key under which model_1000 comes after model_999."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path)
+    ]
 
 
 def is_whole(path: str) -> bool:
     try:
         if os.path.isdir(path):
-            return bool(os.listdir(path))
-        with open(path, "rb") as file:
-            head = file.read(8)
-        if not head:
-            return False
-        if head.startswith(b"PK"):
-            return is_whole_zip(path)
-        if path.endswith(".safetensors"):
-            return is_whole_safetensors(path, head)
-        if path.endswith(".json"):
-            return is_whole_json(path)
-        if head[0] == 0x80 and head[1] <= 5:
-            return is_whole_pickle(path)
-        return True
+            return is_whole_folder(path)
+        return os.path.isfile(path) and is_whole_file(path)
     except OSError:
         return False
+
+
+def is_whole_folder(path: str) -> bool:
+    """An empty file may be a mark that something is finished; empty content never is."""
+    some = False
+    for one in files_in(path):
+        if os.path.getsize(one) == 0 and not one.endswith(CONTENT):
+            continue
+        if not is_whole_file(one):
+            return False
+        some = True
+    return some
+
+
+def is_whole_file(path: str) -> bool:
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if not head:
+        return False
+    if path.endswith(".safetensors"):
+        return is_whole_safetensors(path, head)
+    if path.endswith(".json"):
+        return is_whole_json(path)
+    if ZIP.startswith(head[:4]):
+        return is_whole_zip(path)
+    if head[0] == 0x80 and head[1:2] <= b"\5" and head != OLD_TORCH:
+        return is_whole_pickle(path)
+    return True
 
 
 def is_whole_zip(path: str) -> bool:
@@ -87,7 +135,7 @@ def is_whole_zip(path: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, struct.error):
+    except (zipfile.BadZipFile, ValueError, EOFError, struct.error, NotImplementedError):
         return False
 
 
@@ -98,18 +146,18 @@ def is_whole_safetensors(path: str, head: bytes) -> bool:
     try:
         with open(path, "rb") as file:
             file.seek(8)
-            header = json.loads(file.read(min(length, 100000000)).decode("utf-8"))
+            header = json.loads(file.read(min(length, LONGEST_HEADER)).decode("utf-8"))
         ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return bool(os.path.getsize(path) == 8 + length + max(ends + [0]))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return False
-    return bool(os.path.getsize(path) == 8 + length + max(ends + [0]))
 
 
 def is_whole_json(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            json.loads(file.read().decode("utf-8"))
-    except ValueError:
+            json.loads(file.read())  # bytes: in whichever UTF it is
+    except (ValueError, RecursionError):
         return False
     return True
 

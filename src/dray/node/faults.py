@@ -1,7 +1,8 @@
 """Named moments at which the fault suite kills the process, as a power cut would.
 
-``DRAY_FAULT=<moment>`` makes the process that reaches it end by SIGKILL; without that variable
-nothing happens. Every moment is listed here, so that the suite can go through all of them.
+``DRAY_FAULT=<moment>@<file>`` makes the first process that reaches it end by SIGKILL; the file
+records that it happened, so that it happens once. Without that variable nothing happens. Every
+moment is listed here, so that the suite can go through all of them.
 """
 
 import os
@@ -29,8 +30,14 @@ MOMENTS = (
 
 
 def reach(moment: str) -> None:
-    if os.environ.get("DRAY_FAULT") == moment:
-        os.kill(os.getpid(), signal.SIGKILL)
+    wanted, _, token = os.environ.get("DRAY_FAULT", "").partition("@")
+    if wanted != moment:
+        return
+    try:
+        os.close(os.open(token, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def requested() -> "Dict[str, str]":

@@ -16,7 +16,7 @@ The state is derived from these files each time, so no two of them can contradic
 
 import os
 
-from . import files
+from . import files, policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,22 +95,32 @@ class AttemptDir:
         return record
 
 
-def end_of(job: JobDir, cared_for: bool) -> "Record":
+def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     """The job's state and reason. ``cared_for`` is asked before the files are read: a job that
     ends in between is then found ended, not lost."""
     end = files.read_json(job.end)
     if end is not None:
         return dict(end)
-    numbers = job.numbers()
-    running = bool(numbers) and files.read_json(job.attempt(numbers[-1]).outcome) is None
+    attempts = job.records()
+    running = bool(attempts) and attempts[-1]["outcome"] is None
     if cared_for:
         return {"state": "running" if running else "queued", "reason": ""}
-    reason = (
-        "its supervisor is gone (killed, or the machine was restarted)"
-        if numbers
-        else "dray was killed before it could start the job"
-    )
+    if not attempts:
+        return {"state": "lost", "reason": "dray was killed before it could start the job"}
+    decision = None if running else policy.decide(description, since_resumed(description, attempts))
+    if decision is not None and not decision.again:  # killed before it could write the end down
+        return {
+            "state": decision.state,
+            "reason": decision.reason,
+            "time": attempts[-1].get("ended"),
+        }
+    reason = "its supervisor is gone (killed, or the machine was restarted)"
     return {"state": "lost", "reason": reason}
+
+
+def since_resumed(description: "Record", attempts: "List[Record]") -> "List[Record]":
+    """The attempts that count for what comes next."""
+    return [one for one in attempts if one["number"] > description["resumed_after"]]
 
 
 def status(job: JobDir) -> "Optional[Record]":
@@ -119,7 +129,9 @@ def status(job: JobDir) -> "Optional[Record]":
     description = files.read_json(job.job)
     if description is None:
         return None
-    end = end_of(job, cared_for)
+    end = end_of(job, description, cared_for)
+    if not cared_for:
+        files.remove(job.secrets)  # left by a keeper that was killed; a resume brings them anew
     return {
         "id": job.id,
         "job": description,

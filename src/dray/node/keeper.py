@@ -13,13 +13,13 @@ import time
 import traceback
 
 from . import checkpoints, faults, files, policy, process, worktree
-from .jobdir import JobDir
+from .jobdir import JobDir, since_resumed
 from .queue import Grant, NeverFits, Queue
 from .supervisor import Supervisor, write_stubbornly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NoReturn, Optional
+    from typing import Any, Dict, NoReturn, Optional
 
     Record = Dict[str, Any]
 
@@ -82,7 +82,8 @@ class Keeper:
 
     def _attempts(self) -> policy.Decision:
         while True:
-            decision = policy.decide(self.job, self._history())
+            history = since_resumed(self.job, self.job_dir.records())
+            decision = policy.decide(self.job, history)
             if not decision.again:
                 return decision
             if os.path.exists(self.job_dir.stop):
@@ -92,10 +93,6 @@ class Keeper:
             if self.ticket is None:
                 self.ticket = self.queue.take_ticket(self.job_dir.id)
             self._one_attempt(self.ticket)
-
-    def _history(self) -> "List[Record]":
-        """The attempts since the job was submitted or last resumed."""
-        return [one for one in self.job_dir.records() if one["number"] > self.job["resumed_after"]]
 
     def _one_attempt(self, ticket: int) -> None:
         grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])

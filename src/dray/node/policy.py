@@ -9,15 +9,14 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
     Record = Dict[str, Any]
 
-FRUITLESS_LIMIT = 2  # time limits in a row without a new checkpoint
-LOST_LIMIT = (
-    3  # interruptions from outside in a row without progress: not the job's fault, at first
-)
+FRUITLESS_LIMIT = 2  # crashes, or time limits, in a row without a new checkpoint
+LOST_LIMIT = 3  # interruptions of any sort in a row without progress: not its fault, at first
 LONGEST_PAUSE = 300.0
+MOST_DOUBLINGS = 30  # by then any pause is the longest; keeps the number within a float
 
 
 class Decision:
@@ -53,22 +52,23 @@ def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
     if attempts[-1].get("hopeless") or retries == 0:
         return Decision("failed", reason)
     if len(crashes) > retries:
-        return Decision("failed", "{}; {} retries used up".format(reason, retries))
-    if can_resume(job) and fruitless(attempts, "failed") >= FRUITLESS_LIMIT:
+        used = "1 retry" if retries == 1 else "{} retries".format(retries)
+        return Decision("failed", "{}; {} used up".format(reason, used))
+    if can_resume(job) and fruitless(attempts, crashed) >= FRUITLESS_LIMIT:
         return Decision("failed", reason + "; given up: two crashes without a new checkpoint")
-    pause = job["resume"]["backoff"] * 2 ** (len(crashes) - 1)
+    pause = job["resume"]["backoff"] * 2 ** min(len(crashes) - 1, MOST_DOUBLINGS)
     return Decision(delay=min(pause, LONGEST_PAUSE))
 
 
 def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
     last = attempts[-1]
-    if last.get("cause") == "time":
-        if not can_resume(job):
-            return Decision("failed", last["reason"] + "; no checkpoint is set to go on from")
-        if fruitless(attempts, "interrupted") >= FRUITLESS_LIMIT:
-            return Decision("failed", last["reason"] + " twice without a new checkpoint")
-    elif fruitless(attempts, last["outcome"]) >= LOST_LIMIT:
-        return Decision("failed", last["reason"] + " three times without progress")
+    reason = last.get("reason", "")
+    if timed_out(last) and not can_resume(job):
+        return Decision("failed", reason + "; no checkpoint is set to go on from")
+    if timed_out(last) and fruitless(attempts, timed_out) >= FRUITLESS_LIMIT:
+        return Decision("failed", reason + " twice without a new checkpoint")
+    if fruitless(attempts, interrupted) >= LOST_LIMIT:
+        return Decision("failed", reason + "; given up: interrupted three times without progress")
     return Decision()
 
 
@@ -76,11 +76,23 @@ def can_resume(job: "Record") -> bool:
     return bool(job["resume"]["checkpoint"])
 
 
-def fruitless(attempts: "List[Record]", outcome: str) -> int:
+def crashed(attempt: "Record") -> bool:
+    return bool(attempt["outcome"] == "failed")
+
+
+def timed_out(attempt: "Record") -> bool:
+    return attempt["outcome"] == "interrupted" and attempt.get("cause") == "time"
+
+
+def interrupted(attempt: "Record") -> bool:
+    return attempt["outcome"] in ("interrupted", "lost")
+
+
+def fruitless(attempts: "List[Record]", ended_so: "Callable[[Record], bool]") -> int:
     """How many attempts at the end of the list ended so, one after another, without progress."""
     count = 0
     for one in reversed(attempts):
-        if one["outcome"] != outcome or one.get("progress"):
+        if not ended_so(one) or one.get("progress"):
             break
         count += 1
     return count

@@ -94,11 +94,12 @@ class Supervisor:
         else:
             faults.reach("supervisor:command-started")
             self._watch()
-            self._sweep()
             faults.reach("supervisor:command-ended")
             outcome = self._outcome()
-        self._record(outcome, reserve)
+        files.remove(reserve)
+        self._record(outcome)  # at once: what the command did must not be lost to the clean-up
         faults.reach("supervisor:outcome-written")
+        self._clean_up(outcome)
         return outcome
 
     def _start(self) -> None:
@@ -329,19 +330,22 @@ class Supervisor:
             and (self.ask.outcome == "interrupted" and not self.pattern)
         )
 
-    def _record(self, outcome: "Record", reserve: str) -> None:
+    def _record(self, outcome: "Record") -> None:
         last = checkpoints.newest(self.job_dir.outputs, self.pattern)
         outcome["checkpoint"] = self._relative(last)
         outcome["progress"] = last is not None and not last.same(self.first)
         outcome["started"] = self.started
         outcome["ended"] = time.time()
-        try:
-            outcome["left"] = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
-        except OSError as error:
-            outcome["left"] = []
-            print("the work tree could not be cleared: {}".format(error), flush=True)
-        files.remove(reserve)
         write_stubbornly(self.attempt.outcome, outcome)
+
+    def _clean_up(self, outcome: "Record") -> None:
+        self._sweep()
+        try:
+            left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
+            if left:
+                files.write_json(self.attempt.outcome, dict(outcome, left=left))
+        except OSError as error:
+            print("the work tree could not be cleared: {}".format(error), flush=True)
 
     def _relative(self, checkpoint: "Optional[checkpoints.Checkpoint]") -> "Optional[str]":
         return os.path.relpath(checkpoint.path, self.job_dir.outputs) if checkpoint else None

@@ -1,0 +1,38 @@
+# Every target does its own set-up: a fresh machine needs only Python 3.11 or newer, and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench docs clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	touch $@
+
+demo: $(READY)  ## a real training run, interrupted and resumed
+	$(BIN)/dray demo
+
+test: $(READY) check  ## everything that must hold
+	$(BIN)/pytest -n 4 -m "not crowd"
+	$(BIN)/pytest -m crowd
+
+check: $(READY)  ## lint, types, layers, Python 3.6 for the node side, docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --target=3.6- --no-tips --violations src/dray/node
+	$(BIN)/python docs/generate.py --check
+
+docs: $(READY)  ## write the reference from the code
+	$(BIN)/python docs/generate.py
+
+bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from dray import config as configuration
+from dray.cli.output import launcher_for, say
+from dray.cli.wait import tell_end
+from dray.demo.curve import Point, read_curve, svg_plot, terminal_plot
+from dray.errors import UsageError
+from dray.launcher import Launcher
+from dray.model import Attempt
+from dray.quantities import show_duration
+
+SETTINGS = """\
+# The demo's job: so short a time limit that the training is interrupted several times.
+[job]
+name = "cartpole"
+
+[job.resources]
+time = "5s"
+
+[job.resume]
+checkpoint = "checkpoints/*.json"          # below $DRAY_OUTPUTS
+resume_args = ["--resume", "{checkpoint}"]
+checkpoint_signal = "USR1"                 # asks train.py for a checkpoint
+grace = "1s"
+"""
+
+
+@click.command("demo")
+@click.argument("folder", default="dray-demo", type=click.Path(file_okay=False, path_type=Path))
+def command(folder: Path) -> int:
+    """Train a cart-pole policy on this machine, interrupted by a time limit of five seconds.
+
+    FOLDER (default: dray-demo) is made for it: the trainer, its dray.toml, and at the end the
+    outputs and a picture of the learning curve.
+    """
+    lay_out(folder)
+    verbs = launcher_for(configuration.load(folder.absolute()))
+    job_id = verbs.run([sys.executable, "train.py"])
+    say(f"{job_id}: training {folder}/train.py, with a time limit of 5 s for each attempt")
+    report_attempts(verbs, job_id)
+    view = verbs.wait(job_id)
+    code = tell_end(view)
+    outputs, _, _ = verbs.pull(job_id, folder / "outputs" / job_id)
+    if (outputs / "curve.csv").exists():
+        draw(read_curve(outputs / "curve.csv"), folder / "curve.svg")
+    return code
+
+
+def lay_out(folder: Path) -> None:
+    train = resources.files("dray.demo").joinpath("train.py").read_text("utf-8")
+    known = folder / "dray.toml"
+    if folder.exists() and any(folder.iterdir()) and not known.exists():
+        raise UsageError(f"{folder} is not empty", hint="Name another folder: dray demo FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text(train)
+    known.write_text(SETTINGS)
+
+
+def report_attempts(verbs: Launcher, job_id: str) -> None:
+    """Print the trainer's lines as they come, and what happened between them."""
+    before = 0
+    for attempt, piece in verbs.logs(job_id, follow=True):
+        if attempt != before:
+            if before:
+                say(f"   {ending(verbs.show(job_id).attempts[before - 1])}")
+            say(f"── attempt {attempt}")
+            before = attempt
+        click.echo(piece, nl=False, err=True)
+
+
+def ending(attempt: Attempt) -> str:
+    took = show_duration((attempt.ended or 0) - (attempt.started or 0))
+    return f"{attempt.outcome} after {took}: {attempt.reason}; saved {attempt.checkpoint}"
+
+
+def draw(points: list[Point], picture: Path) -> None:
+    attempts = len({point.attempt for point in points})
+    title = f"Cart-pole: mean return over {attempts} attempts of one job"
+    picture.write_text(svg_plot(points, title), "utf-8")
+    width = min(shutil.get_terminal_size().columns, 100)
+    color = sys.stdout.isatty() and not configuration.environment().get("NO_COLOR")
+    click.echo(terminal_plot(points, width, 18, color))
+    say(f"the picture: {picture}")

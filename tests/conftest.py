@@ -1,0 +1,120 @@
+"""What every suite stands on: an isolated dray, the real command line, and no stray processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.node.process import parents
+
+
+class Dray:
+    """The real program, as a user starts it, in an isolated home and project."""
+
+    def __init__(self, home: Path, project: Path) -> None:
+        self.home = home
+        self.project = project
+        self.env = {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(home / "user"),
+            "DRAY_HOME": str(home / "dray"),
+            "LANG": "C.UTF-8",
+        }
+        (home / "user").mkdir()
+
+    def __call__(
+        self, *arguments: str | bytes, check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        ended = subprocess.run(
+            [sys.executable, "-m", "dray", *arguments],
+            cwd=self.project,
+            env={**self.env, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=120,
+            check=False,
+        )
+        if check and ended.returncode != 0:
+            raise AssertionError(f"dray {arguments}: {ended.returncode}\n{ended.stderr}")
+        return ended
+
+    def run(self, *arguments: str, **env: str) -> str:
+        """Submit and return the id."""
+        return self("run", *arguments, **env).stdout.strip()
+
+    def show(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self("show", "--json", job).stdout)
+        return found
+
+    def wait(self, job: str) -> dict[str, Any]:
+        self("wait", "--timeout", "100s", job, check=False)
+        return self.show(job)
+
+    def log(self, job: str) -> str:
+        return self("logs", job).stdout
+
+    def job_dir(self, job: str) -> Path:
+        return self.home / "dray" / "local" / "jobs" / job
+
+    def write(self, name: str, content: str) -> Path:
+        path = self.project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+    def processes(self) -> list[int]:
+        """Everything still running that belongs to this home: keepers, supervisors, commands."""
+        mark = os.fsencode(self.home)
+        found = []
+        for pid in parents():
+            try:
+                about = Path(f"/proc/{pid}/environ").read_bytes()
+                about += Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if mark in about and pid != os.getpid():
+                found.append(pid)
+        return found
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """What the condition gives once it is true; fails if it never is."""
+    until = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def dray(tmp_path: Path) -> Iterator[Dray]:
+    project = tmp_path / "project"
+    project.mkdir()
+    program = Dray(tmp_path, project)
+    yield program
+    try:
+        wait_for(lambda: not program.processes(), 10)
+    except AssertionError:
+        left = {pid: _describe(pid) for pid in program.processes()}
+        for pid in left:
+            os.kill(pid, 9)
+        pytest.fail(f"processes left behind: {left}")
+
+
+def _describe(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return "gone"
