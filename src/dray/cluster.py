@@ -17,6 +17,7 @@ class Cluster(Protocol):
 
     name: str
     kind: str
+    is_here: bool  # its files are on this machine
 
     def capabilities(self, *, gpus: bool = True) -> Capabilities:
         """What it has. ``gpus=False`` spares the search for GPUs."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from dray import options
 from dray.errors import ConfigError, NotFound, UsageError, nearest
@@ -39,8 +38,7 @@ INHERITED = (
 )
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(NamedTuple):
     """Where dray keeps its own files."""
 
     config: Path
@@ -56,15 +54,13 @@ class Home:
         return self.config / "config.toml"
 
 
-@dataclass(frozen=True)
-class ClusterConfig:
+class ClusterConfig(NamedTuple):
     name: str
     kind: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     home: Home
     project: Path  # the folder that is snapshotted
     folder: str  # where in it the user stands
@@ -182,14 +178,13 @@ def combine_clusters(
     for name, cluster in stronger.items():
         weaker = clusters.get(name)
         if weaker is not None and weaker.kind == cluster.kind:
-            cluster = replace(cluster, settings={**weaker.settings, **cluster.settings})
+            cluster = cluster._replace(settings={**weaker.settings, **cluster.settings})
         clusters[name] = cluster
 
 
-@dataclass(frozen=True)
-class FileSettings:
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
+class FileSettings(NamedTuple):
+    settings: Mapping[str, Any] = MappingProxyType({})
+    clusters: Mapping[str, ClusterConfig] = MappingProxyType({})
 
 
 def read_file(path: Path) -> FileSettings:
@@ -204,6 +199,8 @@ def read_file(path: Path) -> FileSettings:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: not UTF-8 text", hint="Save it as UTF-8.") from error
+    import tomllib  # only where there is a file
+
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -314,6 +311,8 @@ def line_of(text: str, key: Key) -> int:
 
 def shortest_document(lines: Sequence[str], least: int) -> Mapping[str, Any]:
     """The first ``least`` lines, and as many more as belong to the last of their statements."""
+    import tomllib
+
     for count in range(least, len(lines)):
         with suppress(tomllib.TOMLDecodeError):
             return tomllib.loads("\n".join(lines[:count]))

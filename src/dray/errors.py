@@ -16,7 +16,6 @@ Exit code 1 is kept for "the job failed" (``wait``, ``run --follow``), 130 for C
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Iterable
 
@@ -32,51 +31,74 @@ class DrayError(Exception):
         self.message = message
         self.hint = hint
 
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
 
 class UsageError(DrayError):
+    """A flag or argument that cannot be used."""
+
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    pass
+    """A setting that cannot be used: file, line and key are named."""
 
 
 class NotFound(DrayError):
+    """No such job, cluster or attempt."""
+
     exit_code = 3
 
 
 class Refused(DrayError):
+    """What is asked for cannot be done: more GPUs than there are, a command that is missing."""
+
     exit_code = 4
 
 
 class SnapshotError(DrayError):
+    """The code could not be frozen."""
+
     exit_code = 5
 
 
 class StoreError(DrayError):
+    """dray's own database cannot be used."""
+
     exit_code = 6
 
 
 class StoreBusy(StoreError):
+    """Another process holds the database."""
+
     transient = True
 
 
 class ClusterError(DrayError):
+    """The cluster did not answer as it should."""
+
     exit_code = 7
 
 
 class StorageError(DrayError):
+    """No space, no permission, or a read-only file system."""
+
     exit_code = 8
 
 
 class TimedOut(DrayError):
+    """``wait --timeout`` ran out."""
+
     exit_code = 9
     transient = True
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """`` Did you mean 'x'?`` or nothing, to be put behind a sentence."""
-    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    import difflib  # only for a mistake
+
+    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
     return f" Did you mean '{found[0]}'?" if found else ""
 
 

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import re
-import secrets as randomness
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
+from os import urandom
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray import cluster as clusters
 from dray import config as configuration
 from dray import secrets
 from dray.cluster import Cluster, Progress
 from dray.config import Config
-from dray.errors import NotFound, Refused, TimedOut, UsageError, nearest
+from dray.errors import ClusterError, NotFound, Refused, TimedOut, UsageError, nearest
 from dray.model import Finding, JobSpec, JobState, JobView, Plan, Resources, Resume, Snapshot
 from dray.node import faults, files
 from dray.options import env_name
-from dray.snapshot import ChangedSince, Scanner
 from dray.store import Damaged, Row, Store, set_aside
+
+if TYPE_CHECKING:
+    from dray.snapshot import Scanner
 
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 ABANDONED = 60.0  # a submission that has not succeeded after so long never will
 OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
+GONE = "is gone"
+TAIL_BLOCK = 64 * 1024
 
 
 def no_progress(done: int, total: int) -> None:
     """Shows nothing."""
 
 
-@dataclass(frozen=True)
-class Reporter:
+class Reporter(NamedTuple):
     """How the verbs speak to a person; silent unless told otherwise."""
 
     say: Callable[[str], None] = lambda text: None
@@ -51,9 +54,23 @@ class Launcher:
     def store(self) -> Store:
         path = self.config.home.store
         try:
-            return Store(path)
+            store = Store(path)
         except Damaged as error:
             return self._rebuild(path, error)
+        if store.is_new:  # the first one here, or the last one was lost or moved away
+            self._fill(store)
+        return store
+
+    def _fill(self, store: Store, *, everywhere: bool = False) -> None:
+        """From the jobs' own directories: those on this machine, or on every cluster."""
+        for name in self.config.clusters:
+            cluster = self.cluster(name)
+            if not (cluster.is_here or everywhere):
+                continue
+            try:
+                store.save(cluster.status(list(cluster.ids())).values())
+            except ClusterError as error:
+                self.reporter.say(f"jobs on {name} are missing until it answers: {error.message}")
 
     def _rebuild(self, path: Path, error: Damaged) -> Store:
         with files.Lock(str(path) + ".lock"):
@@ -62,12 +79,10 @@ class Launcher:
             except Damaged:
                 aside = set_aside(path)
             store = Store(path)
-            for name in self.config.clusters:
-                cluster = self.cluster(name)
-                store.save(cluster.status(list(cluster.ids())).values())
+            self._fill(store, everywhere=True)
         self.reporter.say(
             f"{error.message}. It was moved to {aside} and rebuilt from the jobs' own directories: "
-            f"{store.count()} jobs found."
+            f"{store.count()} found."
         )
         return store
 
@@ -118,12 +133,16 @@ class Launcher:
         return describe(command, self.config, time.time())
 
     def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
+        from dray.snapshot import Scanner  # with OpenSSL's hashes: not for a listing
+
         home, most = self.config.home, self.config.snapshot_max
         return Scanner(project or self.config.project, outputs, home.cache, most)
 
     def _freeze(
         self, cluster: Cluster, outputs: tuple[str, ...], project: Path | None = None
     ) -> str:
+        from dray.snapshot import ChangedSince
+
         scanner = self._scanner(outputs, project)
         for last in (False, False, True):
             snapshot = scanner.take(self.reporter.progress("reading code"))
@@ -173,8 +192,12 @@ class Launcher:
         view = self.store.view(job_id)
         if view is None:
             raise NotFound(f"there is no job '{job_id}'")
-        reason = f"its directory on {cluster.name} is gone"
+        reason = f"its directory on {cluster.name} {GONE}"
         return replace(view, state=JobState.LOST, reason=reason, ended=time.time())
+
+    def _require_files(self, view: JobView) -> None:
+        if view.reason.endswith(GONE):
+            raise NotFound(f"{view.id}: {view.reason}", hint=f"dray rm {view.id} forgets the job.")
 
     def listing(self, *, everything: bool = False, most: int = 50) -> list[Row]:
         """Active jobs and those of the last day; or all."""
@@ -236,6 +259,7 @@ class Launcher:
     ) -> Iterator[tuple[int, bytes]]:
         """Pieces of raw output with the attempt they are of, in order."""
         view = self.show(reference)
+        self._require_files(view)
         numbers = [one.number for one in view.attempts]
         if attempt is not None and attempt not in numbers and not follow:
             made = f"its attempts are {numbers}" if numbers else "it has made none yet"
@@ -316,7 +340,9 @@ class Launcher:
 
     def pull(self, reference: str, target: Path | None = None) -> tuple[Path, int, int]:
         """Bring the outputs home: (where, files copied, files in all). Can be repeated."""
-        job_id, cluster = self._find(reference)
+        view = self.show(reference)
+        self._require_files(view)
+        job_id, cluster = view.id, self.cluster(view.cluster)
         target = target or Path(job_id)
         mark = target / OUTPUTS_MARK
         if mark.exists() and mark.read_text().strip() != job_id:
@@ -325,7 +351,8 @@ class Launcher:
                 hint="Choose another folder: dray pull JOB FOLDER",
             )
         copied, count = cluster.pull(job_id, target, self.reporter.progress("pulling"))
-        mark.write_text(f"{job_id}\n")  # also keeps the folder out of the next snapshot
+        if count:
+            mark.write_text(f"{job_id}\n")  # also keeps the folder out of the next snapshot
         return target, copied, count
 
     def doctor(self, name: str) -> list[Finding]:
@@ -333,9 +360,10 @@ class Launcher:
 
     def _own_findings(self) -> list[Finding]:
         home = self.config.home
-        findings = [
-            Finding(ok=True, what="config", detail=f"{home.config_file} and dray.toml read")
-        ]
+        project = self.config.project / configuration.PROJECT_FILE
+        read = [str(path) for path in (home.config_file, project) if path.exists()]
+        detail = " and ".join(read) + " read" if read else f"none ({home.config_file}, dray.toml)"
+        findings = [Finding(ok=True, what="config", detail=detail)]
         try:
             count = self.store.count()
         except Exception as error:
@@ -390,10 +418,13 @@ def describe(command: Sequence[str], config: Config, now: float) -> JobSpec:
 def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
     checkpoint = settings.get("job.resume.checkpoint")
     if not checkpoint:
-        for key in ("resume_args", "checkpoint_signal"):
+        for key, flag in (
+            ("resume_args", "resume-arg"),
+            ("checkpoint_signal", "checkpoint-signal"),
+        ):
             if settings.get(f"job.resume.{key}"):
                 raise UsageError(
-                    f"{key} is set, but no checkpoint",
+                    f"--{flag} ({key}) is set, but no checkpoint",
                     hint="Say which files are checkpoints: --checkpoint 'logs/**/model_*.pt'",
                 )
     elif checkpoint.startswith("/") or ".." in checkpoint.split("/"):
@@ -426,7 +457,7 @@ def name_of(command: Sequence[str]) -> str:
 
 
 def new_id(name: str) -> str:
-    return f"{name}-{''.join(randomness.choice(ID_LETTERS) for _ in range(4))}"
+    return f"{name}-{''.join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in urandom(4))}"
 
 
 def tail_offsets(
@@ -436,21 +467,29 @@ def tail_offsets(
     offsets: dict[int, int] = {}
     for attempt in reversed(attempts):
         end = cluster.log_size(job_id, attempt)
-        start, found = end, 0
-        block = 64 * 1024
+        data, start, found = b"", end, 0
         while start > 0 and found <= lines:
-            start = max(0, start - block)
+            start = max(0, start - TAIL_BLOCK)
             data = read_span(cluster, job_id, attempt, start, end)
             found = data.count(b"\n", 0, -1) + 1
         offsets[attempt] = start
         if found >= lines:
-            pieces = data.rstrip(b"\n").split(b"\n")
-            kept = b"\n".join(pieces[len(pieces) - lines :]) if lines else b""
-            trailing = len(data) - len(data.rstrip(b"\n"))
-            offsets[attempt] = end - len(kept) - trailing if lines else end
+            offsets[attempt] = end - length_of_last(data, lines)
             break
         lines -= found
     return offsets
+
+
+def length_of_last(data: bytes, lines: int) -> int:
+    """How many bytes the last ``lines`` lines have; the last of them may lack its newline."""
+    if lines == 0:
+        return 0
+    at = len(data) - 1
+    for _ in range(lines):
+        at = data.rfind(b"\n", 0, at)
+        if at < 0:
+            return len(data)
+    return len(data) - at - 1
 
 
 def read_span(cluster: Cluster, job_id: str, attempt: int, start: int, end: int) -> bytes:
@@ -471,7 +510,7 @@ def add_to_environment(pairs: Sequence[str]) -> dict[str, str]:
         try:
             env_name(name)
         except ValueError as error:
-            raise UsageError(str(error)) from error
+            raise UsageError(f"--env {pair}: {error}") from error
         current = configuration.environment().get(name)
         if not equals and current is None:
             raise UsageError(f"--env {name}: the variable is not set here")

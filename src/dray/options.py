@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dray.quantities import parse_count, parse_duration, parse_gpus, parse_size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """``key`` is the place in dray.toml; ``parse`` reads a TOML value or a flag's text."""
 
     key: str
@@ -68,6 +65,8 @@ def output_paths(value: object) -> tuple[str, ...]:
 
 
 def signal_name(value: object) -> str:
+    import signal  # its enums take a while to make: only where one is named
+
     name = text(value).upper().removeprefix("SIG")
     number = signal.Signals.__members__.get(f"SIG{name}")
     if number is None or number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):

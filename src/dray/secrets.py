@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import netrc
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -45,6 +44,8 @@ def _from_keyring(name: str) -> str | None:
 
 
 def _from_netrc(name: str, environ: Mapping[str, str]) -> str | None:
+    import netrc  # only for a job with secrets
+
     path = Path(environ.get("NETRC") or Path(environ.get("HOME") or Path.home()) / ".netrc")
     try:
         entries = netrc.netrc(path)

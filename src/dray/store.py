@@ -88,6 +88,7 @@ class Store:
     def __init__(self, path: Path, patience: float = BUSY_SECONDS) -> None:
         self.path = path
         self.patience = patience
+        self.is_new = False  # made just now: knows of no job yet
         files.make_folder(str(path.parent))
         with self._errors():
             self._connection = sqlite3.connect(
@@ -110,7 +111,9 @@ class Store:
     def _migrate(self, connection: sqlite3.Connection) -> None:
         self._choose_wal(connection)
         with self._transaction(connection):  # one process migrates, the others wait
-            for script in MIGRATIONS[self._version(connection) :]:
+            version = self._version(connection)
+            self.is_new = version == 0
+            for script in MIGRATIONS[version:]:
                 for statement in script.split(";"):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -138,12 +141,18 @@ class Store:
         return version
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """SQLite's errors as dray's."""
+    def _errors(self, opened: bool = False) -> Iterator[None]:
+        """SQLite's errors as dray's. Damage that shows only now is left to the next dray."""
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self._explain(error) from error
+            known = self._explain(error)
+            if opened and isinstance(known, Damaged):
+                known.hint = (
+                    f"It was moved to {set_aside(self.path)}. Try again: the jobs are then found "
+                    "in their own directories."
+                )
+            raise known from error
 
     def _explain(self, error: sqlite3.DatabaseError) -> DrayError:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -158,10 +167,7 @@ class Store:
                 hint="Check free space and permissions there; DRAY_HOME moves it elsewhere.",
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error):
-            return Damaged(
-                f"{self.path} is damaged: {error}",
-                hint="Move it away: dray then makes it anew from the jobs' own directories.",
-            )
+            return Damaged(f"{self.path} is damaged: {error}")
         return StoreError(f"{self.path} cannot be used: {error}")
 
     def close(self) -> None:
@@ -171,7 +177,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._errors(), self._transaction(self._connection):
+        with self._errors(opened=True), self._transaction(self._connection):
             yield self._connection
 
     @contextmanager
@@ -251,7 +257,7 @@ class Store:
     # -- reading ------------------------------------------------------------------------------
 
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with self._errors():
+        with self._errors(opened=True):
             return self._connection.execute(query, values).fetchall()
 
     def active(self) -> Mapping[str, list[str]]:
@@ -265,13 +271,16 @@ class Store:
     def listing(self, since: float, most: int) -> list[Row]:
         """Active jobs, and those that came in since then: newest first."""
         columns = ", ".join(Row._fields)
-        rows = self._rows(
-            f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND submitted UNION"
-            f" SELECT * FROM (SELECT {columns} FROM jobs WHERE created >= ? AND submitted"
-            " ORDER BY created DESC LIMIT ?) ORDER BY created DESC, id DESC",
+        recent = self._rows(
+            f"SELECT {columns} FROM jobs WHERE created >= ? AND submitted"
+            " ORDER BY created DESC LIMIT ?",
             (since, most),
         )
-        return [Row(*row) for row in rows]
+        active = self._rows(
+            f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND submitted"
+        )
+        rows = {row[0]: Row(*row) for row in recent + active}.values()
+        return sorted(rows, key=lambda row: (row.created, row.id), reverse=True)
 
     def count(self) -> int:
         return int(self._rows("SELECT count(*) FROM jobs")[0][0])

@@ -11,7 +11,9 @@ from dray.cli.verbs import overview
 def main() -> None:
     arguments = sys.argv[1:]
     if "_DRAY_COMPLETE" not in os.environ:
-        if not arguments or arguments[0] in ("--help", "-h", "help"):
+        if arguments[:1] == ["help"] and len(arguments) > 1:
+            arguments = [*arguments[1:], "--help"]
+        elif not arguments or arguments[0] in ("--help", "-h", "help"):
             print(overview())
             return
         if arguments == ["--version"]:

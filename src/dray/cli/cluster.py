@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from dray.cli.output import launcher, print_json, table
@@ -36,7 +34,7 @@ def show_cluster(name: str, as_json: bool) -> None:
     settings = {key: str(value) for key, value in chosen.settings.items()}
     if as_json:
         record = {"name": name, "kind": chosen.kind, "settings": settings}
-        print_json({**record, "capabilities": dataclasses.asdict(have)})
+        print_json({**record, "capabilities": have._asdict()})
         return
     rows = [("name", name), ("kind", chosen.kind), *settings.items()]
     rows += [("CPUs", str(have.cpus)), ("memory", show_size(have.memory or 0))]

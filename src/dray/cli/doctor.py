@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from dray.cli.output import colored, launcher, print_json
@@ -15,7 +13,7 @@ def command(cluster: str, as_json: bool) -> int:
     """Check everything that a job on CLUSTER (default: local) depends on."""
     findings = launcher().doctor(cluster)
     if as_json:
-        print_json([dataclasses.asdict(finding) for finding in findings])
+        print_json([finding._asdict() for finding in findings])
     else:
         for finding in findings:
             sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 
 import click
 
@@ -37,7 +36,11 @@ class LazyGroup(click.Group):
         formatter.write(overview() + "\n")
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-h"]})
+@click.group(
+    cls=LazyGroup,
+    subcommand_metavar="VERB …",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="dray", prog_name="dray", message="%(prog)s %(version)s")
 def cli(debug: bool) -> None:
@@ -58,10 +61,15 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except click.ClickException as error:
-        error.show()
+        context = getattr(error, "ctx", None)
+        click.echo(f"dray: {error.format_message()}", err=True)
+        if context is not None and context.command is not cli:
+            click.echo(f"      See {context.command_path} --help", err=True)
         return error.exit_code
     except (DrayError, OSError) as error:
         if debug:
+            import traceback
+
             traceback.print_exc()
         known = error if isinstance(error, DrayError) else from_os_error(error)
         click.echo(f"dray: {known.message}", err=True)

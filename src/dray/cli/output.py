@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -57,9 +58,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: in
 
 
 def terminal_width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    if not sys.stdout.isatty():
+        return 10_000
+    return os.get_terminal_size(sys.stdout.fileno()).columns or 80  # some terminals say 0
 
 
 def cut(text: str, width: int) -> str:

@@ -26,7 +26,7 @@ def command(everything: bool, most: int, as_json: bool) -> None:
     if as_json:
         print_json([{**row._asdict(), "command": json.loads(row.command)} for row in rows])
     elif not rows:
-        say("no active or recent jobs; dray ps --all lists older ones")
+        say("no jobs" if everything else "no active or recent jobs; dray ps --all lists older ones")
     else:
         lines = [
             (

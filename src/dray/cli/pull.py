@@ -10,9 +10,11 @@ from dray.cli.parameters import job_argument
 
 @click.command("pull")
 @job_argument()
-@click.argument("target", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument(
+    "target", metavar="[DEST]", required=False, type=click.Path(file_okay=False, path_type=Path)
+)
 def command(job: str, target: Path | None) -> None:
-    """Bring the outputs into TARGET (default: a folder named as the job).
+    """Bring the outputs into DEST (default: a folder named as the job).
 
     Can be repeated, also while the job runs: only new and changed files are copied.
     """

@@ -11,5 +11,5 @@ from dray.cli.parameters import job_argument
 def command(jobs: tuple[str, ...]) -> None:
     """Remove ended jobs with their outputs and logs. Pull first what you want to keep."""
     verbs = launcher()
-    for job in jobs:
-        say(f"removed {verbs.remove(job)}")
+    for job_id in [verbs.find(job) for job in jobs]:  # a wrong name, and nothing is removed
+        say(f"removed {verbs.remove(job_id)}")

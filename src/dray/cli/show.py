@@ -6,6 +6,7 @@ import click
 
 from dray.cli.output import colored, launcher, one_line, print_json, when
 from dray.cli.parameters import job_argument, json_option
+from dray.launcher import GONE
 from dray.model import Attempt, JobState, JobView
 from dray.quantities import show_duration, show_size
 
@@ -43,7 +44,8 @@ def describe(view: JobView) -> str:
         lines += ["", "attempts"]
     for attempt in view.attempts:
         lines += describe_attempt(attempt)
-    if not view.state.active and view.state is not JobState.DONE:
+    gone = view.reason.endswith(GONE)
+    if not view.state.active and view.state is not JobState.DONE and not gone:
         lines += ["", f"its output: dray logs {spec.id}    go on with it: dray resume {spec.id}"]
     return "\n".join(lines)
 

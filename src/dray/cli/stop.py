@@ -13,5 +13,5 @@ from dray.cli.wait import tell_end
 def command(jobs: tuple[str, ...], now: bool) -> None:
     """Stop jobs: ask for a checkpoint, then end the command; wait until that is done."""
     verbs = launcher()
-    for job in jobs:
-        tell_end(verbs.stop(job, now=now))
+    for job_id in [verbs.find(job) for job in jobs]:
+        tell_end(verbs.stop(job_id, now=now))

@@ -65,7 +65,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
         job=job,
         cluster=cluster,
         files={f"{folder}/job.json": files.encode(job.to_dict()).decode()},
-        command=tuple(keeper_command(f"{root}/node/dray-node.pyz", folder, "ALIVE", "TICKET")),
+        command=tuple(keeper_command(f"{root}/node/{zipapp.name()}", folder, "ALIVE", "TICKET")),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
@@ -86,6 +86,7 @@ def view_of(record: Mapping[str, Any], cluster: str) -> JobView:
 
 class LocalCluster:
     kind = "local"
+    is_here = True
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path) -> None:
         self.name = name
@@ -274,7 +275,7 @@ class LocalCluster:
 
     def _machine(self) -> list[Finding]:
         have = self.capabilities()
-        declared = "declared" if self.settings.get("gpus") is not None else "found by nvidia-smi"
+        declared = "declared" if self.settings.get("gpus") is not None else "found with nvidia-smi"
         memory = show_size(have.memory or 0)
         return [
             Finding(ok=True, what="machine", detail=f"{have.cpus} CPUs, {memory} of memory"),
@@ -301,7 +302,8 @@ def check_command(job: JobSpec) -> None:
     if "/" in program:
         place = Path(job.project) / job.folder / program
         found = os.access(place, os.X_OK) and place.is_file()
-        advice = "Make it executable (chmod +x)." if place.is_file() else ""
+        missing = f"There is no such file: {place}"
+        advice = "Make it executable (chmod +x)." if place.is_file() else missing
     else:
         found = shutil.which(program, path=job.env.get("PATH")) is not None
         advice = "Is it installed, and is its environment active?"

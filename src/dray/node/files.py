@@ -32,7 +32,9 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
         finally:
             os.close(fd)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # a full disk does not say which
         try:
             os.unlink(temporary)
         except OSError:
@@ -68,7 +70,17 @@ def sync_folder(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    os.makedirs(path, mode=PRIVATE_FOLDER, exist_ok=True)
+    """Private, and so is every folder above it that has to be made."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        make_folder(parent)
+    try:
+        os.mkdir(path, PRIVATE_FOLDER)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
 def remove(path: str) -> None:

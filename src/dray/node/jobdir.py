@@ -123,9 +123,10 @@ def since_resumed(description: "Record", attempts: "List[Record]") -> "List[Reco
     return [one for one in attempts if one["number"] > description["resumed_after"]]
 
 
-def status(job: JobDir) -> "Optional[Record]":
-    """What the job's files tell, or None where there is no such job."""
-    cared_for = job.is_cared_for()
+def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
+    """What the job's files tell, or None where there is no such job. Where a scheduler knows
+    whether it is ``cared_for``, the lock is not asked."""
+    cared_for = job.is_cared_for() if cared_for is None else cared_for
     description = files.read_json(job.job)
     if description is None:
         return None

@@ -12,10 +12,11 @@ import sys
 import time
 import traceback
 
-from . import checkpoints, faults, files, policy, process, worktree
+from . import faults, files, policy, process
 from .jobdir import JobDir, since_resumed
+from .ledger import end_job, record_lost
 from .queue import Grant, NeverFits, Queue
-from .supervisor import Supervisor, write_stubbornly
+from .supervisor import Place, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+KILLED = "its supervisor was killed"
 HELD = WAKING + (signal.SIGCHLD,)
 
 
@@ -118,7 +120,8 @@ class Keeper:
             for one in WAKING:
                 signal.signal(one, signal.SIG_DFL)
             attempt = self.job_dir.attempt(number)
-            Supervisor(self.job_dir, attempt, self.job, grant.given).run()
+            place = Place(grant.given["gpus"], {}, self.job["resources"]["time"])
+            Supervisor(self.job_dir, attempt, self.job, place).run()
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()
                 self.keep()
@@ -145,7 +148,7 @@ class Keeper:
             time.sleep(0.01)
             process.reap()
         if files.read_json(attempt.outcome) is None:
-            self._record_lost(number)
+            record_lost(self.job_dir, self.job, number, KILLED)
 
     def _account_for_lost_attempt(self) -> None:
         """An attempt without an outcome was lost with its keeper and supervisor."""
@@ -153,35 +156,10 @@ class Keeper:
         if not numbers or files.read_json(self.job_dir.attempt(numbers[-1]).outcome) is not None:
             return
         process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
-        self._record_lost(numbers[-1])
-
-    def _record_lost(self, number: int) -> None:
-        attempt = self.job_dir.attempt(number)
-        record = attempt.record()
-        reached = self._progress_of(record)
-        files.remove(os.path.join(attempt.path, "reserve"))
-        outcome = {
-            "outcome": "lost",
-            "reason": "its supervisor was killed",
-            "exit_code": None,
-            "signal": None,
-            "ended": time.time(),
-            "progress": reached,
-            "left": worktree.clear(self.job_dir, attempt, self.job["outputs"]),
-        }
-        write_stubbornly(attempt.outcome, outcome)
-
-    def _progress_of(self, record: "Record") -> bool:
-        newest = checkpoints.newest(self.job_dir.outputs, self.job["resume"]["checkpoint"])
-        return newest is not None and newest.mtime > record.get("started", time.time())
+        record_lost(self.job_dir, self.job, numbers[-1], KILLED)
 
     def _end(self, end: policy.Decision) -> None:
         faults.reach("keeper:before-end")
         if self.ticket is not None:
             self.queue.leave(self.ticket)
-        write_stubbornly(
-            self.job_dir.end,
-            {"state": end.state, "reason": end.reason, "time": time.time()},
-        )
-        files.remove(self.job_dir.secrets)
-        files.remove(self.job_dir.stop)
+        end_job(self.job_dir, end)

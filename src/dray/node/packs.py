@@ -1,8 +1,9 @@
 """Snapshots and packs: how code lies on a cluster, and how it becomes a work tree again.
 
-A snapshot is a manifest: one line per file, link or empty folder, ended by NUL, in a fixed order;
+A snapshot is a manifest: one line per file, link or folder without files, each ended by NUL;
 its name is the hash of its content. What the lines point to lies in packs: few, big, immutable
-files that several snapshots share.
+files that several snapshots share. A pack that an unpacking found damaged gets a mark beside it:
+the next staging does not rely on it, and writes what it held again.
 
     manifest line   <kind> <hash> <size> <path>\\0      kind: f file, x executable, l link, d folder
     pack            magic, contents one after another, index, footer
@@ -78,9 +79,13 @@ class Packs:
                 manifest = file.read()
         except FileNotFoundError:
             raise Damaged("snapshot {} is missing at {}".format(snapshot, path))
-        if hash_of(manifest) != snapshot:
+        try:
+            names = [str(name) for name in json.loads(header.decode())["packs"]]
+        except (ValueError, KeyError, TypeError):
+            names = None
+        if names is None or hash_of(manifest) != snapshot:
             raise Damaged("snapshot {} is damaged at {}".format(snapshot, path))
-        return list(json.loads(header.decode())["packs"]), manifest
+        return names, manifest
 
     def names(self) -> "List[str]":
         try:
@@ -100,11 +105,11 @@ class Packs:
         path = os.path.join(self.packs, name)
         try:
             with open(path, "rb") as file:
-                file.seek(-FOOTER.size, os.SEEK_END)
+                end = file.seek(-FOOTER.size, os.SEEK_END)
                 digest, length, magic = FOOTER.unpack(file.read(FOOTER.size))
-                if magic != MAGIC:
+                if magic != MAGIC or length > end:
                     raise ValueError
-                file.seek(-FOOTER.size - length, os.SEEK_END)
+                file.seek(end - length)
                 index = file.read(length)
         except FileNotFoundError:
             raise Damaged("pack {} is missing at {}".format(name, path))
@@ -116,12 +121,27 @@ class Packs:
             raise Damaged("the index of pack {} is damaged at {}".format(name, path))
         return [(row[0].hex(), row[1], row[2]) for row in INDEX_ROW.iter_unpack(index)]
 
+    def doubt(self, name: str) -> None:
+        """Leave a mark that this pack is damaged, for whoever can write its contents again."""
+        try:
+            os.close(os.open(self.mark(name), os.O_WRONLY | os.O_CREAT, 0o600))
+        except OSError:  # read-only here: whoever looks next will find the damage as we did
+            pass
+
+    def is_doubted(self, name: str) -> bool:
+        return os.path.exists(self.mark(name))
+
+    def mark(self, name: str) -> str:
+        return os.path.join(self.packs, name + ".damaged")
+
     def unpack(self, snapshot: str, target: str) -> int:
         """Write the snapshot's tree into the empty folder ``target``; every content is verified."""
         names, manifest = self.read_snapshot(snapshot)
         where = self.contents(names)
         files = []
-        for entry in entries(manifest):
+        listed = list(entries(manifest))
+        refuse_paths_through_files(listed)
+        for entry in listed:
             destination = inside(os.fsencode(target), entry.path)
             if entry.kind == "d":
                 os.makedirs(destination, exist_ok=True)
@@ -147,6 +167,9 @@ class Packs:
                     os.makedirs(folder, exist_ok=True)
                     made.add(folder)
                 write_entry(pack, offset, length, entry, destination)
+        except Damaged:
+            self.doubt(current)
+            raise
         finally:
             if pack is not None:
                 pack.close()
@@ -157,6 +180,16 @@ def inside(target: bytes, path: bytes) -> bytes:
     if path.startswith(b"/") or b".." in path.split(b"/"):
         raise Damaged("{!r} leads out of the work tree".format(path))
     return os.path.join(target, path)
+
+
+def refuse_paths_through_files(listed: "List[Entry]") -> None:
+    """A path below a link would lead wherever the link leads."""
+    taken = {entry.path for entry in listed if entry.kind != "d"}
+    for folder in {entry.path.rpartition(b"/")[0] for entry in listed}:
+        while folder:
+            if folder in taken:
+                raise Damaged("{!r} leads out of the work tree".format(folder))
+            folder = folder.rpartition(b"/")[0]
 
 
 def read_range(pack: "BinaryIO", offset: int, length: int) -> "Iterator[bytes]":
@@ -172,19 +205,23 @@ def read_range(pack: "BinaryIO", offset: int, length: int) -> "Iterator[bytes]":
 def write_entry(
     pack: "BinaryIO", offset: int, length: int, entry: Entry, destination: bytes
 ) -> None:
-    hasher = new_hash()
     if entry.kind == "l":
         link = b"".join(read_range(pack, offset, length))
-        hasher.update(link)
+        check(hash_of(link), pack, entry)
         os.symlink(link, destination)
-    else:
-        mode = 0o755 if entry.kind == "x" else 0o644
-        fd = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(fd, "wb") as file:
-            for chunk in read_range(pack, offset, length):
-                hasher.update(chunk)
-                file.write(chunk)
-    if hasher.hexdigest() != entry.hash:
+        return
+    hasher = new_hash()
+    mode = 0o755 if entry.kind == "x" else 0o644
+    fd = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "wb") as file:
+        for chunk in read_range(pack, offset, length):
+            hasher.update(chunk)
+            file.write(chunk)
+    check(hasher.hexdigest(), pack, entry)
+
+
+def check(digest: str, pack: "BinaryIO", entry: Entry) -> None:
+    if digest != entry.hash:
         raise Damaged(
             "{} in pack {} does not have the content it should have".format(
                 os.fsdecode(entry.path), pack.name

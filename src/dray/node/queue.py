@@ -140,7 +140,7 @@ def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Opt
         if most is None or not wanted.get(what):
             continue
         if wanted[what] > most:
-            raise NeverFits("{} {} asked for, this machine has {}".format(wanted[what], what, most))
+            raise NeverFits("more {} asked for than this machine has".format(what))
         if sum(one.get(what) or 0 for one in granted) + wanted[what] > most + EPSILON:
             return None
     gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])

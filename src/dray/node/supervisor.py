@@ -13,6 +13,7 @@ import socket
 import time
 
 from . import checkpoints, faults, files, process, worktree
+from .ledger import write_stubbornly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,20 +50,32 @@ class Ask:
         self.politely = more.get("politely", True)
 
 
+class Place:
+    """What an attempt is given: its GPUs (None: the scheduler has set them in the environment),
+    the environment it starts from, and how many seconds it has."""
+
+    def __init__(
+        self, gpus: "Optional[List[int]]", env: "Dict[str, str]", seconds: "Optional[float]"
+    ) -> None:
+        self.gpus = gpus
+        self.env = env
+        self.seconds = seconds
+
+
 class Supervisor:
     def __init__(
-        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Record", grant: "Record"
+        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Record", place: Place
     ) -> None:
         self.job_dir = job_dir
         self.attempt = attempt
         self.job = job
-        self.grant = grant
+        self.place = place
         self.pid = 0
         self.status = None  # type: Optional[int]  # the command's wait status
         self.ask = None  # type: Optional[Ask]
         self.told = False  # whether the command has felt anything of it
         self.started = time.time()
-        limit = job["resources"]["time"]
+        limit = place.seconds
         self.deadline = self.started + limit if limit else None  # told to the command
         self.limit = time.monotonic() + limit if limit else None  # kept by us: no clock change
         self.next_heartbeat = 0.0
@@ -118,7 +131,7 @@ class Supervisor:
                     "started": self.started,
                     "host": socket.gethostname(),
                     "pid": self.pid or None,
-                    "gpus": self.grant.get("gpus", []),
+                    "gpus": self.place.gpus or [],
                     "deadline": self.deadline,
                     "from_checkpoint": self._relative(self.first),
                     "snapshot": self.job["snapshot"],
@@ -133,10 +146,12 @@ class Supervisor:
         return [one.replace("{checkpoint}", path) for one in self.job["resume"]["args"]]
 
     def _environment(self) -> "Dict[str, str]":
-        env = dict(self.job["env"])
+        env = dict(self.place.env)
+        env.update(self.job["env"])
         env.update(files.read_json(self.job_dir.secrets) or {})
+        if self.place.gpus is not None:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(str(one) for one in self.place.gpus)
         env.update(
-            CUDA_VISIBLE_DEVICES=",".join(str(one) for one in self.grant.get("gpus", [])),
             DRAY_JOB_ID=self.job_dir.id,
             DRAY_ATTEMPT=str(self.attempt.number),
             DRAY_OUTPUTS=self.job_dir.outputs,
@@ -357,16 +372,3 @@ class Supervisor:
         except OSError:
             pass
         return path
-
-
-def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None:
-    """The outcome must not be lost to a disk that is full for a moment."""
-    until = time.time() + patience
-    while True:
-        try:
-            files.write_json(path, value)
-            return
-        except OSError:
-            if time.time() > until:
-                raise
-            time.sleep(1.0)

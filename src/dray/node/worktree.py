@@ -93,7 +93,7 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
         boundary = sys.maxsize
     left = _prune(job.work, boundary)
     if left:
-        os.rename(job.work, attempt.left)
+        shutil.move(job.work, attempt.left)  # the work tree may be on another disk
     else:
         shutil.rmtree(job.work, ignore_errors=True)
     return left
@@ -109,7 +109,7 @@ def _rescue_output(job: "JobDir", attempt: "AttemptDir", path: str) -> None:
         os.rmdir(target)
     elif os.path.isdir(link) and os.path.lexists(target):
         target = "{}.attempt-{}".format(target, attempt.number)
-    os.rename(link, target)
+    shutil.move(link, target)
 
 
 def _prune(top: str, boundary: int) -> "List[str]":

@@ -22,6 +22,7 @@ from dray.node.packs import (
     entries,
     new_hash,
 )
+from dray.snapshot.ignore import as_rule
 from dray.snapshot.scan import Progress
 
 YOUNG = 600.0
@@ -39,9 +40,18 @@ def write_snapshot(root: str, snapshot: Snapshot, progress: Progress) -> None:
     packs = Packs(root)
     files.make_folder(packs.packs)
     files.make_folder(packs.snapshots)
-    if is_usable(packs, snapshot.id):
+    with files.Lock(lock_of(packs)):
+        if not is_usable(packs, snapshot.id):
+            add_snapshot(packs, snapshot, progress)
         touch(packs, snapshot.id)
-        return
+
+
+def lock_of(packs: Packs) -> str:
+    """Held while packs and snapshots are added or removed; reading needs no lock."""
+    return os.path.join(packs.packs, "lock")
+
+
+def add_snapshot(packs: Packs, snapshot: Snapshot, progress: Progress) -> None:
     wanted = {entry.hash: entry for entry in entries(snapshot.manifest) if entry.kind != "d"}
     known = whole_packs(packs)
     needed = {known[digest] for digest in wanted if digest in known}
@@ -51,8 +61,19 @@ def write_snapshot(root: str, snapshot: Snapshot, progress: Progress) -> None:
     if missing:
         needed.add(write_pack(packs, snapshot, missing, progress))
     header = b'{"packs": [%s]}\n' % b", ".join(b'"%s"' % name.encode() for name in sorted(needed))
-    files.write_bytes(os.path.join(packs.snapshots, snapshot.id), header + snapshot.manifest)
-    touch(packs, snapshot.id)
+    publish(os.path.join(packs.snapshots, snapshot.id), header + snapshot.manifest)
+
+
+def publish(path: str, content: bytes) -> None:
+    """A new snapshot appears whole. One that was of no use is mended in place: jobs link to it."""
+    if not os.path.exists(path):
+        files.write_bytes(path, content)
+        return
+    with open(path, "r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def touch(packs: Packs, snapshot: str) -> None:
@@ -75,9 +96,18 @@ def prune(root: str) -> None:
     What was touched a short while ago stays: a submission may be about to use it.
     """
     packs = Packs(root)
-    young = time.time() - YOUNG
+    if not os.path.isdir(packs.packs) or not os.path.isdir(packs.snapshots):
+        return
+    with files.Lock(lock_of(packs)):
+        young = time.time() - YOUNG
+        needed = prune_snapshots(packs, young)
+        prune_packs(packs, needed, young)
+
+
+def prune_snapshots(packs: Packs, young: float) -> set[str]:
+    """Returns the names of the packs that the remaining ones need."""
     needed: set[str] = set()
-    for snapshot in os.listdir(packs.snapshots) if os.path.isdir(packs.snapshots) else []:
+    for snapshot in os.listdir(packs.snapshots):
         path = os.path.join(packs.snapshots, snapshot)
         status = os.stat(path)
         if status.st_nlink == 1 and status.st_mtime < young:
@@ -85,10 +115,17 @@ def prune(root: str) -> None:
             continue
         with suppress(Damaged):
             needed.update(packs.read_snapshot(snapshot)[0])
+    return needed
+
+
+def prune_packs(packs: Packs, needed: set[str], young: float) -> None:
     for name in packs.names():
         path = os.path.join(packs.packs, name)
         if name not in needed and os.stat(path).st_mtime < young:
             files.remove(path)
+    used = {"lock", *packs.names(), *map(os.path.basename, map(packs.mark, packs.names()))}
+    for name in set(os.listdir(packs.packs)) - used:  # half a pack of a process that was killed
+        files.remove(os.path.join(packs.packs, name))
 
 
 def is_usable(packs: Packs, snapshot: str) -> bool:
@@ -101,17 +138,19 @@ def is_usable(packs: Packs, snapshot: str) -> bool:
             packs.read_index(name)
     except Damaged:
         return False
-    return True
+    return not any(packs.is_doubted(name) for name in names)
 
 
 def whole_packs(packs: Packs) -> dict[str, str]:
     """Content hash → pack, of the packs that are not damaged."""
-    known: dict[str, str] = {}
+    found: list[tuple[int, str, list[str]]] = []
     for name in packs.names():
         with suppress(Damaged):
-            for digest, _, _ in packs.read_index(name):
-                known[digest] = name
-    return known
+            held = [digest for digest, _, _ in packs.read_index(name)]
+            if not packs.is_doubted(name):
+                found.append((len(held), name, held))
+    # The pack that holds most comes last and wins: a snapshot then needs few.
+    return {digest: name for _, name, held in sorted(found) for digest in held}
 
 
 def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress: Progress) -> str:
@@ -133,6 +172,7 @@ def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress:
                 progress(done, total)
             name = finish_pack(pack, b"".join(index))
         os.replace(temporary, os.path.join(packs.packs, name))
+        files.remove(packs.mark(name))
         files.sync_folder(packs.packs)
     finally:
         files.remove(temporary)
@@ -156,7 +196,12 @@ def copy_content(snapshot: Snapshot, entry: Entry, pack: BinaryIO) -> None:
         hasher.update(chunk)
         pack.write(chunk)
     if hasher.hexdigest() != entry.hash:
-        raise ChangedSince(f"{os.fsdecode(entry.path)} changed while the snapshot was taken")
+        path = os.fsdecode(entry.path)
+        raise ChangedSince(
+            f"{path} changed while the snapshot was taken",
+            hint=f"If a program writes to it, declare it as --output or add it to .drayignore: "
+            f"{as_rule(path)}",
+        )
 
 
 def read_content(snapshot: Snapshot, entry: Entry) -> Iterator[bytes]:

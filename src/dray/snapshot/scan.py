@@ -2,69 +2,71 @@
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from dray.errors import SnapshotError
 from dray.model import Snapshot
 from dray.node import files
 from dray.node.packs import CHUNK, hash_of, new_hash
 from dray.quantities import show_size
-from dray.snapshot.ignore import Rules, RulesChanged, Stamp, stamp_of
+from dray.snapshot.ignore import TELLTALES, UNSURE, Rules, Stamp, ancestors, as_rule, stamp_of
 
 Progress = Callable[[int, int], None]
 
-CACHE_VERSION = (1, sys.version_info[:2])
-UNSURE: Stamp = (-1, -1, -1)  # never equal to a real one: looked at again next time
+CACHE_VERSION = (2, sys.version_info[:2], sys.getfilesystemencoding())
 # A change within the file system's tick of our reading would not show in the stamp.
 UNSURE_NS = 1_000_000_000
 KEPT_CONTENT = 64 << 20  # contents kept in memory between hashing and packing
 SMALL = 4 << 20
 TRIES = 3
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ESTALE)
 
 
 class _Vanished(Exception):
-    """Something was removed between two looks."""
+    """Something was removed or replaced between two looks."""
 
 
 class Folder:
     """One folder as last seen. ``lines`` are the manifest's, one per name."""
 
-    __slots__ = ("folders", "lines", "names", "notes", "path", "stamp", "stamps")
+    __slots__ = ("folders", "is_code", "lines", "names", "notes", "path", "size", "stamp", "stamps")
 
-    def __init__(
-        self,
-        path: str,
-        stamp: Stamp,
-        names: list[str],
-        stamps: list[Stamp],
-        lines: list[bytes],
-        folders: list[str],
-        notes: list[str],
-    ) -> None:
+    def __init__(self, path: str, stamp: Stamp) -> None:
         self.path = path
         self.stamp = stamp
-        self.names = names
-        self.stamps = stamps
-        self.lines = lines
-        self.folders = folders
-        self.notes = notes
+        self.names: list[str] = []
+        self.stamps: list[Stamp] = []
+        self.lines: list[bytes] = []
+        self.folders: list[str] = []
+        self.notes: list[str] = []
+        self.size = 0  # of the files right in it
+        self.is_code = True  # False: looked at, and left out for what it holds
 
-    def record(self) -> tuple[object, ...]:
-        return (
-            self.path,
-            self.stamp,
-            self.names,
-            self.stamps,
-            self.lines,
-            self.folders,
-            self.notes,
-        )
+    @classmethod
+    def from_record(cls, record: tuple[Any, ...]) -> Folder:
+        folder = cls.__new__(cls)
+        for name, value in zip(cls.__slots__, record, strict=True):
+            setattr(folder, name, value)
+        return folder
+
+    def record(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def below(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name
+
+    def restamp(self, index: int, stamp: Stamp) -> None:
+        self.size += stamp[1] - self.stamps[index][1]
+        self.stamps[index] = stamp
 
 
 class Scanner:
@@ -74,7 +76,7 @@ class Scanner:
         self.root = root
         self.outputs = outputs
         self.max_size = max_size
-        name = hash_of(os.fsencode(root) + b"\0" + "\0".join(outputs).encode())
+        name = hash_of(os.fsencode(root) + b"\0" + os.fsencode("\0".join(outputs)))
         self.cache = cache / "trees" / name
 
     def take(
@@ -82,38 +84,33 @@ class Scanner:
     ) -> Snapshot:
         """The tree as it is now. ``remember=False`` leaves no trace on disk."""
         refuse_hopeless_root(self.root)
-        for _ in range(TRIES):
-            scan = _Scan(self.root, Rules(self.root, self.outputs), self._load(), self.max_size)
+        for attempt in range(TRIES):
+            scan = _Scan(self.root, Rules(self.root, self.outputs), self.max_size)
+            scan.recall(self._load(), trust_listings=attempt == 0)
             try:
                 snapshot = scan.run(progress)
-            except (RulesChanged, _Vanished):
-                self.cache.unlink(missing_ok=True)
+            except _Vanished:
                 continue
             if remember and scan.changed:
-                self._save(scan, snapshot)
+                with suppress(OSError):  # no room to remember is no reason not to run
+                    self._save(scan, snapshot)
             return snapshot
         raise SnapshotError(
             f"files in {self.root} come and go faster than they can be read",
             hint="Add what another program writes there to .drayignore, or declare it as --output.",
         )
 
-    def _load(self) -> tuple[object, ...] | None:
+    def _load(self) -> list[Any]:
+        """What was remembered; nothing if there is nothing, or it cannot be read."""
         try:
             version, *record = marshal.loads(self.cache.read_bytes())
         except (OSError, ValueError, EOFError, TypeError):
-            return None
-        return tuple(record) if version == CACHE_VERSION else None
+            return []
+        return record if version == CACHE_VERSION else []
 
     def _save(self, scan: _Scan, snapshot: Snapshot) -> None:
         folders = [folder.record() for folder in scan.folders]
-        record = (
-            CACHE_VERSION,
-            scan.rules.file_name,
-            scan.rules.files,
-            snapshot.id,
-            snapshot.manifest,
-            folders,
-        )
+        record = (CACHE_VERSION, scan.rules_seen(), snapshot.id, folders)
         files.make_folder(str(self.cache.parent))
         files.write_bytes(str(self.cache), marshal.dumps(record), durable=False)
 
@@ -121,51 +118,54 @@ class Scanner:
 class _Scan:
     """One walk."""
 
-    def __init__(
-        self, root: Path, rules: Rules, cached: tuple[object, ...] | None, max_size: int
-    ) -> None:
+    def __init__(self, root: Path, rules: Rules, max_size: int) -> None:
         self.root = str(root)
         self.rules = rules
         self.max_size = max_size
+        # Before the first look: what is read now and changed right after must be doubted even if
+        # the rest takes long to read.
+        self.fresh = time.time_ns() - UNSURE_NS
         self.changed = False  # something is to be remembered
+        self.trust_listings = True
         self.folders: list[Folder] = []
         self.to_read: list[tuple[Folder, int]] = []
         self.contents: dict[str, bytes] = {}
         self.kept = 0
         self.old: dict[str, Folder] = {}
-        self.old_id, self.old_manifest = "", b""
-        if cached is not None:
-            self._recall(cached)
+        self.old_id = ""
 
-    def _recall(self, cached: tuple[object, ...]) -> None:
-        file_name, rule_files, snapshot, manifest, records = cached
-        known = dict(self.rules.files)
-        self.rules.files.update(rule_files)  # type: ignore[call-overload]
-        if file_name != self.rules.file_name or not self.rules.still_hold():
-            self.rules.files = known
+    def recall(self, record: list[Any], trust_listings: bool) -> None:
+        """Take over what an earlier walk read, and what it listed if its rules still hold."""
+        if not record:
             return
-        self.old_id, self.old_manifest = snapshot, manifest  # type: ignore[assignment]
-        self.old = {record[0]: Folder(*record) for record in records}  # type: ignore[attr-defined]
+        (file_name, outer, rule_files), self.old_id, folders = record
+        self.old = {one.path: one for one in map(Folder.from_record, folders)}
+        known = dict(self.rules.files)
+        self.rules.files.update(rule_files)
+        same_rules = (file_name, outer) == (self.rules.file_name, self.rules.outer)
+        self.trust_listings = trust_listings and same_rules and self.rules.still_hold()
+        if not self.trust_listings:
+            self.rules.files = known
+
+    def rules_seen(self) -> tuple[Any, ...]:
+        return self.rules.file_name, self.rules.outer, self.rules.stamps(self.fresh)
 
     def run(self, progress: Progress) -> Snapshot:
         self._walk()
-        size = sum(stamp[1] for folder in self.folders for stamp in folder.stamps)
-        count = sum(len(folder.names) for folder in self.folders)
+        size = sum(folder.size for folder in self.folders)
         if size > self.max_size:
-            raise too_big(self.folders, size, self.max_size)
+            raise too_big(self.folders, size, self.max_size, self.rules)
         self._read_changed(progress)
-        if self.old_id and not self.changed:
-            snapshot, manifest = self.old_id, self.old_manifest
-        else:
-            manifest = b"".join(self._lines())
-            snapshot = hash_of(manifest)
+        manifest = b"".join(self._lines())
+        unchanged = self.old_id and not self.changed
+        snapshot = self.old_id if unchanged else hash_of(manifest)
         self._doubt_fresh_stamps()
         return Snapshot(
             id=snapshot,
             project=self.root,
             manifest=manifest,
-            size=size,
-            files=count,
+            size=sum(folder.size for folder in self.folders),
+            files=sum(len(folder.names) for folder in self.folders),
             warnings=tuple(note for folder in self.folders for note in folder.notes),
             contents=self.contents,
         )
@@ -174,7 +174,7 @@ class _Scan:
         lines = []
         for folder in self.folders:
             lines.extend(folder.lines)
-            if folder.path and not folder.names and not folder.folders:
+            if folder.path and not folder.names and folder.is_code:
                 lines.append(b"d - 0 %s\0" % os.fsencode(folder.path))
         return lines
 
@@ -185,94 +185,88 @@ class _Scan:
         while todo:
             folder = self._visit(todo.pop())
             self.folders.append(folder)
-            prefix = f"{folder.path}/" if folder.path else ""
-            todo.extend(prefix + name for name in reversed(folder.folders))
+            if folder.folders:
+                todo.extend(map(folder.below, reversed(folder.folders)))
         if len(self.folders) != len(self.old):
             self.changed = True
 
     def _visit(self, path: str) -> Folder:
-        old = self.old.get(path)
-        try:
+        with reading(path):
             fd = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except PermissionError:
-            raise unreadable(path) from None
-        except OSError:
-            if path:
-                raise _Vanished from None
-            raise
-        try:
-            stamp = stamp_of(os.fstat(fd))
-            if old is None or old.stamp != stamp:
-                return self._list(path, stamp, fd, old)
-            self._compare(old, fd)
-            return old
-        finally:
-            os.close(fd)
+            try:
+                return self._look(path, fd)
+            finally:
+                os.close(fd)
+
+    def _look(self, path: str, fd: int) -> Folder:
+        stamp = stamp_of(os.fstat(fd))
+        old = self.old.get(path)
+        if old is None or old.stamp != stamp or not self.trust_listings:
+            self.changed = True
+            return self._list(Folder(path, stamp), fd, old)
+        self._compare(old, fd)
+        return old
 
     def _compare(self, folder: Folder, fd: int) -> None:
         """Find the files that changed since they were last read. This is the hot loop."""
-        lstat, stamps = os.lstat, folder.stamps
-        try:
-            for index, name in enumerate(folder.names):
-                now = lstat(name, dir_fd=fd)
-                if (now.st_ctime_ns, now.st_size, now.st_ino) != stamps[index]:
-                    stamps[index] = stamp_of(now)
-                    self.to_read.append((folder, index))
-        except FileNotFoundError:
-            raise _Vanished from None
+        lstat = os.lstat
+        found = [lstat(name, dir_fd=fd) for name in folder.names]
+        stamps = [(now.st_ctime_ns, now.st_size, now.st_ino) for now in found]
+        if stamps == folder.stamps:
+            return
+        for index, stamp in enumerate(stamps):
+            if stamp != folder.stamps[index]:
+                folder.restamp(index, stamp)
+                self.to_read.append((folder, index))
 
-    def _list(self, path: str, stamp: Stamp, fd: int, old: Folder | None) -> Folder:
-        self.changed = True
+    def _list(self, folder: Folder, fd: int, old: Folder | None) -> Folder:
+        with os.scandir(fd) as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        names = {name for name, _ in found}
+        if folder.path and not names.isdisjoint(TELLTALES):
+            folder.is_code = False
+            return folder
+        if self.rules.file_name in names:
+            self._note_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
+        rules = self.rules.inside(folder.path)
         seen = (
             dict(zip(old.names, zip(old.stamps, old.lines, strict=True), strict=True))
             if old
             else {}
         )
-        folder = Folder(path, stamp, [], [], [], [], [])
-        prefix = f"{path}/" if path else ""
-        with os.scandir(fd) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        if any(entry.name == self.rules.file_name for entry in found):
-            self._note_rules(f"{self.root}/{prefix}{self.rules.file_name}")
-        for entry in found:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if self.rules.leaves_out(prefix + entry.name, is_folder):
+        for name, is_folder in found:
+            if rules.leaves_out(name, is_folder):
                 continue
             if is_folder:
-                folder.folders.append(entry.name)
+                folder.folders.append(name)
             else:
-                self._add(folder, entry, fd, seen.get(entry.name))
+                self._add(folder, name, fd, seen.get(name))
         return folder
 
     def _note_rules(self, path: str) -> None:
         if path not in self.rules.files:
             self.rules.note(path)
-            if self.old:  # what was remembered was judged without this file
-                raise RulesChanged
+            self.trust_listings = False  # what is below was judged without this file
 
-    def _add(
-        self, folder: Folder, entry: os.DirEntry[str], fd: int, seen: tuple[Stamp, bytes] | None
-    ) -> None:
-        path = f"{folder.path}/{entry.name}" if folder.path else entry.name
+    def _add(self, folder: Folder, name: str, fd: int, seen: tuple[Stamp, bytes] | None) -> None:
+        path = folder.below(name)
         try:
-            status = os.lstat(entry.name, dir_fd=fd)
+            status = os.lstat(name, dir_fd=fd)
+            note, is_taken = judge(path, status.st_mode, fd)
         except FileNotFoundError:
-            raise _Vanished from None
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
-            folder.notes.append(f"left out: {path} is a {special_kind(status.st_mode)}, not a file")
+            return  # a file that comes and goes: the tree as it is now has none
+        folder.notes.extend(note)
+        if not is_taken:
             return
         stamp = stamp_of(status)
-        folder.names.append(entry.name)
+        folder.names.append(name)
         folder.stamps.append(stamp)
+        folder.size += stamp[1]
         if seen is not None and seen[0] == stamp:
             folder.lines.append(seen[1])
         else:
             folder.lines.append(b"")
             self.to_read.append((folder, len(folder.names) - 1))
-        if stat.S_ISLNK(status.st_mode):
-            note = leads_out(self.root, path)
-            if note:
-                folder.notes.append(note)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -280,17 +274,18 @@ class _Scan:
         total = sum(folder.stamps[index][1] for folder, index in self.to_read)
         done = 0
         for folder, index in self.to_read:
-            path = f"{folder.path}/{folder.names[index]}" if folder.path else folder.names[index]
+            path = folder.below(folder.names[index])
             line, stamp = self._read(path)
             self.changed = True
-            folder.lines[index], folder.stamps[index] = line, stamp
+            folder.lines[index] = line
+            folder.restamp(index, stamp)
             done += stamp[1]
             progress(done, total)
 
     def _read(self, path: str) -> tuple[bytes, Stamp]:
         full = f"{self.root}/{path}"
         for attempt in range(TRIES):
-            try:
+            with reading(path):
                 before = os.lstat(full)
                 if stat.S_ISLNK(before.st_mode):
                     kind, digest = "l", self._keep(os.fsencode(os.readlink(full)))
@@ -298,10 +293,6 @@ class _Scan:
                     kind = "x" if before.st_mode & 0o111 else "f"
                     digest = self._hash_file(full, before.st_size)
                 after = os.lstat(full)
-            except FileNotFoundError:
-                raise _Vanished from None
-            except PermissionError:
-                raise unreadable(path) from None
             if stamp_of(before) == stamp_of(after):
                 size = after.st_size
                 line = f"{kind} {digest} {size} ".encode() + os.fsencode(path) + b"\0"
@@ -310,7 +301,7 @@ class _Scan:
         raise SnapshotError(
             f"{path} changes while it is read",
             hint=f"If a program writes to it, declare it as --output or add it to .drayignore: "
-            f"/{path}",
+            f"{as_rule(path)}",
         )
 
     def _hash_file(self, path: str, size: int) -> str:
@@ -333,64 +324,96 @@ class _Scan:
         """What changed a moment ago may change again without its stamp moving."""
         if not self.changed:
             return
-        fresh = time.time_ns() - UNSURE_NS
         for folder in self.folders:
-            if folder.stamp[0] > fresh:
+            if folder.stamp[0] > self.fresh:
                 folder.stamp = UNSURE
             for index, stamp in enumerate(folder.stamps):
-                if stamp[0] > fresh:
+                if stamp[0] > self.fresh:
                     folder.stamps[index] = (UNSURE[0], stamp[1], UNSURE[2])
 
 
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Errors of the operating system on the way to ``path``, told apart."""
+    try:
+        yield
+    except PermissionError:
+        raise unreadable(path) from None
+    except OSError as error:
+        if error.errno in GONE:
+            raise _Vanished from None
+        raise
+
+
 def refuse_hopeless_root(root: Path) -> None:
-    if root in (Path("/"), Path.home()):
+    if os.path.realpath(root) in ("/", os.path.realpath(os.path.expanduser("~"))):
         raise SnapshotError(
             f"{root} is not a project: all of it would be taken as code",
             hint="Change into the project's folder, or use --no-snapshot for a command that needs "
             "no code.",
         )
+    if not os.path.isdir(root):
+        raise SnapshotError(f"{root} is not a folder: there is no code to take")
 
 
 def unreadable(path: str) -> SnapshotError:
+    if not path:
+        return SnapshotError("the project's folder cannot be read (permission denied)")
     return SnapshotError(
         f"{path} cannot be read (permission denied)",
-        hint=f"Change its permissions, or leave it out with a line in .drayignore: /{path}",
+        hint=f"Change its permissions, or leave it out with a line in .drayignore: {as_rule(path)}",
     )
 
 
-def too_big(folders: list[Folder], size: int, max_size: int) -> SnapshotError:
-    """Name the folders to leave out: the biggest ones, as deep as one holds most of its parent."""
-    sizes: dict[str, int] = {}
-    for folder in folders:
-        own = sum(stamp[1] for stamp in folder.stamps)
-        for name, stamp in zip(folder.names, folder.stamps, strict=True):
-            if stamp[1] > max_size // 10:
-                sizes[f"{folder.path}/{name}".lstrip("/")] = stamp[1]
-        path = folder.path
-        while path:
-            sizes[f"{path}/"] = sizes.get(f"{path}/", 0) + own
-            path = path.rpartition("/")[0]
-    biggest = sorted(sizes.items(), key=lambda item: (-item[1], -len(item[0])))
-    chosen: list[tuple[str, int]] = []
-    for path, amount in biggest:
-        related = any(path.startswith(one) or one.startswith(path) for one, _ in chosen)
-        if not related and len(chosen) < 5:
-            chosen.append((path, amount))
-    listing = "\n".join(f"  {show_size(amount):>9}  {path}" for path, amount in chosen)
+def too_big(folders: list[Folder], size: int, max_size: int, rules: Rules) -> SnapshotError:
+    parts = biggest_parts(folders)
+    listing = "\n".join(f"  {show_size(amount):>9}  {path}" for path, amount in parts)
+    replaces = ""
+    if rules.file_name == ".gitignore" and rules.files:
+        replaces = " (which takes the place of .gitignore: copy its lines)"
     return SnapshotError(
         f"the tree has {show_size(size)}, more than the {show_size(max_size)} that a snapshot may "
         f"have. The biggest parts:\n{listing}",
-        hint=f"Leave data out with a line in .drayignore, such as /{chosen[0][0]} — or raise "
-        "max_size under [snapshot] in dray.toml.",
+        hint=f"Leave data out with a line in .drayignore{replaces}, such as "
+        f"{as_rule(parts[0][0])} — or raise max_size under [snapshot] in dray.toml.",
     )
 
 
-def leads_out(root: str, path: str) -> str:
-    target = os.readlink(f"{root}/{path}")
+def biggest_parts(folders: list[Folder]) -> list[tuple[str, int]]:
+    """The folders and files to leave out, as deep as one part holds most of what is around it."""
+    sizes: dict[str, int] = {}
+    for folder in folders:
+        for name, stamp in zip(folder.names, folder.stamps, strict=True):
+            sizes[folder.below(name)] = stamp[1]
+        for path in ancestors(folder.path)[:-1]:
+            sizes[f"{path}/"] = sizes.get(f"{path}/", 0) + folder.size
+    around = {
+        f"{os.path.dirname(path.rstrip('/'))}/"
+        for path, amount in sizes.items()
+        if 2 * amount > sizes.get(f"{os.path.dirname(path.rstrip('/'))}/", 0)
+    }
+    chosen: dict[str, int] = {}
+    for path, amount in sorted(sizes.items(), key=lambda item: -item[1]):
+        inside_chosen = any(one.endswith("/") and path.startswith(one) for one in chosen)
+        if path not in around and not inside_chosen and len(chosen) < 5:
+            chosen[path] = amount
+    return list(chosen.items())
+
+
+def judge(path: str, mode: int, fd: int) -> tuple[list[str], bool]:
+    """What to say of something that is not a folder, and whether it is taken."""
+    if stat.S_ISREG(mode):
+        return [], True
+    if stat.S_ISDIR(mode):
+        raise _Vanished  # it was no folder when it was listed
+    if not stat.S_ISLNK(mode):
+        return [f"left out: {path} is a {special_kind(mode)}, not a file"], False
+    target = os.readlink(os.path.basename(path), dir_fd=fd)
     place = os.path.normpath(os.path.join(os.path.dirname(path), target))
-    if target.startswith("/") or place.startswith(".."):
-        return f"{path} is a link out of the tree (to {target}): it may lead nowhere in the job"
-    return ""
+    if target.startswith("/") or place == ".." or place.startswith("../"):
+        note = f"{path} is a link out of the tree (to {target}): it may lead nowhere in the job"
+        return [note], True
+    return [], True
 
 
 def special_kind(mode: int) -> str:

@@ -12,7 +12,6 @@ Progress = Callable[[int, int], None]
 
 def copy_tree(source: Path, target: Path, progress: Progress) -> tuple[int, int]:
     """Copy what differs in size or time: (files copied, files in all). Each file arrives whole."""
-    target.mkdir(parents=True, exist_ok=True)
     found = sorted(walk(source))
     changed = [path for path in found if differs(source / path, target / path)]
     total = sum((source / path).lstat().st_size for path in changed)

@@ -32,6 +32,10 @@ def name_of(content: dict[str, bytes]) -> str:
     return f"dray-node-{hash_of(sys.version.encode() + everything)[:16]}.pyz"
 
 
+def name() -> str:
+    return name_of(sources())
+
+
 def build(content: dict[str, bytes]) -> bytes:
     """Sources for any Python, and beside them what this one compiles them to, for a quick start."""
     buffer = io.BytesIO()

@@ -1,0 +1,43 @@
+"""Run every measurement and write the figures into docs/explanation/performance.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+from bench import snapshots, startup, supervision
+from bench.measure import Figure
+
+PAGE = Path(__file__).parent.parent / "docs/explanation/performance.md"
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+
+
+def main() -> None:
+    figures: list[Figure] = []
+    for suite in (startup, snapshots, supervision):
+        with tempfile.TemporaryDirectory(prefix="dray-bench-") as folder:
+            print(f"{suite.__name__} …", flush=True)
+            figures += suite.run(Path(folder))
+    machine = f"{os.cpu_count()} cores, Linux {platform.release()}"
+    python = f"Python {platform.python_version()}"
+    lines = [
+        BEGIN,
+        f"Measured on {time.strftime('%Y-%m-%d')}, {machine}, {python}; best of several runs.",
+        "",
+        "| what | measured | against | ratio | goal | met |",
+        "|---|---|---|---|---|---|",
+        *(figure.row() for figure in figures),
+        END,
+    ]
+    text = PAGE.read_text("utf-8")
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(head + "\n".join(lines) + tail, "utf-8")
+    print("\n".join(lines[1:-1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Writes docs/reference from the code: verbs, settings, JSON, exit codes. ``--check`` compares."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from dray import errors
+from dray.cli.group import cli
+from dray.cli.verbs import VERBS
+from dray.config import INHERITED
+from dray.model import Attempt, JobSpec, JobState, JobView
+from dray.options import CLUSTERS, JOB, SNAPSHOT, Option
+from dray.snapshot.ignore import ALWAYS_OUT, TELLTALES
+from dray.store import Row
+
+REFERENCE = Path(__file__).parent / "reference"
+HOW_FILES_COMBINE = """\
+`dray.toml` at the project's root and `config.toml` in dray's config folder have the same tables. A
+flag wins over the project's file, which wins over the user's; variables, outputs and secrets of all
+three come together."""
+ENVIRONMENT = """\
+A job sees what its description says. Of the shell it was submitted from it sees only {inherited}
+and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,
+`DRAY_ATTEMPT`, `DRAY_OUTPUTS`, `DRAY_DEADLINE` (unix time, where there is a time limit),
+`DRAY_CHECKPOINT` (on a resume) and `CUDA_VISIBLE_DEVICES`."""
+LEFT_OUT = """\
+Always: {always}; folders that hold {telltales}; declared outputs. Then what `.drayignore` says, or,
+where the project has none, what the `.gitignore` files say."""
+STATES = """\
+{states}. An attempt's outcome is `done`, `failed`, `interrupted` (to be resumed), `stopped` or
+`lost`."""
+LAST_ATTEMPT = """\
+`exit_code` and `signal` are those of the last attempt: a command that exits with 137 has
+`exit_code` 137 and no `signal`; one that was killed has `signal` `SIGKILL` and no `exit_code`."""
+NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
+
+
+def command_line() -> str:
+    lines = [NOTE, "# The command line", "", "`dray VERB --help` says the same.", ""]
+    with click.Context(cli, info_name="dray") as top:
+        for title, verbs in VERBS.items():
+            lines += [f"## {title}", ""]
+            for name, summary in verbs.items():
+                lines += [f"### dray {name}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
+                command = cli.get_command(top, name)
+                assert command is not None
+                lines += help_of(command, f"dray {name}")
+    return "\n".join(lines)
+
+
+def help_of(command: click.Command, name: str) -> list[str]:
+    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96)
+    lines = ["```", command.get_help(context), "```", ""]
+    if isinstance(command, click.Group):
+        for sub in command.commands.values():
+            lines += help_of(sub, f"{name} {sub.name}")
+    return lines
+
+
+def settings() -> str:
+    lines = [NOTE, "# Settings", "", HOW_FILES_COMBINE, ""]
+    tables: dict[str, list[Option]] = {}
+    for option in (*JOB, *SNAPSHOT):
+        tables.setdefault(option.table, []).append(option)
+    for table, known in tables.items():
+        lines += [f"## [{table}]", "", *rows(known)]
+    for kind, known_here in CLUSTERS.items():
+        lines += [f"## [clusters.NAME], kind `{kind}`", "", *rows(list(known_here))]
+    inherited = ", ".join(f"`{name}`" for name in INHERITED)
+    always = ", ".join(f"`{name}`" for name in sorted(ALWAYS_OUT))
+    telltales = " or ".join(f"`{name}`" for name in TELLTALES)
+    lines += ["## The command's environment", "", ENVIRONMENT.format(inherited=inherited), ""]
+    lines += ["## What is left out of a snapshot", ""]
+    lines += [LEFT_OUT.format(always=always, telltales=telltales), ""]
+    return "\n".join(lines)
+
+
+def rows(known: list[Option]) -> list[str]:
+    lines = ["| key | flag | default | example | meaning |", "|---|---|---|---|---|"]
+    for option in known:
+        flag = f"`{option.flag} {option.metavar}`" if option.flag else ""
+        example = f"`{option.name} = {option.example}`".replace("|", "\\|")
+        lines.append(f"| `{option.name}` | {flag} | {option.default} | {example} | {option.help} |")
+    return [*lines, ""]
+
+
+def outcomes() -> str:
+    by_code = {family.exit_code: family.__doc__ for family in errors.DrayError.__subclasses__()}
+    sample = JobView(
+        spec=JobSpec(id="train-7f3k", name="train", command=("python", "train.py")),
+        cluster="local",
+        state=JobState.DONE,
+        attempts=(Attempt(number=1),),
+    ).to_dict()
+    lines = [
+        NOTE,
+        "# Exit codes, states and JSON",
+        "",
+        "## Exit codes",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        "| 0 | fine |",
+        "| 1 | the job did not end as `done` (`wait`, `run --follow`, `demo`) |",
+    ]
+    lines += [f"| {code} | {meaning} |" for code, meaning in sorted(by_code.items())]
+    lines += [
+        "| 130 | Ctrl-C |",
+        "",
+        "## States of a job",
+        "",
+        STATES.format(states=", ".join(f"`{state}`" for state in JobState)),
+        "",
+        "## JSON",
+        "",
+        "Times are unix seconds, sizes bytes, durations seconds. Keys are only ever added.",
+        "",
+        "- `dray ps --json`: a list of " + keys(Row._fields),
+        "- `dray show --json`: " + keys(sample),
+        "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
+        "",
+        LAST_ATTEMPT,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def keys(names: object) -> str:
+    assert isinstance(names, dict | tuple)
+    return ", ".join(f"`{name}`" for name in names)
+
+
+PAGES = {"command-line.md": command_line, "settings.md": settings, "outcomes.md": outcomes}
+
+
+def main() -> int:
+    stale = []
+    for name, write in PAGES.items():
+        path = REFERENCE / name
+        text = write().rstrip() + "\n"
+        if "--check" in sys.argv:
+            if not path.exists() or path.read_text("utf-8") != text:
+                stale.append(str(path.relative_to(REFERENCE.parent.parent)))
+        else:
+            path.write_text(text, "utf-8")
+    if stale:
+        print(f"out of date: {', '.join(stale)}; run 'make docs'")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

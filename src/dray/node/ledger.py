@@ -1,0 +1,55 @@
+"""What is written down when an attempt was lost and when a job has ended."""
+
+import os
+import time
+
+from . import checkpoints, files, worktree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    from .jobdir import JobDir
+    from .policy import Decision
+
+    Record = Dict[str, Any]
+
+
+def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None:
+    """An outcome must not be lost to a disk that is full for a moment."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            files.write_json(path, value)
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1.0)
+
+
+def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
+    """An attempt ended without anybody there to see how."""
+    attempt = job_dir.attempt(number)
+    record = attempt.record()
+    newest = checkpoints.newest(job_dir.outputs, job["resume"]["checkpoint"])
+    started = record.get("started", time.time())
+    files.remove(os.path.join(attempt.path, "reserve"))
+    outcome = {
+        "outcome": "lost",
+        "reason": reason,
+        "exit_code": None,
+        "signal": None,
+        "ended": time.time(),
+        "progress": newest is not None and newest.mtime > started,
+        "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
+        "left": worktree.clear(job_dir, attempt, job["outputs"]),
+    }
+    write_stubbornly(attempt.outcome, outcome)
+
+
+def end_job(job_dir: "JobDir", end: "Decision") -> None:
+    record = {"state": end.state, "reason": end.reason, "time": time.time()}
+    write_stubbornly(job_dir.end, record)
+    files.remove(job_dir.secrets)
+    files.remove(job_dir.stop)

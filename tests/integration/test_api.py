@@ -1,0 +1,69 @@
+"""The verbs from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dray as package
+from dray.errors import NotFound, TimedOut, UsageError
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAY_HOME", str(tmp_path / "dray"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+
+def test_the_public_names_are_these() -> None:
+    assert package.__all__ == ["DrayError", "Job", "__version__", "jobs", "run"]
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_importing_dray_imports_nothing_heavy() -> None:
+    heavy = "{'click', 'sqlite3', 'pathlib'}"
+    code = f"import sys, dray; print(sorted({heavy} & set(sys.modules)))"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout == "[]\n"
+
+
+def test_run_wait_logs_pull_remove(tmp_path: Path) -> None:
+    code = "open('logs/x', 'w').write('1'); print('hello', flush=True)"
+    job = package.run([sys.executable, "-c", code], on="local", cpus=1, outputs=["logs"])
+    assert job.wait(timeout=60) == "done"
+    assert b"".join(job.logs()) == b"hello\n"
+    assert (job.pull(tmp_path / "home") / "logs/x").read_text() == "1"
+    assert [one.id for one in package.jobs()] == [job.id]
+    assert package.Job(job.id).state == "done"
+    job.remove()
+    with pytest.raises(NotFound):
+        package.Job(job.id)
+
+
+def test_stop_and_resume() -> None:
+    job = package.run([sys.executable, "-c", "import time; time.sleep(60)"], snapshot=False)
+    with pytest.raises(TimedOut):
+        job.wait(timeout=0.2)
+    assert job.stop(now=True) == "stopped"
+    job.resume()
+    assert job.state in ("queued", "running")
+    assert job.stop(now=True) == "stopped"
+
+
+def test_following_the_log_ends_with_the_job() -> None:
+    code = "import time\nfor i in range(3): print(i, flush=True); time.sleep(0.1)"
+    job = package.run([sys.executable, "-c", code])
+    assert b"".join(job.logs(follow=True)) == b"0\n1\n2\n"
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'gpus'"):
+        package.run(["true"], gpu=1)
+    with pytest.raises(UsageError, match="one text"):
+        package.run("python train.py")
+    with pytest.raises(UsageError, match="time"):
+        package.run(["true"], time="soon")

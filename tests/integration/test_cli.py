@@ -1,0 +1,695 @@
+"""The command line as a person and a shell script meet it: words, exit codes, streams, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from tests.conftest import Dray, wait_for
+
+ESCAPE = "\x1b["
+UNTIL_GO = "while [ ! -e {go} ]; do sleep 0.05; done"
+
+
+def python(code: str) -> list[str]:
+    return ["--", sys.executable, "-c", code]
+
+
+def refuse(dray: Dray, code: int, *arguments: str, **env: str) -> str:
+    """Run what must fail with this exit code: what was said, and nothing on stdout."""
+    ended = dray(*arguments, check=False, **env)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def every_file(folder: Path) -> dict[str, Any]:
+    """All there is: kind, mode, times and content."""
+    found = {}
+    for path in [folder, *sorted(folder.rglob("*"))]:
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else None
+        found[str(path)] = (status.st_mode, status.st_mtime_ns, status.st_size, content)
+    return found
+
+
+def holding(folder: Path, needle: str) -> list[str]:
+    """The files in which this text stands, in whatever way it may be written down."""
+    spelled = {needle.encode(), json.dumps(needle).strip('"').encode(), needle.encode("utf-16-le")}
+    return [
+        str(path.relative_to(folder))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and any(one in path.read_bytes() for one in spelled)
+    ]
+
+
+# -- mistakes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["shwo", "x"], 2, "there is no verb 'shwo'. Did you mean 'show'?"),
+        (["runn"], 2, "Did you mean 'run'?"),
+        (["run", "--gpu", "1", "--", "true"], 2, "'--gpus'"),
+        (["run"], 2, "dray run -- python train.py"),
+        (["run", "--time", "4 hours", "--", "true"], 2, "write 90s, 30m, 4h, 1d12h or 04:00:00"),
+        (["run", "--memory", "lots", "--", "true"], 2, "write 512M, 32G or 1.5T"),
+        (["run", "--gpus", "1.5", "--", "true"], 2, "'--gpus'"),
+        (["run", "--retries", "-1", "--", "true"], 2, "whole number of at least 0"),
+        (["run", "--output", "/tmp", "--", "true"], 2, "--output"),
+        (["run", "--env", "A B=1", "--", "true"], 2, "'A B' is not the name of a variable"),
+        (["run", "--env", "NOT_SET", "--", "true"], 2, "--env NOT_SET: the variable is not set"),
+        (["run", "--secret", "NOT_SET", "--", "true"], 2, "secret NOT_SET was found nowhere"),
+        (["run", "--resume-arg", "x", "--", "true"], 2, "--checkpoint"),
+        (["run", "--on", "locl", "--", "true"], 3, "no cluster 'locl'. Did you mean 'local'?"),
+        (["plan", "--on", "locl", "--", "true"], 3, "no cluster 'locl'. Did you mean 'local'?"),
+        (["doctor", "locl"], 3, "no cluster 'locl'. Did you mean 'local'?"),
+        (["cluster", "show", "locl"], 3, "no cluster 'locl'. Did you mean 'local'?"),
+        (["cluster", "lst"], 2, "Did you mean 'list'?"),
+        (["run", "--", "no-such-program"], 4, "the command 'no-such-program' cannot be run"),
+        (["run", "--", "./no-such-script"], 4, "the command './no-such-script' cannot be run"),
+        (["run", "--cpus", "100000", "--", "true"], 4, "100000 CPUs asked for"),
+        (["run", "--gpus", "3", "--", "true"], 4, "3 GPUs asked for, and this machine has 2"),
+        (["show", "nothing"], 3, "there is no job 'nothing'."),
+        (["show", ""], 3, "there is no job ''."),
+        (["logs", "nothing"], 3, "there is no job 'nothing'."),
+        (["wait", "nothing"], 3, "there is no job 'nothing'."),
+        (["wait", "--timeout", "soon", "nothing"], 2, "--timeout"),
+        (["stop", "nothing"], 3, "there is no job 'nothing'."),
+        (["resume", "nothing"], 3, "there is no job 'nothing'."),
+        (["rm", "nothing"], 3, "there is no job 'nothing'."),
+        (["pull", "nothing"], 3, "there is no job 'nothing'."),
+        (["completion", "tcsh"], 2, "'bash'"),
+    ],
+)
+def test_mistakes_are_told_with_the_way_out(
+    dray: Dray, arguments: list[str], code: int, says: str
+) -> None:
+    dray.write("dray.toml", "[clusters.local]\ngpus = 2\n")
+    assert says in " ".join(refuse(dray, code, *arguments).split())
+    assert not (dray.home / "dray/local").exists()  # refused before anything was brought there
+
+
+def test_a_wrong_key_is_told_with_its_place_by_every_verb(dray: Dray) -> None:
+    path = dray.write("dray.toml", "[job]\nname = 'x'\n[job.resources]\ngpu = 1\n")
+    for verb in (["run", "--", "true"], ["plan", "--", "true"], ["ps"], ["cluster", "list"]):
+        says = refuse(dray, 2, *verb)
+        assert f"{path}:4: job.resources.gpu: unknown key. Did you mean 'gpus'?" in says
+
+
+def test_a_name_that_is_not_text(dray: Dray) -> None:
+    ended = dray("show", b"\xff", check=False)
+    assert ended.returncode == 3
+    assert "Traceback" not in ended.stderr
+
+
+def test_references_to_jobs(dray: Dray) -> None:
+    one, two = (dray.run("--name", "train", "--", "true") for _ in range(2))
+    assert dray.wait(one)["state"] == dray.wait(two)["state"] == "done"
+    says = refuse(dray, 2, "show", "trai")
+    assert "'trai' is not unique" in says
+    assert one in says
+    assert two in says
+    alike = next(at for at in range(len(one)) if one[at] != two[at])
+    assert dray.show(one[: alike + 1])["id"] == one
+    assert f"Did you mean '{one}'?" in refuse(dray, 3, "show", "x" + one)
+
+
+def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:
+    dray.write("dray.toml", "[snapshot]\nmax_size = '10K'\n")
+    dray.write("data/big.bin", "x" * 20_000)
+    assert "data" in refuse(dray, 5, "run", "--", "true")
+    assert dray("ps", "--all", "--json").stdout == "[]\n"
+
+
+# -- for programs -------------------------------------------------------------------------------
+
+JOB_KEYS = {
+    "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
+    "command", "folder", "project", "snapshot", "resources", "resume", "retries", "outputs",
+    "env", "secrets", "attempts",
+}  # fmt: skip
+ATTEMPT_KEYS = {
+    "number", "outcome", "exit_code", "signal", "reason", "started", "ended", "host", "gpus",
+    "from_checkpoint", "checkpoint", "left",
+}  # fmt: skip
+ROW_KEYS = {
+    "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",
+}  # fmt: skip
+
+
+def test_json_is_valid_and_stable(dray: Dray) -> None:
+    dray.write("dray.toml", "[clusters.local]\ngpus = 2\nmemory = '1G'\n")
+    odd = "ü\n\"'\x1b[31m"
+    job = dray.run("--output", "logs", "--", "sh", "-c", "exit 3", odd)
+    dray.wait(job)
+
+    def read(*arguments: str) -> Any:
+        return json.loads(dray(*arguments).stdout)
+
+    (row,) = read("ps", "--json")
+    assert set(row) == ROW_KEYS
+    assert row["command"] == ["sh", "-c", "exit 3", odd]
+    assert (row["state"], row["reason"], row["attempts"]) == ("failed", "exit code 3", 1)
+
+    shown = read("show", "--json", job)
+    assert set(shown) == JOB_KEYS
+    assert set(shown["attempts"][0]) == ATTEMPT_KEYS
+    assert (shown["state"], shown["exit_code"], shown["outputs"]) == ("failed", 3, ["logs"])
+
+    assert read("cluster", "list", "--json") == [{"name": "local", "kind": "local"}]
+    cluster = read("cluster", "show", "--json", "local")
+    assert set(cluster) == {"name", "kind", "settings", "capabilities"}
+    assert cluster["settings"] == {"gpus": "2", "memory": str(2**30)}
+    assert cluster["capabilities"]["gpus"] == 2
+
+    findings = read("doctor", "--json")
+    assert {frozenset(one) for one in findings} == {frozenset({"ok", "what", "detail", "advice"})}
+
+    plan = read("plan", "--json", "--", "true")
+    assert set(plan) == {"cluster", "job", "files", "command", "notes"}
+
+
+def test_run_prints_only_the_id_on_stdout(dray: Dray) -> None:
+    ended = dray("run", "--", "true")
+    assert re.fullmatch(r"true-[a-z0-9]{4}\n", ended.stdout)
+    assert ended.stderr == f"queued; follow it with: dray logs -f {ended.stdout}"
+    followed = dray("run", "--follow", *python("print('out'); raise SystemExit(3)"), check=False)
+    assert followed.returncode == 1
+    assert re.fullmatch(r"\S+\n", followed.stdout)
+    assert "out\n" in followed.stderr
+    assert followed.stderr.endswith(" is failed: exit code 3\n")
+
+
+def test_wait(dray: Dray) -> None:
+    go = dray.home / "go"
+    good = dray.run("--", "sh", "-c", UNTIL_GO.format(go=go))
+    bad = dray.run("--", "false")
+    says = refuse(dray, 9, "wait", "--timeout", "0.2s", good)
+    assert f"{good} is still" in says
+    go.touch()
+    assert dray("wait", good).stderr == f"{good} is done\n"
+    says = refuse(dray, 1, "wait", good, bad)
+    assert says == f"{good} is done\n{bad} is failed: exit code 1\n"
+    assert refuse(dray, 1, "wait", "--timeout", "1h", bad, good).startswith(f"{bad} is failed")
+
+
+# -- plan ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_plan_touches_nothing(dray: Dray, used_before: bool) -> None:
+    dray.write("train.py", "print(1)\n")
+    dray.write("sub/data.txt", "x")
+    dray.write("dray.toml", "[job]\noutputs = ['logs']\nsecrets = ['TOKEN']\n")
+    if used_before:
+        dray.wait(dray.run("--", "true", TOKEN="first"))
+    before = every_file(dray.home)
+    for form in ([], ["--json"]):
+        ended = dray("plan", *form, "--", "python3", "train.py", TOKEN="s3cret-value")
+        assert "s3cret-value" not in ended.stdout + ended.stderr
+        assert "TOKEN" in ended.stdout
+    assert every_file(dray.home) == before
+
+
+def test_plan_is_what_run_submits(dray: Dray) -> None:
+    arguments = ["--name", "x", "--env", "A=1", "--time", "1h", "--", "true", "a b", "ü"]
+    plan = json.loads(dray("plan", "--json", *arguments).stdout)
+    job = dray.run(*arguments)
+    dray.wait(job)
+    written = json.loads((dray.job_dir(job) / "job.json").read_text())
+    ((path, content),) = plan["files"].items()
+    assert path == str(dray.job_dir(plan["job"]["id"]) / "job.json")
+    planned = json.loads(content)
+    assert planned == plan["job"]
+    for record in (planned, written):
+        del record["id"], record["created"]
+    assert planned == written
+
+
+# -- secrets and privacy ------------------------------------------------------------------------
+
+
+def test_a_secret_reaches_the_command_and_nothing_else(dray: Dray) -> None:
+    value = 'pa"ss wörd $HOME'
+    go = dray.home / "go"
+    command = f'printf %s "$TOKEN"; {UNTIL_GO.format(go=go)}'
+    job = dray.run("--secret", "TOKEN", "--", "sh", "-c", command, TOKEN=value)
+    folder = dray.job_dir(job)
+    log = folder / "attempts/001/log"
+    wait_for(lambda: log.exists() and log.read_bytes() == value.encode())
+
+    secrets = folder / "secrets.json"
+    assert secrets.stat().st_mode & 0o777 == 0o600
+    running = holding(dray.home / "dray", value)
+    assert sorted(running) == sorted(
+        str(path.relative_to(dray.home / "dray")) for path in (log, secrets)
+    )
+    for pid in dray.processes():
+        assert value.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    go.touch()
+    assert dray.wait(job)["state"] == "done"
+    assert not secrets.exists()
+    assert holding(dray.home / "dray", value) == [str(log.relative_to(dray.home / "dray"))]
+    for verb in (["show", job], ["show", "--json", job], ["ps", "--json"]):
+        assert value not in dray(*verb).stdout
+    assert dray.show(job)["secrets"] == ["TOKEN"]
+
+
+@pytest.mark.parametrize("end", ["failed", "stopped"])
+def test_secrets_are_gone_however_the_job_ends(dray: Dray, end: str) -> None:
+    what = "exit 1" if end == "failed" else "echo up; sleep 100"
+    job = dray.run("--secret", "TOKEN", "--", "sh", "-c", what, TOKEN="s3cret-value")
+    if end == "stopped":
+        wait_for(lambda: dray.log(job))
+        dray("stop", "--now", job)
+    assert dray.wait(job)["state"] == end
+    wait_for(lambda: not dray.processes())
+    assert holding(dray.home / "dray", "s3cret-value") == []
+
+
+def test_everything_is_private(dray: Dray) -> None:
+    """Whatever the umask: others cannot enter, so what a command leaves there is closed too."""
+    dray.write("train.py", "open('left', 'w').write('x')\nopen('logs/x', 'w').write('x')\n")
+    arguments = ["run", "--output", "logs", "--", sys.executable, "train.py"]
+    ended = subprocess.run(
+        ["sh", "-c", 'umask 000 && exec "$@"', "sh", sys.executable, "-m", "dray", *arguments],
+        cwd=dray.project, env=dray.env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert dray.wait(ended.stdout.strip())["state"] == "done"
+    top = dray.home / "dray"
+    folders = [top, top / "local", top / "cache", *(top / "local").iterdir()]
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in folders} == {
+        path.name: "0o700" for path in folders
+    }
+
+
+def test_files_are_private_also_in_a_home_that_was_there_before(dray: Dray) -> None:
+    top = dray.home / "dray"
+    top.mkdir(mode=0o755)
+    job = dray.run("--", "true")
+    dray.wait(job)
+    reachable = [top]
+    for path in reachable:  # grows while it is walked through
+        if path.is_dir() and path.stat().st_mode & 0o055:
+            reachable += path.iterdir()
+    readable = [path for path in reachable if path.is_file() and path.stat().st_mode & 0o044]
+    assert readable == []
+    assert "chmod 700" in dray("doctor", check=False).stdout
+
+
+# -- the store ----------------------------------------------------------------------------------
+
+
+def test_a_damaged_store_is_reported_and_made_anew(dray: Dray) -> None:
+    job = dray.run("--", "false")
+    before = dray.wait(job)
+    store = dray.home / "dray/store.db"
+    store.write_bytes(b"rubbish" * 1000)
+    for ending in ("-wal", "-shm"):
+        store.with_name(f"store.db{ending}").unlink(missing_ok=True)
+    ended = dray("ps", "--json")
+    assert "is damaged" in ended.stderr
+    assert "1 found" in ended.stderr
+    assert [row["id"] for row in json.loads(ended.stdout)] == [job]
+    assert dray.show(job) == before
+    assert dray("ps").stderr == ""
+    (aside,) = store.parent.glob("store.db.damaged-*")
+    assert aside.read_bytes() == b"rubbish" * 1000
+
+
+def test_a_store_that_is_damaged_deep_inside_is_made_anew_too(dray: Dray) -> None:
+    jobs = [dray.run("--name", "x" * 30, "--", "true", "y" * 3000) for _ in range(2)]
+    for job in jobs:
+        dray.wait(job)
+    store = dray.home / "dray/store.db"
+    content = bytearray(store.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    store.write_bytes(content)
+    dray("ps", check=False)
+    assert {row["id"] for row in json.loads(dray("ps", "--json").stdout)} == set(jobs)
+
+
+def test_jobs_are_found_again_without_the_store(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    before = dray.wait(job)
+    (dray.home / "dray/store.db").unlink()
+    assert dray.show(job) == before
+
+
+def test_a_store_of_a_newer_dray_is_refused(dray: Dray) -> None:
+    dray.wait(dray.run("--", "true"))
+    with closing(sqlite3.connect(dray.home / "dray/store.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    says = refuse(dray, 6, "ps")
+    assert "written by a newer dray" in says
+    assert "Update dray" in says
+
+
+# -- disks --------------------------------------------------------------------------------------
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+
+
+def on_small_disk(dray: Dray, place: Path, options: str, script: str) -> list[str]:
+    """Run a script where ``place`` is a file system of its own: what it printed."""
+    place.mkdir(exist_ok=True)
+    mounted = f"mount -t tmpfs -o {options} none {shlex.quote(str(place))} && {{ {script}\n}}"
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mounted],
+        cwd=dray.project, env=dray.env, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert "Traceback" not in ended.stderr
+    return (ended.stdout + ended.stderr).splitlines()
+
+
+@needs_root
+def test_a_full_disk_leaves_nothing_half_made(dray: Dray) -> None:
+    root = dray.home / "root"
+    dray.write("dray.toml", f"[clusters.local]\nroot = '{root}'\n")
+    (dray.project / "weights.bin").write_bytes(os.urandom(3 << 20))
+    script = f"""
+        dray run -- true; echo "exit code $?"
+        find {root} -type f -path '*jobs*' -o -name '*.tmp' -o -name '.new-*' -o -name '*.part'
+        echo listed; dray ps --all --json
+        rm weights.bin; id=$(dray run -- true) && dray wait $id
+    """
+    said = on_small_disk(dray, root, "size=2m", script)
+    assert said[:3] == ["exit code 8", "listed", "[]"]
+    text = "\n".join(said)
+    assert "No space left on device" in text
+    assert "The disk is full: free some space" in text
+    assert said[-1].endswith(" is done")
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["root", "dray"])
+def test_a_read_only_place_is_told(dray: Dray, place: str) -> None:
+    folder = dray.home / place
+    if place == "root":
+        dray.write("dray.toml", f"[clusters.local]\nroot = '{folder}'\n")
+    said = on_small_disk(dray, folder, "ro", 'dray run -- true; echo "exit code $?"')
+    assert said[0] == "exit code 8"
+    assert "ead-only file system" in "\n".join(said)
+    assert "DRAY_HOME" in "\n".join(said)
+
+
+@needs_root
+def test_doctor_tells_of_a_root_that_cannot_be_written_to(dray: Dray) -> None:
+    root = dray.home / "root"
+    dray.write("dray.toml", f"[clusters.local]\nroot = '{root}'\n")
+    said = on_small_disk(dray, root, "ro", 'dray doctor; echo "exit code $?"')
+    assert "exit code 7" in said
+    assert [line for line in said if line.startswith("BAD  root")]
+
+
+# -- completion ---------------------------------------------------------------------------------
+
+
+def complete(dray: Dray, words: str) -> set[str]:
+    """What bash would offer for the last word."""
+    count = len(words.split(" ")) - 1
+    ended = dray(_DRAY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count))
+    assert ended.stderr == ""
+    return {line.partition(",")[2] for line in ended.stdout.splitlines() if line}
+
+
+def test_completion(dray: Dray) -> None:
+    dray.write("dray.toml", "[clusters.box]\nkind = 'local'\n")
+    assert complete(dray, "dray show ") == set()
+    assert not (dray.home / "dray").exists()  # asking for help makes nothing
+    job = dray.run("--", "true")
+    dray.wait(job)
+    assert {"run", "ps", "show", "logs", "wait", "doctor"} <= complete(dray, "dray ")
+    assert complete(dray, "dray re") == {"resume"}
+    assert complete(dray, "dray show ") == complete(dray, "dray logs true") == {job}
+    assert complete(dray, f"dray rm {job} ") == {job}
+    assert complete(dray, "dray show x") == set()
+    assert complete(dray, "dray run --on ") == {"local", "box"}
+    assert complete(dray, "dray doctor b") == {"box"}
+    assert complete(dray, "dray cluster show l") == {"local"}
+    assert {"--gpus", "--grace"} <= complete(dray, "dray run --g")
+
+
+def test_completion_stays_silent_where_it_cannot_help(dray: Dray) -> None:
+    dray.write("dray.toml", "[oops]\n")
+    assert complete(dray, "dray run --on ") == complete(dray, "dray show ") == set()
+
+
+def test_bash_loads_the_completion_and_completes(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    dray.wait(job)
+    script = f"""
+        set -eu
+        eval "$(dray completion bash)"
+        complete -p dray
+        COMP_WORDS=(dray show {job[:6]}) COMP_CWORD=2
+        _dray_completion dray
+        echo "${{COMPREPLY[@]}}"
+    """
+    ended = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        cwd=dray.project, env=dray.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[-1] == job
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_each_shell(dray: Dray, shell: str) -> None:
+    assert f"_DRAY_COMPLETE={shell}_complete" in dray("completion", shell).stdout
+
+
+# -- terminals and pipes ------------------------------------------------------------------------
+
+
+def on_terminal(dray: Dray, *arguments: str, **env: str) -> str:
+    said = pexpect.run(
+        shlex.join([sys.executable, "-m", "dray", *arguments]),
+        cwd=str(dray.project),
+        env={**dray.env, "TERM": "xterm", **env},
+        timeout=60,
+    )
+    assert isinstance(said, bytes)
+    return said.decode().replace("\r\n", "\n")
+
+
+def test_colours_only_on_a_terminal_that_wants_them(dray: Dray) -> None:
+    job = dray.run("--", "false", "\x1b[31mred\x07", "x" * 200)
+    dray.wait(job)
+    for verb in (["ps"], ["show", job], ["doctor"]):
+        piped = dray(*verb).stdout
+        assert "\x1b" not in piped
+        assert "\x1b" not in on_terminal(dray, *verb, NO_COLOR="1")
+        assert ESCAPE in on_terminal(dray, *verb)
+    terminal = on_terminal(dray, "ps", NO_COLOR="1").splitlines()
+    assert len(terminal) == 2
+    assert max(map(len, terminal)) == 80
+    assert terminal[1].endswith("…")
+    assert r"\x1b[31mred\x07" in dray("ps").stdout
+    assert len(dray("ps").stdout.splitlines()[1]) > 200
+
+
+def test_a_reader_that_leaves_early_makes_no_noise(dray: Dray) -> None:
+    job = dray.run(
+        *python("print('first'); print('x' * 79 + '\\n', end='') ; print('y' * 5_000_000)")
+    )
+    dray.wait(job)
+    pipe = f"{shlex.quote(sys.executable)} -m dray logs {job} | head -1"
+    ended = subprocess.run(
+        ["sh", "-c", pipe], cwd=dray.project, env=dray.env, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr) == ("first\n", "")
+
+
+# -- logs ---------------------------------------------------------------------------------------
+
+
+def raw_log(dray: Dray, job: str, *arguments: str) -> bytes:
+    ended = subprocess.run(
+        [sys.executable, "-m", "dray", "logs", *arguments, job],
+        cwd=dray.project, env=dray.env, capture_output=True, check=True,
+    )  # fmt: skip
+    return ended.stdout
+
+
+def last_lines(data: bytes, count: int) -> bytes:
+    """What tail -n prints."""
+    lines = re.findall(rb"[^\n]*\n|[^\n]+", data)
+    return b"".join(lines[max(len(lines) - count, 0) :])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        b"",
+        b"one\ntwo\nthree\n",
+        b"one\ntwo\nno newline at the end",
+        b"gaps\n\n\nand more\n\n\n",
+        b"\n" * 5,
+        bytes(range(256)) * 300 + b"\xff\xfe\n\x00\r\n\x1b[0m",
+        b"".join(b"line %d\n" % number for number in range(30_000)),
+    ],
+)
+def test_logs_are_printed_byte_for_byte(dray: Dray, output: bytes) -> None:
+    (dray.project / "output").write_bytes(output)
+    job = dray.run("--", "cat", "output")
+    dray.wait(job)
+    assert raw_log(dray, job) == output
+    for count in (0, 1, 2, 4, 1000):
+        assert raw_log(dray, job, "--tail", str(count)) == last_lines(output, count), count
+
+
+def test_logs_of_several_attempts(dray: Dray) -> None:
+    code = "import os, sys; print('attempt', os.environ['DRAY_ATTEMPT']); sys.exit(1)"
+    job = dray.run("--retries", "2", "--backoff", "0.01s", *python(code))
+    shown = dray.wait(job)
+    assert [one["number"] for one in shown["attempts"]] == [1, 2, 3]
+    assert shown["reason"] == "exit code 1; 2 retries used up"
+    assert raw_log(dray, job) == b"attempt 1\nattempt 2\nattempt 3\n"
+    assert raw_log(dray, job, "--attempt", "2") == b"attempt 2\n"
+    assert raw_log(dray, job, "--tail", "2") == b"attempt 2\nattempt 3\n"
+    assert raw_log(dray, job, "--tail", "1", "--attempt", "1") == b"attempt 1\n"
+    assert raw_log(dray, job, "--tail", "99") == b"attempt 1\nattempt 2\nattempt 3\n"
+    assert "attempt 2" in dray("logs", job).stderr
+    says = refuse(dray, 3, "logs", "--attempt", "4", job)
+    assert f"{job} has no attempt 4" in says
+
+
+def test_following_ends_with_the_job_and_misses_nothing(dray: Dray) -> None:
+    code = "import time\nfor n in range(5):\n    print(n, flush=True)\n    time.sleep(0.05)"
+    job = dray.run(*python(code))
+    assert raw_log(dray, job, "--follow") == b"0\n1\n2\n3\n4\n"
+
+
+def test_ctrl_c_while_following_leaves_the_job_alone(dray: Dray) -> None:
+    go = dray.home / "go"
+    job = dray.run("--", "sh", "-c", f"echo up; {UNTIL_GO.format(go=go)}")
+    with subprocess.Popen(
+        [sys.executable, "-m", "dray", "logs", "-f", job],
+        cwd=dray.project, env=dray.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as follower:  # fmt: skip
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        assert follower.stdout.readline() == "up\n"
+        follower.send_signal(signal.SIGINT)
+        assert follower.stderr.read().strip() == "dray: interrupted"
+    assert follower.returncode == 130
+    go.touch()
+    assert dray.wait(job)["state"] == "done"
+
+
+# -- pull and rm --------------------------------------------------------------------------------
+
+
+def test_pull(dray: Dray) -> None:
+    dray.write(
+        "make.py",
+        "import os, pathlib\n"
+        "pathlib.Path('logs/deep').mkdir(parents=True)\n"
+        "pathlib.Path('logs/deep/a').write_text('one')\n"
+        "pathlib.Path('logs/ü b').write_bytes(bytes(range(256)))\n"
+        "os.symlink('deep/a', 'logs/link')\n"
+        "pathlib.Path(os.environ['DRAY_OUTPUTS'], 'extra').write_text('x')\n",
+    )
+    job = dray.run("--output", "logs", "--", sys.executable, "make.py")
+    assert dray.wait(job)["state"] == "done"
+
+    ended = dray("pull", job)
+    assert ended.stdout == f"{job}\n"
+    assert ended.stderr == "4 of 4 files copied\n"
+    target = dray.project / job
+    assert (target / "logs/deep/a").read_text() == "one"
+    assert (target / "logs/ü b").read_bytes() == bytes(range(256))
+    assert (target / "logs/link").readlink() == Path("deep/a")
+    assert (target / "extra").read_text() == "x"
+
+    assert dray("pull", job).stderr == "0 of 4 files copied\n"
+    (target / "logs/deep/a").write_text("changed here")
+    (dray.job_dir(job) / "outputs/extra").write_text("changed there")
+    (target / "mine").write_text("kept")
+    assert dray("pull", job).stderr == "2 of 4 files copied\n"
+    assert (target / "logs/deep/a").read_text() == "one"
+    assert (target / "extra").read_text() == "changed there"
+    assert (target / "mine").read_text() == "kept"
+
+    before = json.loads(dray("plan", "--json", "--", "true").stdout)["job"]["snapshot"]
+    (target / "more").write_text("not code")
+    after = json.loads(dray("plan", "--json", "--", "true").stdout)["job"]["snapshot"]
+    assert before == after
+
+
+def test_pull_keeps_the_outputs_of_two_jobs_apart(dray: Dray) -> None:
+    write = "echo $0 > $DRAY_OUTPUTS/who"
+    one, two = (dray.run("--", "sh", "-c", write, name) for name in ("one", "two"))
+    for job in (one, two):
+        dray.wait(job)
+    dray("pull", one, "results")
+    says = refuse(dray, 2, "pull", two, "results")
+    assert f"results holds the outputs of {one}" in says
+    assert (dray.project / "results/who").read_text() == "one\n"
+    dray("pull", two, "deep/below")
+    assert (dray.project / "deep/below/who").read_text() == "two\n"
+    dray.write("file", "x")
+    assert "file" in refuse(dray, 2, "pull", two, "file")
+
+
+def test_nested_outputs_are_one(dray: Dray) -> None:
+    write = "mkdir -p logs/a && echo x > logs/a/b"
+    job = dray.run("--output", "logs", "--output", "logs/a", "--", "sh", "-c", write)
+    assert dray.wait(job)["state"] == "done"
+    assert (dray.job_dir(job) / "outputs/logs/a/b").read_text() == "x\n"
+
+
+def test_an_active_job_is_not_removed(dray: Dray) -> None:
+    job = dray.run("--", "sleep", "100")
+    says = refuse(dray, 4, "rm", job)
+    assert f"Stop it first: dray stop {job}" in says
+    assert "goes on by itself" in refuse(dray, 4, "resume", job)
+    assert dray("stop", "--now", job).stderr == f"{job} is stopped: stopped on request\n"
+    assert "there is nothing to stop" in refuse(dray, 4, "stop", job)
+    assert dray("rm", job).stderr == f"removed {job}\n"
+    assert not dray.job_dir(job).exists()
+    assert f"there is no job '{job}'" in refuse(dray, 3, "show", job)
+
+
+def test_a_job_that_is_done_is_not_resumed(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    dray.wait(job)
+    assert "submit it with dray run" in refuse(dray, 4, "resume", job)
+
+
+# -- help ---------------------------------------------------------------------------------------
+
+
+def test_every_verb_has_help(dray: Dray) -> None:
+    overview = dray("--help").stdout
+    assert dray().stdout == dray("-h").stdout == dray("help").stdout == overview
+    verbs = re.findall(r"^  ([a-z]+) {2,}", overview, re.M)
+    assert {"run", "plan", "ps", "show", "demo"} <= set(verbs)
+    for verb in verbs:
+        assert dray(verb, "--help").stdout.startswith(f"Usage: dray {verb}")
+    assert re.fullmatch(r"dray \d+\.\d+\.\d+\S*\n", dray("--version").stdout)
+
+
+def test_tracebacks_only_for_those_who_ask(dray: Dray) -> None:
+    assert "Traceback" not in refuse(dray, 3, "show", "x")
+    ended = dray("--debug", "show", "x", check=False)
+    assert ended.returncode == 3
+    assert "Traceback" in ended.stderr

@@ -1,0 +1,96 @@
+"""The docs say what the program does: commands exist, settings are read, the tutorial runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from dray.cli.group import cli
+from dray.cli.verbs import SUMMARIES
+from dray.config import read_file
+from tests.conftest import Dray
+
+TOP = Path(__file__).parent.parent.parent
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
+WRITTEN_BY_HAND = [page for page in PAGES if page.parent.name != "reference"]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.name)
+def test_toml_examples_are_valid_settings(page: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page, "toml")):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(block)
+        read_file(path)
+
+
+@pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.name)
+def test_commands_in_the_docs_exist(page: Path) -> None:
+    text = page.read_text()
+    code = re.findall(r"`(dray [^`\n]+)`", text)
+    code += re.findall(r"(?:^|\$\(|\$ )(dray [^\n)]+)", "".join(blocks(page, "(?:sh)?")), re.M)
+    with click.Context(cli) as context:
+        for line in code:
+            _, verb, *rest = line.split("#")[0].split()
+            if verb in ("VERB", "--help", "--version", "--debug"):
+                continue
+            assert verb in SUMMARIES, line
+            command = cli.get_command(context, verb)
+            assert command is not None
+            known = {option for one in command.params for option in one.opts}
+            before_command = rest[: rest.index("--")] if "--" in rest else rest
+            for word in before_command:
+                if re.match(r"--?[a-z]", word):
+                    assert word in {*known, "--help"}, line
+
+
+def test_the_readme_names_real_targets() -> None:
+    makefile = (TOP / "Makefile").read_text()
+    text = (TOP / "README.md").read_text() + (TOP / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"\bmake (\w+)", text)) - {"it"}
+    assert {"demo", "test", "check", "bench"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_tutorial_runs_as_written(dray: Dray) -> None:
+    page = TOP / "docs/tutorial/first-job.md"
+    (script,) = blocks(page, "python")
+    first, *rest = blocks(page, "sh")
+    shims = dray.home / "bin"
+    shims.mkdir()
+    for name, words in (("dray", "-m dray"), ("python3", "")):
+        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        (shims / name).chmod(0o755)
+    steps = "\n".join(
+        ["set -e", first, f"cat > count.py <<'PY'\n{script}PY", *rest, "dray show --json $id"]
+    )
+    ended = subprocess.run(
+        ["bash", "-c", steps],
+        cwd=dray.project,
+        env={**dray.env, "PATH": f"{shims}:{dray.env['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "step 10" in ended.stderr
+    pulled = list((dray.project / "counting").glob("count-*/logs/step_010.json"))
+    assert len(pulled) == 1
+    assert ended.stdout.count('"outcome": "interrupted"') >= 1
+    assert '"state": "done"' in ended.stdout

@@ -1,0 +1,347 @@
+"""Files, flags and the environment make one configuration; what is wrong is told with its line."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray import config, options
+from dray.config import Config, combine, find_home, find_project, line_of, load
+from dray.errors import ConfigError, NotFound, UsageError
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("DRAY_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def user_file(home: Path) -> Write:
+    return lambda text: write(home / "config.toml", text)
+
+
+@pytest.fixture
+def project_file(project: Path) -> Write:
+    return lambda text: write(project / "dray.toml", text)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+# -- who wins -----------------------------------------------------------------------------------
+
+
+def test_without_any_file(project: Path, home: Path) -> None:
+    settings = load(project)
+    assert settings == Config(
+        home=config.Home(home, home, home / "cache"),
+        project=project,
+        folder="",
+        job={},
+        snapshot_max=2**30,
+        clusters={"local": config.ClusterConfig("local", "local")},
+    )
+
+
+def test_flags_win_over_the_project_and_the_project_over_the_user(
+    project: Path, user_file: Write, project_file: Write
+) -> None:
+    user_file('[job]\nname = "user"\nretries = 1\n[job.resources]\ngpus = 1\ncpus = 1\ntime = "1h"')
+    project_file('[job]\nname = "project"\n[job.resources]\ngpus = 2\ncpus = 2')
+    settings = load(project, {"job.resources.gpus": 3.0})
+    assert settings.job == {
+        "job.name": "project",
+        "job.retries": 1,
+        "job.resources.gpus": 3.0,
+        "job.resources.cpus": 2,
+        "job.resources.time": 3600.0,
+    }
+
+
+def test_variables_outputs_and_secrets_come_together(
+    project: Path, user_file: Write, project_file: Write
+) -> None:
+    user_file('[job]\nsecrets = ["A"]\noutputs = ["logs"]\n[job.env]\nX = "user"\nY = 4\nF = 0.5')
+    project_file('[job]\nsecrets = ["B", "A"]\noutputs = ["out/"]\nenv = { X = "project" }')
+    flags = {"job.env": {"Z": "flag"}, "job.outputs": ("logs",), "job.secrets": ("C",)}
+    settings = load(project, flags)
+    assert settings.job["job.env"] == {"X": "project", "Y": "4", "F": "0.5", "Z": "flag"}
+    assert settings.job["job.outputs"] == ("logs", "out")
+    assert settings.job["job.secrets"] == ("A", "B", "C")
+
+
+def test_how_to_resume_is_replaced_as_a_whole(project: Path, project_file: Write) -> None:
+    project_file('[job.resume]\nresume_args = ["--a", "b"]')
+    flags = {"job.resume.resume_args": ("--c",)}
+    assert load(project, flags).job == flags
+
+
+def test_an_output_inside_another_is_part_of_it(project: Path, project_file: Write) -> None:
+    """Two links, one inside the other's target, would make a loop of the inner one."""
+    project_file('[job]\noutputs = ["logs/a", "logs", "logs2", "x/y/z"]')
+    settings = load(project, {"job.outputs": ("logs/b", "x")})
+    assert settings.job["job.outputs"] == ("logs", "logs2", "x")
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map("/".join),
+        max_size=6,
+    )
+)
+def test_outputs_never_nest_and_none_is_lost(paths: list[str]) -> None:
+    settings: dict[str, Any] = {}
+    for path in paths:
+        combine(settings, {"job.outputs": (path,)})
+    kept = [Path(path) for path in settings.get("job.outputs", ())]
+    assert not [one for one in kept for other in kept if other in one.parents]
+    assert all(
+        any(one == Path(path) or one in Path(path).parents for one in kept) for path in paths
+    )
+
+
+def test_clusters_come_together_setting_by_setting(
+    project: Path, user_file: Write, project_file: Write
+) -> None:
+    user_file('[clusters.local]\nroot = "/big"\ngpus = 1\n[clusters.box]\nkind = "local"')
+    project_file("[clusters.local]\ngpus = 2")
+    clusters = load(project).clusters
+    assert list(clusters) == ["local", "box"]
+    assert clusters["local"].settings == {"root": "/big", "gpus": 2}
+    assert clusters["box"] == config.ClusterConfig("box", "local")
+
+
+def test_an_unknown_cluster_is_told_with_the_nearest(project: Path) -> None:
+    with pytest.raises(NotFound, match=r"no cluster 'locl'\. Did you mean 'local'\?") as told:
+        load(project).cluster("locl")
+    assert told.value.exit_code == 3
+    assert "config.toml" in told.value.hint
+
+
+def test_the_snapshots_limit(project: Path, project_file: Write) -> None:
+    project_file('[snapshot]\nmax_size = "2G"')
+    assert load(project).snapshot_max == 2**31
+
+
+def test_every_documented_example_is_valid(project: Path, project_file: Write) -> None:
+    lines = [f"{one.key} = {one.example}" for one in (*options.JOB, *options.SNAPSHOT)]
+    for kind, known in options.CLUSTERS.items():
+        lines += [f"{one.key.replace('*', kind)} = {one.example}" for one in known]
+    project_file("\n".join(lines))
+    settings = load(project)
+    assert set(settings.job) == {one.key for one in options.JOB}
+    assert set(settings.clusters["local"].settings) == {"root", "gpus", "cpus", "memory"}
+
+
+# -- what is wrong, and where -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "says"),
+    [
+        ("[jobs]", 1, "jobs", "unknown key. Did you mean 'job'?"),
+        ("[job]\nnam = 'x'", 2, "job.nam", "unknown key. Did you mean 'name'?"),
+        ("\n# c\n[job.resources]\n\ngpu = 1", 5, "job.resources.gpu", "Did you mean 'gpus'?"),
+        ("[job]\nresources.gpu = 1", 2, "job.resources.gpu", "Did you mean 'gpus'?"),
+        ("job.resources.gpu = 1", 1, "job.resources.gpu", "Did you mean 'gpus'?"),
+        ("[job]\nresources = { gpus = 1, tim = '4h' }", 2, "job.resources.tim", "mean 'time'?"),
+        ('[job]\n"nam" = 1', 2, "job.nam", "Did you mean 'name'?"),
+        ('["job"."resources"]\n"gpu" = 1', 2, "job.resources.gpu", "Did you mean 'gpus'?"),
+        ("[ job . resources ]\n gpu  = 1", 2, "job.resources.gpu", "Did you mean 'gpus'?"),
+        ('[job]\n"a.b" = 1', 2, 'job."a.b"', "unknown key."),
+        ('[job]\n"ü" = 1', 2, 'job."ü"', "unknown key."),
+        # what looks like the key, and is not
+        ("[job]\n# nam = 1\nname = 'x'\nnam = 1", 4, "job.nam", "unknown key."),
+        ("[job]\nname = '''\n[job]\nnam = 1'''\nnam = 2", 5, "job.nam", "unknown key."),
+        ("[job]\noutputs = [\n'a',\n'[job]',\n]\nnam = 2", 6, "job.nam", "unknown key."),
+        ("[job.env]\nname = '1'\n[job]\nname = 1", 4, "job.name", "is not a text in quotes"),
+        ("[job]\r\nretries = 1\r\nnam = 1\r\n", 3, "job.nam", "unknown key."),
+        # wrong types
+        ("[job]\nname = 5", 2, "job.name", "5 is not a text in quotes"),
+        ("[job]\nname = 'A b'", 2, "job.name", "lower-case"),
+        ("[job]\noutputs = 'logs'", 2, "job.outputs", "is not a list of texts"),
+        ("[job]\noutputs = [\n1]", 2, "job.outputs", "1 is not a text"),
+        ("[job]\noutputs = ['../x']", 2, "job.outputs", "below the project's folder"),
+        ("[job]\noutputs = ['/x']", 2, "job.outputs", "below the project's folder"),
+        ("[job]\noutputs = ['.']", 2, "job.outputs", "below the project's folder"),
+        ('[job]\noutputs = ["a\\u0000b"]', 2, "job.outputs", "below the project's folder"),
+        ("[job.env]\nA = true", 1, "job.env", "A: True is not a text in quotes"),
+        ("[job.env]\nA = ['x']", 1, "job.env", "A: ['x'] is not a text in quotes"),
+        ('[job.env]\nA = "a\\u0000b"', 1, "job.env", "is not a text in quotes"),
+        ("[job.env]\n'A-B' = 'x'", 1, "job.env", "'A-B' is not the name of a variable"),
+        ("job.env = 3", 1, "job.env", "3 is not a table of variables"),
+        ("[job]\nsecrets = ['A=B']", 2, "job.secrets", "'A=B' is not the name of a variable"),
+        ("[job]\nretries = -1", 2, "job.retries", "not a whole number of at least 0"),
+        ("[job]\nretries = true", 2, "job.retries", "not a whole number of at least 0"),
+        ("[job]\nresources = 4", 2, "job.resources", "must be a table"),
+        ("job = 4", 1, "job", "must be a table"),
+        ("[[job]]\nname = 'x'", 1, "job", "must be a table"),
+        ("clusters = []", 1, "clusters", "must be a table"),
+        ("[clusters]\nx = 1", 2, "clusters.x", "must be a table"),
+        ("[job.resources]\ntime = 4", 2, "job.resources.time", "cannot read the time '4'"),
+        ("[job.resources]\nmemory = '0G'", 2, "job.resources.memory", "not more than zero"),
+        ("[job.resume]\ncheckpoint_signal = 'KILL'", 2, "job.resume.checkpoint_signal", "USR1"),
+        ("[job.resume]\ncheckpoint_signal = '_DFL'", 2, "job.resume.checkpoint_signal", "USR1"),
+        # clusters
+        ("[clusters.x]\ngpus = 1", 1, "clusters.x", 'the key "kind" is missing'),
+        ("[clusters.x]\nkind = 'slrm'", 2, "clusters.x.kind", "unknown kind 'slrm'; there is"),
+        ("[clusters.x]\nkind = 'locl'", 2, "clusters.x.kind", "Did you mean 'local'?"),
+        ("[clusters.x]\nkind = ['local']", 2, "clusters.x.kind", "unknown kind"),
+        ("[clusters.x]\nkind = 'local'\ngpu = 1", 3, "clusters.x.gpu", "Did you mean 'gpus'?"),
+        ("[clusters.local]\nroots = 1", 2, "clusters.local.roots", "Did you mean 'root'?"),
+        ("[clusters.'a/b']\nkind = 'local'", 1, 'clusters."a/b"', "a cluster's name is of"),
+        ("clusters.a.kind = 'local'\nclusters.b.gpus = 1", 2, "clusters.b", '"kind" is missing'),
+    ],
+)
+@pytest.mark.parametrize("where", ["user", "project"])
+def test_what_is_wrong_is_told_with_file_line_and_key(
+    project: Path, home: Path, where: str, text: str, line: int, key: str, says: str
+) -> None:
+    path = write(project / "dray.toml" if where == "project" else home / "config.toml", text)
+    with pytest.raises(ConfigError) as told:
+        load(project)
+    assert told.value.message.startswith(f"{path}:{line}: {key}: ")
+    assert says in told.value.message
+    assert told.value.exit_code == 2
+
+
+def test_unknown_keys_are_told_with_the_valid_ones(project: Path, project_file: Write) -> None:
+    project_file("[job.resources]\nxyzzy = 1")
+    with pytest.raises(ConfigError) as told:
+        load(project)
+    assert told.value.hint == "Valid keys here: cpus, gpus, memory, time."
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"[job\n", ":1: not valid TOML: "),
+        (b"[job]\nname = x\n", ":2: not valid TOML: Invalid value, at column 8"),
+        (b"[job]\n\nname = 'x'\nname = 'y'\n", ":4: not valid TOML: Cannot overwrite a value"),
+        (b"[job]\nname = '''\n\n", ":4: not valid TOML: "),
+        (b"[job]\nname = '\xff'\n", ":2: not UTF-8 text"),
+        ("[job]\n".encode("utf-16"), ":1: not UTF-8 text"),
+    ],
+)
+def test_broken_files_are_told_with_their_line(project: Path, content: bytes, says: str) -> None:
+    path = write(project / "dray.toml", content)
+    with pytest.raises(ConfigError) as told:
+        load(project)
+    assert told.value.message.startswith(f"{path}{says}")
+
+
+def test_a_byte_order_mark_does_no_harm(project: Path) -> None:
+    write(project / "dray.toml", "[job]\nname = 'x'".encode("utf-8-sig"))
+    assert load(project).job == {"job.name": "x"}
+
+
+def test_a_folder_in_the_files_place(project: Path) -> None:
+    (project / "dray.toml").mkdir()
+    with pytest.raises(ConfigError, match=r"dray\.toml: cannot be read: Is a directory"):
+        load(project)
+
+
+KEYS = st.lists(st.sampled_from(["a", "b", "a b", "ü", "x.y"]), min_size=1, max_size=3)
+
+
+@given(st.lists(KEYS, min_size=1, max_size=5), st.integers(0, 3), st.data())
+def test_lines_are_found_in_any_file(
+    keys: list[list[str]], blanks: int, data: st.DataObject
+) -> None:
+    """Each key below a number of its own, so that all can be set; one of them is looked for."""
+    lines = []
+    for number, key in enumerate(keys):
+        lines += [""] * blanks + ["# a = 1"]
+        lines.append(".".join(f'"{name}"' for name in [str(number), *key]) + " = [")
+        lines += ["'''", "a = 1", "''',", "]"]
+    wanted = data.draw(st.integers(0, len(keys) - 1))
+    line = line_of("\n".join(lines), (str(wanted), *keys[wanted]))
+    assert line == wanted * (blanks + 6) + blanks + 2
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def test_dray_home_holds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRAY_HOME", "relative")
+    found = find_home()
+    assert found.config_file == tmp_path / "relative/config.toml"
+    assert found.store == tmp_path / "relative/store.db"
+    assert found.cache == tmp_path / "relative/cache"
+
+
+@pytest.mark.parametrize("dray_home", [None, ""])
+def test_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dray_home: str | None) -> None:
+    if dray_home is None:
+        monkeypatch.delenv("DRAY_HOME")
+    else:
+        monkeypatch.setenv("DRAY_HOME", dray_home)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/etc/mine")
+    monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert find_home() == config.Home(
+        config=Path("/etc/mine/dray"),
+        data=tmp_path / ".local/share/dray",
+        cache=tmp_path / ".cache/dray",
+    )
+
+
+def test_the_project_is_found_upwards(tmp_path: Path) -> None:
+    """A dray.toml, however far above, wins over a .git that is nearer."""
+    deep = tmp_path / "top/repo/package/module"
+    deep.mkdir(parents=True)
+    assert find_project(deep) == deep
+    (tmp_path / "top/repo/.git").touch()  # a file, as in a submodule or work tree
+    assert find_project(deep) == tmp_path / "top/repo"
+    (tmp_path / "top/dray.toml").touch()
+    assert find_project(deep) == tmp_path / "top"
+    (deep / "dray.toml").touch()
+    assert find_project(deep) == deep
+
+
+def test_where_the_user_stands_in_the_project(project: Path, project_file: Write) -> None:
+    project_file("[job]\nname = 'x'")
+    deep = project / "a b/ü"
+    deep.mkdir(parents=True)
+    settings = load(deep)
+    assert (settings.project, settings.folder) == (project, "a b/ü")
+    assert settings.job == {"job.name": "x"}
+
+
+def test_a_removed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageError, match="the folder you are in has been removed"):
+        load()
+
+
+def test_jobs_inherit_what_finds_programs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/x")
+    assert config.inherited_environment() == {"PATH": "/bin", "LC_TIME": "C"}

@@ -1,0 +1,173 @@
+"""What follows an attempt, for every history: another attempt, or the end, and never for ever."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.node.policy import LONGEST_PAUSE, LOST_LIMIT, Decision, decide
+
+Record = dict[str, Any]
+
+
+def job(retries: int = 0, checkpoint: str | None = "*.pt", backoff: float = 10.0) -> Record:
+    return {"retries": retries, "resume": {"checkpoint": checkpoint, "backoff": backoff}}
+
+
+def attempt(outcome: str, progress: bool = False, **more: Any) -> Record:
+    return {"outcome": outcome, "progress": progress, "reason": "because", **more}
+
+
+DONE = attempt("done", reason="")
+STOPPED = attempt("stopped", reason="stopped on request")
+CRASH = attempt("failed", reason="exit code 1")
+CRASH_AHEAD = attempt("failed", progress=True, reason="exit code 1")
+HOPELESS = attempt("failed", hopeless=True, reason="no such program")
+TIME = attempt("interrupted", cause="time", reason="time limit reached")
+TIME_AHEAD = attempt("interrupted", progress=True, cause="time", reason="time limit reached")
+SIGNAL = attempt("interrupted", cause="signal", reason="interrupted by SIGTERM")
+SIGNAL_AHEAD = attempt("interrupted", progress=True, cause="signal")
+LOST = attempt("lost", reason="its supervisor was killed")
+LOST_AHEAD = attempt("lost", progress=True)
+
+AGAIN = None
+
+
+@pytest.mark.parametrize(
+    ("retries", "checkpoint", "history", "state", "reason"),
+    [
+        (0, None, [], AGAIN, ""),
+        (0, None, [DONE], "done", ""),
+        (9, "*.pt", [CRASH_AHEAD, TIME_AHEAD, DONE], "done", ""),
+        (9, "*.pt", [STOPPED], "stopped", "stopped on request"),
+        # crashes
+        (0, "*.pt", [CRASH], "failed", "exit code 1"),
+        (0, "*.pt", [CRASH_AHEAD], "failed", "exit code 1"),
+        (1, None, [CRASH], AGAIN, ""),
+        (1, None, [CRASH, CRASH], "failed", "exit code 1; 1 retry used up"),
+        (2, None, [CRASH, CRASH, CRASH], "failed", "exit code 1; 2 retries used up"),
+        (9, None, [CRASH, CRASH, CRASH], AGAIN, ""),
+        (
+            9,
+            "*.pt",
+            [CRASH, CRASH],
+            "failed",
+            "exit code 1; given up: two crashes without a new checkpoint",
+        ),
+        (9, "*.pt", [CRASH, CRASH_AHEAD, CRASH], AGAIN, ""),
+        (9, "*.pt", [CRASH_AHEAD, CRASH_AHEAD], AGAIN, ""),
+        (9, "*.pt", [CRASH, TIME_AHEAD, CRASH], AGAIN, ""),
+        (1, "*.pt", [CRASH_AHEAD, TIME_AHEAD, CRASH], "failed", "exit code 1; 1 retry used up"),
+        (9, None, [HOPELESS], "failed", "no such program"),
+        # the time limit
+        (0, "*.pt", [TIME_AHEAD] * 50, AGAIN, ""),
+        (0, "*.pt", [TIME], AGAIN, ""),
+        (
+            0,
+            "*.pt",
+            [TIME_AHEAD, TIME, TIME],
+            "failed",
+            "time limit reached twice without a new checkpoint",
+        ),
+        (0, "*.pt", [TIME, TIME_AHEAD, TIME], AGAIN, ""),
+        (0, "*.pt", [SIGNAL, TIME], AGAIN, ""),
+        (
+            0,
+            None,
+            [TIME],
+            "failed",
+            "time limit reached; no checkpoint is set to go on from",
+        ),
+        # from outside
+        (0, None, [SIGNAL, SIGNAL], AGAIN, ""),
+        (0, None, [LOST, LOST], AGAIN, ""),
+        (
+            0,
+            None,
+            [LOST, LOST, LOST],
+            "failed",
+            "its supervisor was killed; given up: interrupted three times without progress",
+        ),
+        (
+            0,
+            None,
+            [LOST, SIGNAL, LOST],
+            "failed",
+            "its supervisor was killed; given up: interrupted three times without progress",
+        ),
+        (
+            0,
+            "*.pt",
+            [SIGNAL, TIME, SIGNAL],
+            "failed",
+            "interrupted by SIGTERM; given up: interrupted three times without progress",
+        ),
+        (0, "*.pt", [SIGNAL_AHEAD, LOST_AHEAD] * 50, AGAIN, ""),
+        (0, "*.pt", [LOST, SIGNAL, LOST_AHEAD, LOST, SIGNAL], AGAIN, ""),
+    ],
+)
+def test_decisions(
+    retries: int, checkpoint: str | None, history: list[Record], state: str | None, reason: str
+) -> None:
+    decision = decide(job(retries, checkpoint), history)
+    assert (decision.state, decision.reason, decision.again) == (state, reason, state is AGAIN)
+
+
+def test_pauses_grow_and_stay_bearable() -> None:
+    pauses = [decide(job(5000, None), [CRASH] * count).delay for count in range(1, 3000)]
+    assert pauses[:5] == [10.0, 20.0, 40.0, 80.0, 160.0]
+    assert set(pauses[5:]) == {LONGEST_PAUSE}
+
+
+def test_only_crashes_are_followed_by_a_pause() -> None:
+    for history in ([], [TIME], [SIGNAL], [LOST], [CRASH, TIME_AHEAD]):
+        assert decide(job(9), history).delay == 0.0
+
+
+KINDS = [CRASH, CRASH_AHEAD, TIME, TIME_AHEAD, SIGNAL, SIGNAL_AHEAD, LOST, LOST_AHEAD]
+JOBS = st.builds(job, st.integers(0, 6), st.sampled_from([None, "*.pt"]))
+
+
+def live(the_job: Record, wishes: list[Record]) -> tuple[list[Record], Decision]:
+    """The attempts that are really made when they would end like this, one after the other."""
+    made: list[Record] = []
+    for wish in wishes:
+        decision = decide(the_job, made)
+        if not decision.again:
+            return made, decision
+        made.append(wish)
+    return made, decide(the_job, made)
+
+
+@given(JOBS, st.lists(st.sampled_from([*KINDS, DONE, STOPPED])), st.sampled_from([DONE, STOPPED]))
+def test_never_again_after_the_end(the_job: Record, before: list[Record], last: Record) -> None:
+    assert decide(the_job, [*before, last]).state == last["outcome"]
+
+
+@given(JOBS, st.lists(st.sampled_from(KINDS), max_size=60))
+def test_retries_are_a_bound(the_job: Record, wishes: list[Record]) -> None:
+    made, decision = live(the_job, wishes)
+    crashes = sum(one["outcome"] == "failed" for one in made)
+    assert crashes <= the_job["retries"] + 1
+    if crashes == the_job["retries"] + 1:
+        assert decision.state == "failed"
+
+
+@given(JOBS, st.lists(st.sampled_from([CRASH, TIME, SIGNAL, LOST]), min_size=40, max_size=60))
+def test_without_progress_every_job_ends(the_job: Record, wishes: list[Record]) -> None:
+    made, decision = live(the_job, wishes)
+    assert decision.state == "failed"
+    assert len(made) <= LOST_LIMIT * (the_job["retries"] + 1)
+
+
+@given(JOBS, st.lists(st.sampled_from([SIGNAL_AHEAD, LOST_AHEAD]), max_size=60))
+def test_with_progress_no_interruption_ends_a_job(the_job: Record, wishes: list[Record]) -> None:
+    assert live(the_job, wishes)[1].again
+
+
+@given(JOBS, st.lists(st.sampled_from([*KINDS, DONE, STOPPED, HOPELESS]), max_size=20))
+def test_an_end_is_a_known_state_with_a_reason(the_job: Record, history: list[Record]) -> None:
+    decision = decide(the_job, history)
+    assert decision.state in (None, "done", "failed", "stopped")
+    assert bool(decision.reason) == (decision.state in ("failed", "stopped"))

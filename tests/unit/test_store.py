@@ -1,0 +1,437 @@
+"""The index of jobs: kept by several processes at once, private, and honest about damage."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dray.errors import StorageError, StoreBusy, StoreError
+from dray.model import Attempt, JobSpec, JobState, JobView, Resources
+from dray.store import MIGRATIONS, VERSION, Damaged, Store, set_aside
+
+Open = Callable[[], Store]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "store.db"
+
+
+@pytest.fixture
+def open_store(path: Path) -> Iterator[Open]:
+    opened: list[Store] = []
+
+    def opens() -> Store:
+        opened.append(Store(path, patience=0.1))
+        return opened[-1]
+
+    yield opens
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: Open) -> Store:
+    return open_store()
+
+
+def spec(job_id: str = "train-abcd", created: float = 1000.0) -> JobSpec:
+    return JobSpec(
+        id=job_id,
+        name=job_id.rpartition("-")[0],
+        command=("python", "train.py", "ü\n'\udcff"),
+        resources=Resources(gpus=0.5, memory=2**30, time=60.0),
+        outputs=("logs",),
+        env={"A": "b"},
+        secrets=("TOKEN",),
+        created=created,
+    )
+
+
+def view(
+    job_id: str = "train-abcd", state: JobState = JobState.RUNNING, created: float = 1000.0
+) -> JobView:
+    return JobView(
+        spec=spec(job_id, created),
+        cluster="local",
+        state=state,
+        reason="because",
+        ended=None if state.active else created + 10,
+        attempts=(
+            Attempt(number=1, outcome="interrupted", exit_code=1, gpus=(0, 1), left=("a",)),
+            Attempt(number=2, started=1.0),
+        ),
+    )
+
+
+# -- what is kept -------------------------------------------------------------------------------
+
+
+def test_a_job_comes_back_as_it_was(store: Store, open_store: Open) -> None:
+    assert store.is_new
+    store.save([view()])
+    later = open_store()
+    assert not later.is_new
+    assert later.view("train-abcd") == view()
+    assert later.view("train") is None
+
+
+def test_an_intent_is_written_once(store: Store) -> None:
+    now = time.time()
+    assert store.add_intent(spec(created=now), "local")
+    assert not store.add_intent(spec(created=now + 5), "other")
+    age = store.intent_age("train-abcd")
+    assert age is not None
+    assert 0 <= age < 60
+    assert store.listing(0, -1) == []
+    assert store.active() == {"local": ["train-abcd"]}
+    store.save([view()])
+    assert store.intent_age("train-abcd") is None
+    assert [row.id for row in store.listing(0, -1)] == ["train-abcd"]
+
+
+def test_later_news_replace_earlier_ones(store: Store) -> None:
+    store.save([view()])
+    store.save([view(state=JobState.DONE)])
+    assert store.view("train-abcd") == view(state=JobState.DONE)
+    assert store.active() == {}
+    assert store.count() == 1
+
+
+def test_events_tell_each_change_once(store: Store) -> None:
+    store.add_intent(spec(), "local")
+    store.save([replace(view(), state=JobState.QUEUED)])
+    store.save([view()])
+    store.save([view()])
+    store.note("train-abcd", "stop requested")
+    store.save([view(state=JobState.STOPPED)])
+    told = [what for _, what in store.events("train-abcd")]
+    assert told == ["running", "stop requested", "stopped"]
+
+
+def test_a_removed_job_leaves_nothing(store: Store, path: Path) -> None:
+    store.save([view(), view("other-abcd")])
+    store.note("train-abcd", "x")
+    store.remove("train-abcd")
+    store.remove("train-abcd")
+    assert store.view("train-abcd") is None
+    assert store.events("train-abcd") == []
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT DISTINCT job FROM attempts").fetchall() == [
+            ("other-abcd",)
+        ]
+
+
+def test_the_listing_has_recent_and_all_active_jobs_newest_first(store: Store) -> None:
+    store.save(
+        [view(f"old-{number}", JobState.DONE, created=number) for number in range(5)]
+        + [view("still-active", created=1.5)]
+        + [view(f"new-{number}", JobState.FAILED, created=100 + number) for number in range(5)]
+    )
+
+    def ids(since: float, most: int) -> list[str]:
+        return [row.id for row in store.listing(since, most)]
+
+    assert ids(50, 50) == ["new-4", "new-3", "new-2", "new-1", "new-0", "still-active"]
+    assert ids(50, 2) == ["new-4", "new-3", "still-active"]
+    everything = ids(0, -1)
+    assert len(everything) == len(set(everything)) == 11
+    assert everything[-3:] == ["still-active", "old-1", "old-0"]
+    row = store.listing(50, 1)[0]
+    assert (row.state, row.cluster, row.name, row.attempts) == ("failed", "local", "new", 2)
+
+
+def test_references(store: Store) -> None:
+    store.save([view(job_id) for job_id in ("train-ab", "train-abc", "trap-x", "100%-x", "a_b-x")])
+
+    def ids(prefix: str) -> set[str]:
+        return {job_id for job_id, _ in store.matching(prefix)}
+
+    assert ids("train-ab") == {"train-ab"}  # exactly this one, though others begin so
+    assert ids("train") == {"train-ab", "train-abc"}
+    assert ids("tra") == {"train-ab", "train-abc", "trap-x"}
+    assert ids("trap") == {"trap-x"}
+    assert ids("rain") == set()
+    assert ids("%") == ids("a%") == ids("_") == ids("TRAIN") == set()
+    assert ids("a_") == {"a_b-x"}
+    assert ids("ü") == ids("\udcff") == set()
+    assert ("trap-x", "running") in store.recent_ids()
+    assert len(store.recent_ids(2)) == 2
+
+
+# -- the file -----------------------------------------------------------------------------------
+
+
+def test_it_is_private_and_has_a_write_ahead_log(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = Store(path)
+        store.save([view()])
+    finally:
+        os.umask(before)
+    modes = {one.name: one.stat().st_mode & 0o777 for one in path.parent.iterdir()}
+    assert modes == dict.fromkeys(["store.db", "store.db-wal", "store.db-shm"], 0o600)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    store.close()
+
+
+def test_a_file_that_others_could_read_is_made_private(path: Path, open_store: Open) -> None:
+    open_store().close()
+    path.chmod(0o644)
+    open_store()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_older_version_is_brought_up_to_date(path: Path, open_store: Open) -> None:
+    """From the very first state on: an empty database, as a killed first start leaves it."""
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("VACUUM")
+    store = open_store()
+    store.save([view()])
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    assert len(MIGRATIONS) == VERSION
+
+
+def test_a_migration_that_fails_changes_nothing(
+    path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store().save([view()])
+    before = dump(path)
+    monkeypatch.setattr("dray.store.VERSION", VERSION + 1)
+    monkeypatch.setattr("dray.store.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE x (y); oops"))
+    with pytest.raises(StoreError, match="syntax error"):
+        Store(path)
+    assert dump(path) == before
+    monkeypatch.undo()
+    assert open_store().view("train-abcd") == view()
+
+
+def test_a_later_migration_keeps_the_jobs(
+    path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store().save([view()])
+    more = "ALTER TABLE jobs ADD COLUMN note TEXT; CREATE TABLE x (y)"
+    monkeypatch.setattr("dray.store.VERSION", VERSION + 1)
+    monkeypatch.setattr("dray.store.MIGRATIONS", (*MIGRATIONS, more))
+    store = open_store()
+    assert store.view("train-abcd") == view()
+    assert open_store().count() == 1
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        version = connection.execute("PRAGMA user_version").fetchone()
+        return [str(version), *connection.iterdump()]
+
+
+def test_a_newer_version_is_refused_and_left_alone(path: Path, open_store: Open) -> None:
+    open_store().save([view()])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = dump(path)
+    with pytest.raises(StoreError, match=r"written by a newer dray \(version 99, .* knows") as told:
+        Store(path)
+    assert not isinstance(told.value, Damaged)
+    assert told.value.exit_code == 6
+    assert "Update dray" in told.value.hint
+    assert dump(path) == before
+
+
+# -- several at once ----------------------------------------------------------------------------
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from dray.model import Attempt, JobSpec, JobState, JobView
+from dray.store import Store
+
+path, me, count, go = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
+while not go.exists():
+    time.sleep(0.001)
+store = Store(path)
+for number in range(count):
+    spec = JobSpec(id=f"{me}-{number}", name=me, command=("true",), created=float(number))
+    assert store.add_intent(spec, "local")
+    for state in (JobState.QUEUED, JobState.RUNNING, JobState.DONE):
+        store.save([JobView(spec=spec, cluster="local", state=state)])
+    if number % 2:
+        store.remove(spec.id)
+"""
+
+
+def test_several_processes_make_it_and_write_to_it(
+    path: Path, tmp_path: Path, open_store: Open
+) -> None:
+    """They all open it at the same moment, when it is not there yet."""
+    go = tmp_path / "go"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), f"w{me}", "10", str(go)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for me in range(6)
+    ]
+    go.touch()
+    for writer in writers:
+        _, complaint = writer.communicate(timeout=60)
+        assert writer.returncode == 0, complaint
+    expected = {f"w{me}-{number}" for me in range(6) for number in range(0, 10, 2)}
+    rows = open_store().listing(0, -1)
+    assert {row.id for row in rows} == expected
+    assert {row.state for row in rows} == {"done"}
+
+
+LOCKER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_locked_by_another_process(store: Store, path: Path) -> None:
+    store.save([view()])
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        assert store.view("train-abcd") == view()  # reading goes on
+        with pytest.raises(StoreBusy, match=r"locked by another process for 0\.1 s") as told:
+            store.save([view(state=JobState.DONE)])
+        assert told.value.transient
+        assert told.value.exit_code == 6
+        assert "fuser" in told.value.hint
+        other.communicate()
+    store.save([view(state=JobState.DONE)])
+    assert store.view("train-abcd") == view(state=JobState.DONE)
+
+
+def test_a_writer_killed_in_the_middle_leaves_the_state_before(store: Store, path: Path) -> None:
+    store.save([view()])
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        other.kill()
+    store.save([view("other-abcd")])
+    assert store.count() == 2
+
+
+# -- damage -------------------------------------------------------------------------------------
+
+
+def fill(path: Path, jobs: int = 200) -> None:
+    store = Store(path)
+    store.save([view(f"job-{number:04d}", JobState.DONE) for number in range(jobs)])
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"this is not a database, but it is long enough to be one" * 10, b"SQLite format 3\0oops"],
+)
+def test_not_a_database(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(Damaged, match="is damaged: file is not a database") as told:
+        Store(path)
+    assert told.value.exit_code == 6
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE cookies (x)")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    store = Store(path)
+    with pytest.raises(Damaged, match="no such table: jobs"):
+        store.count()
+    store.close()
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
+def test_truncated(path: Path, kept: float) -> None:
+    """Found when it is opened, or at the latest when the lost part is wanted."""
+    fill(path)
+    os.truncate(path, int(path.stat().st_size * kept))
+    with pytest.raises(Damaged, match="is damaged"):
+        read_everything(path)
+
+
+def test_overwritten_in_the_middle(path: Path) -> None:
+    fill(path)
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xa5" * (len(content) - 8192 - 4096)
+    path.write_bytes(content)
+    with pytest.raises(Damaged, match="is damaged"):
+        read_everything(path)
+
+
+def read_everything(path: Path) -> None:
+    with closing(Store(path)) as store:
+        for row in store.listing(0, -1):
+            assert store.view(row.id) is not None
+
+
+def test_a_damaged_store_is_set_aside_with_all_its_files(path: Path, open_store: Open) -> None:
+    other = open_store()
+    other.save([view()])
+    names = {one.name for one in path.parent.iterdir()}
+    assert names == {"store.db", "store.db-wal", "store.db-shm"}
+    aside = set_aside(path)
+    assert aside.name.startswith("store.db.damaged-")
+    assert {one.name for one in path.parent.iterdir()} == {
+        aside.name + ending for ending in ("", "-wal", "-shm")
+    }
+    other.close()
+    assert open_store().count() == 0
+
+
+# -- a file system that does not play along -----------------------------------------------------
+
+
+def test_a_folder_in_its_place(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(StorageError, match="cannot be used: unable to open") as told:
+        Store(path)
+    assert told.value.exit_code == 8
+    assert "DRAY_HOME" in told.value.hint
+
+
+def test_a_store_that_became_read_only(store: Store, path: Path) -> None:
+    store.save([view()])
+    store._connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(StorageError, match="readonly database") as told:
+        store.save([view("other-abcd")])
+    assert told.value.exit_code == 8
+    store._connection.execute("PRAGMA query_only = OFF")
+    store.save([view("other-abcd")])
+    assert store.count() == 2
+
+
+def test_a_full_disk_undoes_what_was_begun(store: Store) -> None:
+    """SQLite's own limit on pages stands in for the disk's; it fails in the same place."""
+    store.save([view("job-0")])
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageError, match="full") as told:
+        store.save([view(f"job-{number}") for number in range(500)])
+    assert told.value.exit_code == 8
+    assert store.count() == 1
+    store._connection.execute("PRAGMA max_page_count = 1000000")
+    store.save([view("job-1")])
+    assert store.count() == 2
