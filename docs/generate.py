@@ -71,7 +71,7 @@ def settings() -> str:
         lines += [f"## [clusters.NAME], kind `{kind}`", "", *rows(list(known_here))]
     inherited = ", ".join(f"`{name}`" for name in INHERITED)
     always = ", ".join(f"`{name}`" for name in sorted(ALWAYS_OUT))
-    telltales = " or ".join(f"`{name}`" for name in TELLTALES)
+    telltales = " or ".join(f"`{name}`" for name in sorted(TELLTALES))
     lines += ["## The command's environment", "", ENVIRONMENT.format(inherited=inherited), ""]
     lines += ["## What is left out of a snapshot", ""]
     lines += [LEFT_OUT.format(always=always, telltales=telltales), ""]
