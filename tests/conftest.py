@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 
 from dray.node.process import parents
+from tests.rigs.slurm import Slurm
+from tests.rigs.ssh import Sshd
 
 
 class Dray:
@@ -28,6 +32,7 @@ class Dray:
             "DRAY_HOME": str(home / "dray"),
             "LANG": "C.UTF-8",
         }
+        self.jobs = home / "dray" / "local" / "jobs"
         (home / "user").mkdir()
 
     def __call__(
@@ -64,7 +69,7 @@ class Dray:
         return self("logs", job).stdout
 
     def job_dir(self, job: str) -> Path:
-        return self.home / "dray" / "local" / "jobs" / job
+        return self.jobs / job
 
     def write(self, name: str, content: str) -> Path:
         path = self.project / name
@@ -96,6 +101,53 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
             return value
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.02)
+
+
+class Hpc:
+    """A login node that is reached over SSH, with Slurm behind it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.slurm = Slurm(folder / "slurm")
+        self.sshd = Sshd(folder / "ssh", {"SLURM_CONF": str(self.slurm.conf)})
+        self.sockets = folder / "s"
+
+    def start(self) -> None:
+        self.sockets.mkdir()
+        self.slurm.start()
+        self.sshd.start()
+
+    def stop(self) -> None:
+        for socket in self.sockets.glob("dray-*/*"):
+            words = ["/usr/bin/ssh", "-o", f"ControlPath={socket}", "-O", "exit", "hpc"]
+            subprocess.run(words, capture_output=True, check=False)
+        self.sshd.stop()
+        self.slurm.stop()
+
+    def offer(self, dray: Dray, **settings: str) -> None:
+        """Make it known to this dray as the cluster 'hpc'."""
+        root = dray.home / "hpc-root"
+        values = {"kind": "slurm", "host": "hpc", "root": str(root), "python": sys.executable}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, **settings}.items()]
+        config = dray.home / "dray/config.toml"
+        config.parent.mkdir(mode=0o700, exist_ok=True)
+        config.write_text("\n".join(["[clusters.hpc]", *lines, ""]))
+        dray.env["PATH"] = f"{self.sshd.bin}:{dray.env['PATH']}"
+        dray.env["XDG_RUNTIME_DIR"] = str(self.sockets)
+        dray.jobs = root / "jobs"
+
+
+@pytest.fixture(scope="session")
+def hpc() -> Iterator[Hpc]:
+    # A short path: sockets must have one, and munge wants no open folder above its own.
+    folder = Path(tempfile.mkdtemp(prefix="dr", dir="/tmp"))
+    folder.chmod(0o755)
+    cluster = Hpc(folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -28,11 +28,13 @@ class Cluster(Protocol):
     def plan(self, job: JobSpec) -> Plan:
         """Exactly what would be submitted; touches nothing."""
 
-    def stage(self, snapshot: Snapshot, progress: Progress) -> None:
-        """Bring the snapshot's content here, before anything is queued."""
+    def environment(self) -> Mapping[str, str]:
+        """Variables of the submitting shell that a job there sees."""
 
-    def submit(self, plan: Plan, secrets: Mapping[str, str]) -> None:
-        """Queue the job. Done twice with the same plan, it is queued once."""
+    def submit(
+        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+    ) -> None:
+        """Bring the code there, then queue the job. Done twice, it is queued once."""
 
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         """The jobs as they are now, in one query; those unknown here are left out."""
@@ -49,7 +51,9 @@ class Cluster(Protocol):
     def stop(self, job_id: str, *, now: bool) -> None:
         """Ask for the end: with a checkpoint first, or at once."""
 
-    def resume(self, job: JobSpec, secrets: Mapping[str, str]) -> None:
+    def resume(
+        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+    ) -> None:
         """Start another attempt of an ended job, with this description."""
 
     def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
@@ -62,12 +66,15 @@ class Cluster(Protocol):
         """Everything a job here depends on, checked."""
 
 
-KINDS = {"local": "dray.clusters.local:LocalCluster"}
+KINDS = {
+    "local": "dray.clusters.local:LocalCluster",
+    "slurm": "dray.clusters.slurm:SlurmCluster",
+}
 
 
-def make(kind: str, name: str, settings: Mapping[str, Any], data: Path) -> Cluster:
+def make(kind: str, name: str, settings: Mapping[str, Any], data: Path, cache: Path) -> Cluster:
     """The cluster of this kind; its module is imported on first use."""
     module, _, attribute = KINDS[kind].partition(":")
     factory = getattr(importlib.import_module(module), attribute)
-    cluster: Cluster = factory(name, settings, data)
+    cluster: Cluster = factory(name, settings, data, cache)
     return cluster

@@ -89,8 +89,10 @@ class Launcher:
     def cluster(self, name: str) -> Cluster:
         if name not in self._clusters:
             chosen = self.config.cluster(name)
-            data = self.config.home.data
-            self._clusters[name] = clusters.make(chosen.kind, name, chosen.settings, data)
+            home = self.config.home
+            self._clusters[name] = clusters.make(
+                chosen.kind, name, chosen.settings, home.data, home.cache
+            )
         return self._clusters[name]
 
     # -- submitting ---------------------------------------------------------------------------
@@ -112,25 +114,35 @@ class Launcher:
         job = self._describe(command)
         cluster.check(job)
         values = secrets.resolve(job.secrets, configuration.environment())
-        if snapshot:
-            job = replace(job, snapshot=self._freeze(cluster, job.outputs))
-        faults.reach("run:packs-written")
         job = self._register(job, cluster.name)
         faults.reach("run:intent-stored")
+        progress = self.reporter.progress("sending code")
+
+        def submit(job: JobSpec, code: Snapshot | None) -> None:
+            cluster.submit(cluster.plan(job), values, code, progress)
+
         try:
-            cluster.submit(cluster.plan(job), values)
+            self._with_code(job, self.config.project if snapshot else None, submit)
         except BaseException:
-            if not cluster.status([job.id]):
-                self.store.remove(job.id)
+            self._forget_unless_submitted(job.id, cluster)
             raise
         self.store.save(cluster.status([job.id]).values())
         return job.id
+
+    def _forget_unless_submitted(self, job_id: str, cluster: Cluster) -> None:
+        try:
+            if not cluster.status([job_id]):
+                self.store.remove(job_id)
+        except ClusterError:
+            self.reporter.say(
+                f"{job_id} may have been submitted: dray ps tells once {cluster.name} answers"
+            )
 
     def _target(self) -> Cluster:
         return self.cluster(self.config.job.get("job.on", "local"))
 
     def _describe(self, command: Sequence[str]) -> JobSpec:
-        return describe(command, self.config, time.time())
+        return describe(command, self.config, self._target().environment(), time.time())
 
     def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
         from dray.snapshot import Scanner  # with OpenSSL's hashes: not for a listing
@@ -138,24 +150,30 @@ class Launcher:
         home, most = self.config.home, self.config.snapshot_max
         return Scanner(project or self.config.project, outputs, home.cache, most)
 
-    def _freeze(
-        self, cluster: Cluster, outputs: tuple[str, ...], project: Path | None = None
-    ) -> str:
+    def _with_code(
+        self,
+        job: JobSpec,
+        project: Path | None,
+        act: Callable[[JobSpec, Snapshot | None], None],
+    ) -> None:
+        """Freeze the code and act with it; once more where the tree changed in between."""
+        if project is None:
+            act(job, None)
+            return
         from dray.snapshot import ChangedSince
 
-        scanner = self._scanner(outputs, project)
+        scanner = self._scanner(job.outputs, project)
         for last in (False, False, True):
-            snapshot = scanner.take(self.reporter.progress("reading code"))
+            code = scanner.take(self.reporter.progress("reading code"))
             try:
-                cluster.stage(snapshot, self.reporter.progress("packing code"))
+                act(replace(job, snapshot=code.id), code)
             except ChangedSince:
                 if last:
                     raise
                 continue
             break
-        for warning in snapshot.warnings:
+        for warning in code.warnings:
             self.reporter.say(warning)
-        return snapshot.id
 
     def _register(self, job: JobSpec, cluster: str) -> JobSpec:
         """Give the job an id that is its own, and write the intent down before acting on it."""
@@ -165,11 +183,16 @@ class Launcher:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Bring the store up to date: one query per cluster with active jobs."""
+    def refresh(self, on: str | None = None) -> None:
+        """Bring the store up to date: one query per cluster with active jobs. One that does not
+        answer is told of; its jobs stay as they were last seen."""
         for name, ids in self.store.active().items():
-            if name in self.config.clusters:
+            if name not in self.config.clusters or on not in (None, name):
+                continue
+            try:
                 self._refresh_on(self.cluster(name), ids)
+            except ClusterError as error:
+                self.reporter.say(f"{error.message}; jobs on {name} are shown as last seen")
 
     def _refresh_on(self, cluster: Cluster, ids: Sequence[str]) -> None:
         seen = cluster.status(ids)
@@ -199,11 +222,20 @@ class Launcher:
         if view.reason.endswith(GONE):
             raise NotFound(f"{view.id}: {view.reason}", hint=f"dray rm {view.id} forgets the job.")
 
-    def listing(self, *, everything: bool = False, most: int = 50) -> list[Row]:
-        """Active jobs and those of the last day; or all."""
-        self.refresh()
+    def listing(
+        self, *, everything: bool = False, most: int = 50, on: str | None = None
+    ) -> list[Row]:
+        """Active jobs and those of the last day; or all. With ``on``, only that cluster's, and
+        with ``everything`` also those that another machine submitted to it."""
+        if on is not None and everything:
+            cluster = self.cluster(on)
+            self.store.save(cluster.status(list(cluster.ids())).values())
+        elif on is not None:
+            self.config.cluster(on)
+        self.refresh(on)
         since = 0.0 if everything else time.time() - DAY
-        return self.store.listing(since, -1 if everything else most)
+        rows = self.store.listing(since, -1 if everything else most)
+        return [row for row in rows if on in (None, row.cluster)]
 
     def find(self, reference: str) -> str:
         """The id that this id, or unique beginning of one, means."""
@@ -316,16 +348,18 @@ class Launcher:
         if view.state is JobState.DONE:
             raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
         cluster = self.cluster(view.cluster)
-        job = view.spec
-        if update_code:
-            project = Path(job.project)
-            if not project.is_dir():
-                raise Refused(f"the project's folder {project} is not there any more")
-            job = replace(job, snapshot=self._freeze(cluster, job.outputs, project))
         last = view.attempts[-1].number if view.attempts else 0
-        job = replace(job, resumed_after=last)
+        job = replace(view.spec, resumed_after=last)
+        project = Path(job.project) if update_code else None
+        if project is not None and not project.is_dir():
+            raise Refused(f"the project's folder {project} is not there any more")
         values = secrets.resolve(job.secrets, configuration.environment())
-        cluster.resume(job, values)
+        progress = self.reporter.progress("sending code")
+
+        def resume(job: JobSpec, code: Snapshot | None) -> None:
+            cluster.resume(cluster.plan(job), values, code, progress)
+
+        self._with_code(job, project, resume)
         self.store.note(view.id, "resumed")
         self.store.save(cluster.status([view.id]).values())
         return view.id
@@ -385,7 +419,9 @@ class Launcher:
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def describe(command: Sequence[str], config: Config, now: float) -> JobSpec:
+def describe(
+    command: Sequence[str], config: Config, base: Mapping[str, str], now: float
+) -> JobSpec:
     """The job that the settings and this command make."""
     if not command:
         raise UsageError(
@@ -409,7 +445,7 @@ def describe(command: Sequence[str], config: Config, now: float) -> JobSpec:
         resume=describe_resume(settings, limit),
         retries=settings.get("job.retries", 0),
         outputs=settings.get("job.outputs", ()),
-        env={**configuration.inherited_environment(), **settings.get("job.env", {})},
+        env={**base, **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
         created=now,
     )

@@ -123,6 +123,18 @@ class JobView:
     ended: float | None = None
     attempts: tuple[Attempt, ...] = ()
 
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], cluster: str) -> JobView:
+        """From what the node side tells of the job (``dray.node.jobdir.status``)."""
+        return cls(
+            spec=JobSpec.from_dict(record["job"]),
+            cluster=cluster,
+            state=JobState(record["state"]),
+            reason=record["reason"],
+            ended=record["ended"],
+            attempts=tuple(Attempt.from_dict(one) for one in record["attempts"]),
+        )
+
     @property
     def id(self) -> str:
         return self.spec.id

@@ -97,6 +97,26 @@ def env_names(value: object) -> tuple[str, ...]:
     return tuple(env_name(one) for one in texts(value))
 
 
+def remote_path(value: object) -> str:
+    path = text(value)
+    if not re.fullmatch(r"(~|\$\w+|\$\{\w+\})?/?[\w./@:+,=$-]*", path) or not path:
+        raise ValueError(f"'{path}' must be a path of letters, digits and /._-@:+,= or $VARIABLES")
+    return path
+
+
+def one_word(value: object) -> str:
+    word = text(value)
+    if not word or re.search(r"\s", word):
+        raise ValueError(f"'{word}' must be one word without spaces")
+    return word
+
+
+def resume_way(value: object) -> str:
+    if value not in ("requeue", "chain"):
+        raise ValueError(f"'{value}' is neither 'requeue' nor 'chain'")
+    return str(value)
+
+
 def retries(value: object) -> int:
     return parse_count(value, least=0)
 
@@ -282,5 +302,69 @@ CLUSTERS = {
             example='"64G"',
             default="all",
         ),
-    )
+    ),
+    "slurm": (
+        KIND,
+        Option(
+            key="clusters.*.host",
+            parse=text,
+            help="What `ssh HOST` reaches; without it, Slurm is on this machine.",
+            example='"euler"',
+            default="this machine",
+        ),
+        Option(
+            key="clusters.*.root",
+            parse=remote_path,
+            help="The folder for jobs and code, on a file system that all nodes share.",
+            example='"$SCRATCH/dray"',
+            default="$HOME/.dray",
+        ),
+        Option(
+            key="clusters.*.python",
+            parse=text,
+            help="A Python 3.6 or newer, on the login and compute nodes.",
+            example='"/usr/bin/python3"',
+            default="python3",
+        ),
+        *(
+            Option(key=f"clusters.*.{name}", parse=one_word, help=f"{meaning}.", example=example)
+            for name, meaning, example in (
+                ("account", "The account to charge", '"my_account"'),
+                ("partition", "Partition, or several with commas", '"gpu"'),
+                ("qos", "Quality of service", '"normal"'),
+                ("constraint", "Node features that are needed", '"a100|h100"'),
+                ("reservation", "A reservation to use", '"course"'),
+                ("nodelist", "Nodes to use", '"node[1-4]"'),
+                ("exclude", "Nodes not to use", '"node7"'),
+                ("gpu_type", "The GPU's name in gres", '"a100"'),
+                ("mail", "Where Slurm writes when a job ends or fails", '"me@example.org"'),
+            )
+        ),
+        Option(
+            key="clusters.*.modules",
+            parse=texts,
+            help="Modules to load before the attempt.",
+            example='["eth_proxy"]',
+        ),
+        Option(
+            key="clusters.*.setup",
+            parse=texts,
+            help="Shell lines to run before the attempt.",
+            example='["ulimit -c 0"]',
+        ),
+        Option(
+            key="clusters.*.extra",
+            parse=texts,
+            help="Further flags for sbatch, as they are.",
+            example='["--exclusive"]',
+        ),
+        Option(
+            key="clusters.*.resume_with",
+            parse=resume_way,
+            help="How the next attempt is asked for: `requeue`, or `chain` (a new batch job that"
+            " depends on this one).",
+            example='"chain"',
+            default="requeue, and chain where that is refused",
+        ),
+    ),
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Dray, wait_for
 
-KINDS = ["local"]
+KINDS = ["local", "hpc"]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
@@ -60,6 +60,8 @@ RESUMABLE = (
 @pytest.fixture(params=KINDS)
 def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
     dray.write("train.py", TRAINER)
+    if request.param == "hpc":
+        request.getfixturevalue("hpc").offer(dray)
     return ("--on", str(request.param))
 
 
@@ -383,7 +385,7 @@ def test_signals_from_outside_interrupt_and_the_job_goes_on(
 ) -> None:
     """SIGTERM to the supervisor is what a preemption looks like."""
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1")
-    job = dray.run(*on, *flags, "--", sys.executable, "train.py", "20", "0.05")
+    job = dray.run(*on, *flags, "--", sys.executable, "train.py", "100", "0.05")
     wait_for(lambda: "start" in dray.log(job))
     command = wait_for(lambda: attempt_pid(dray, job))
     os.kill(parent_of(command), signal.SIGTERM)

@@ -5,7 +5,7 @@ import json
 import click
 
 from dray.cli.output import ago, launcher, one_line, print_json, say, table
-from dray.cli.parameters import json_option
+from dray.cli.parameters import ClusterName, json_option
 
 
 @click.command("ps")
@@ -19,10 +19,14 @@ from dray.cli.parameters import json_option
     show_default=True,
     help="At most so many recent jobs; active ones are always shown.",
 )
+@click.option("--on", metavar="CLUSTER", type=ClusterName(), help="Only this cluster's jobs.")
 @json_option
-def command(everything: bool, most: int, as_json: bool) -> None:
-    """List active jobs and those of the last day, newest first."""
-    rows = launcher().listing(everything=everything, most=most)
+def command(everything: bool, most: int, on: str | None, as_json: bool) -> None:
+    """List active jobs and those of the last day, newest first.
+
+    --on CLUSTER --all also finds jobs there that another machine has submitted.
+    """
+    rows = launcher().listing(everything=everything, most=most, on=on)
     if as_json:
         print_json([{**row._asdict(), "command": json.loads(row.command)} for row in rows])
     elif not rows:

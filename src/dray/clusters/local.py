@@ -13,17 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dray.cluster import Progress
+from dray.config import inherited_environment
 from dray.errors import ClusterError, NotFound, Refused
-from dray.model import (
-    Attempt,
-    Capabilities,
-    Finding,
-    JobSpec,
-    JobState,
-    JobView,
-    Plan,
-    Snapshot,
-)
+from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
 from dray.node import faults, files
 from dray.node.jobdir import JobDir, status
 from dray.node.queue import Queue
@@ -70,17 +62,6 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
     )
 
 
-def view_of(record: Mapping[str, Any], cluster: str) -> JobView:
-    return JobView(
-        spec=JobSpec.from_dict(record["job"]),
-        cluster=cluster,
-        state=JobState(record["state"]),
-        reason=record["reason"],
-        ended=record["ended"],
-        attempts=tuple(Attempt.from_dict(one) for one in record["attempts"]),
-    )
-
-
 # -- acting -------------------------------------------------------------------------------------
 
 
@@ -88,7 +69,7 @@ class LocalCluster:
     kind = "local"
     is_here = True
 
-    def __init__(self, name: str, settings: Mapping[str, Any], data: Path) -> None:
+    def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
         self.name = name
         self.settings = settings
         root = settings.get("root")
@@ -121,11 +102,16 @@ class LocalCluster:
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, str(self.root))
 
-    def stage(self, snapshot: Snapshot, progress: Progress) -> None:
-        write_snapshot(str(self.root), snapshot, progress)
+    def environment(self) -> Mapping[str, str]:
+        return inherited_environment()
 
-    def submit(self, plan: Plan, secrets: Mapping[str, str]) -> None:
+    def submit(
+        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+    ) -> None:
         job = plan.job
+        if code is not None:
+            write_snapshot(str(self.root), code, progress)
+        faults.reach("run:packs-written")
         job_dir = self._dir(job.id)
         if os.path.exists(job_dir.job):
             return  # this very job was submitted before, and its answer was lost
@@ -182,7 +168,7 @@ class LocalCluster:
         for job_id in ids:
             record = status(self._dir(job_id))
             if record is not None:
-                found[job_id] = view_of(record, self.name)
+                found[job_id] = JobView.from_dict(record, self.name)
         return found
 
     def ids(self) -> Iterator[str]:
@@ -215,10 +201,15 @@ class LocalCluster:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
-    def resume(self, job: JobSpec, secrets: Mapping[str, str]) -> None:
+    def resume(
+        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+    ) -> None:
+        job = plan.job
         job_dir = self._dir(job.id)
         if not os.path.exists(job_dir.job):
             raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
+        if code is not None:
+            write_snapshot(str(self.root), code, progress)
         app = self._prepare(job)
         with unbroken():
             alive = self._take_over(job_dir)

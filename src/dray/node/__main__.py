@@ -1,4 +1,9 @@
-"""The zipapp's entry: ``python -I -S dray-node.pyz keep JOBDIR ALIVE_FD TICKET_FD``."""
+"""The zipapp's entry, started with ``python -I -S``.
+
+keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
+attempt JOBDIR                    one attempt, in a batch job of Slurm
+agent ROOT                        answer one request of the laptop
+"""
 
 import sys
 
@@ -12,7 +17,15 @@ def main(arguments: "List[str]") -> int:
         from . import keeper
 
         return keeper.main(arguments[1], int(arguments[2]), int(arguments[3]))
-    sys.stderr.write("usage: dray-node keep JOBDIR ALIVE_FD TICKET_FD\n")
+    if len(arguments) == 2 and arguments[0] == "attempt":
+        from . import slurm
+
+        return slurm.attempt(arguments[1])
+    if len(arguments) == 2 and arguments[0] == "agent":
+        from . import agent
+
+        return agent.main(arguments[1])
+    sys.stderr.write("usage: dray-node keep|attempt|agent …\n")
     return 2
 
 

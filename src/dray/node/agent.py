@@ -1,0 +1,359 @@
+"""The agent: what the laptop talks to on a login node. One request, one answer, and it is gone.
+
+A request is a line with the length of a JSON text, that text, and behind it as many bytes of
+payload as the text's "payload" says. An answer is the same behind a mark, because a login shell may
+print anything before we are started.
+"""
+
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+
+from . import files, jobdir, packs, policy, slurm
+from .jobdir import JobDir
+from .ledger import end_job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional  # noqa: F401
+
+    Record = Dict[str, Any]
+
+MARK = b"\n\x01dray-answer\x01\n"
+LOG_PIECE = 1 << 20
+QUEUE_AGE = 2.0  # seconds for which one squeue serves everybody
+
+
+class Refusal(Exception):
+    """The request cannot be granted; ``family`` names the laptop's error."""
+
+    def __init__(self, family: str, message: str) -> None:
+        Exception.__init__(self, message)
+        self.family = family
+
+
+class Agent:
+    def __init__(self, root: str, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
+        self.root = root
+        self.stdin = stdin
+        self.stdout = stdout
+        self.payload = 0
+
+    def serve(self) -> int:
+        """Answer one request. What goes wrong is an answer too."""
+        length = self.stdin.readline()
+        if not length:
+            return 1
+        request = json.loads(self.stdin.read(int(length)).decode("ascii"))
+        self.payload = request.get("payload", 0)
+        try:
+            answer = VERBS[request["verb"]](self, request)
+        except Refusal as error:
+            answer = {"error": str(error), "family": error.family}
+        except slurm.SlurmError as error:
+            answer = {"error": str(error), "family": "ClusterError"}
+        except OSError as error:
+            answer = {"error": str(error), "family": "OSError", "errno": error.errno}
+        except Exception:
+            answer = {"error": traceback.format_exc(), "family": "ClusterError"}
+        pieces = answer.pop("pieces", None)
+        self.send(answer)
+        for piece in pieces or ():
+            self.stdout.write(piece)
+        self.stdout.flush()
+        return 0
+
+    def send(self, answer: "Record") -> None:
+        text = json.dumps(answer).encode("ascii")
+        self.stdout.write(MARK + b"%d\n" % len(text) + text)
+        self.stdout.flush()
+
+    def job(self, job_id: str) -> JobDir:
+        return JobDir(os.path.join(self.root, "jobs", job_id))
+
+    def receive(self, path: str) -> None:
+        """The request's payload, as a file that appears whole."""
+        temporary = "{}.{}.tmp".format(path, os.getpid())
+        try:
+            with open(temporary, "wb") as file:
+                os.fchmod(file.fileno(), files.PRIVATE_FILE)
+                left = self.payload
+                while left:
+                    piece = self.stdin.read(min(left, packs.CHUNK))
+                    if not piece:
+                        raise Refusal("ClusterError", "the upload was cut off")
+                    file.write(piece)
+                    left -= len(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            files.remove(temporary)
+
+    # -- the job's files and Slurm's queue together ---------------------------------------------
+
+    def queue(self) -> "Record":
+        """One squeue for everybody who asks within a few seconds."""
+        cache = os.path.join(self.root, "squeue.json")
+        with files.Lock(cache + ".lock"):
+            known = files.read_json(cache)
+            if known is None or not 0 <= time.time() - known["time"] < QUEUE_AGE:
+                known = {"time": time.time(), "jobs": slurm.queue()}
+                files.write_json(cache, known, durable=False)
+        return dict(known["jobs"])
+
+    def forget_queue(self) -> None:
+        files.remove(os.path.join(self.root, "squeue.json"))
+
+
+def submit(agent: Agent, request: "Record") -> "Record":
+    """Store the code, write the job down, hand it to Slurm: exactly once."""
+    record = request["job"]
+    job_dir = agent.job(record["id"])
+    missing = stage(agent, request)
+    if missing:
+        return {"missing": missing}
+    if not os.path.exists(job_dir.job):
+        write_job(agent, job_dir, request)
+    number = slurm.known_id(job_dir) or already_queued(record["id"])
+    if number is None:
+        try:
+            number = slurm.submit(job_dir)
+        except slurm.NoAnswer:
+            raise  # the job may be queued: a retry will find it
+        except slurm.SlurmError:
+            shutil.rmtree(job_dir.path, ignore_errors=True)
+            raise
+    agent.forget_queue()
+    return {"scheduler_id": number}
+
+
+def already_queued(job_id: str) -> "Optional[str]":
+    """An earlier agent may have been cut off between sbatch and writing down its answer."""
+    found = slurm.queue().get(job_id)
+    return str(found["id"]) if found else None
+
+
+def stage(agent: Agent, request: "Record") -> "List[str]":
+    """Take in the pack, if there is one; return what the snapshot still lacks."""
+    store = packs.Packs(agent.root)
+    files.make_folder(store.packs)
+    files.make_folder(store.snapshots)
+    if agent.payload:
+        agent.receive(os.path.join(store.packs, request["pack"]))
+        store.read_index(request["pack"])
+    snapshot = request["job"]["snapshot"]
+    if not snapshot or store.has_snapshot(snapshot):
+        return []
+    manifest = request["manifest"].encode("utf-8", "surrogateescape")
+    where = store.contents(store.names())
+    wanted = [entry for entry in packs.entries(manifest) if entry.kind != "d"]
+    missing = sorted({entry.hash for entry in wanted if entry.hash not in where})
+    if not missing:
+        needed = sorted({where[entry.hash][0] for entry in wanted})
+        header = json.dumps({"packs": needed}).encode("ascii") + b"\n"
+        files.write_bytes(os.path.join(store.snapshots, snapshot), header + manifest)
+    return missing
+
+
+def write_job(agent: Agent, job_dir: JobDir, request: "Record") -> None:
+    """The job's directory appears whole, with its description in it."""
+    new = JobDir(os.path.join(agent.root, "jobs", ".new-" + job_dir.id))
+    try:
+        files.make_folder(new.attempts)
+        files.make_folder(new.outputs)
+        write_files(agent, new, request["files"])
+        link_snapshot(agent, new, request["job"]["snapshot"])
+        os.rename(new.path, job_dir.path)
+    finally:
+        shutil.rmtree(new.path, ignore_errors=True)
+
+
+def write_files(agent: Agent, job_dir: JobDir, contents: "Dict[str, str]") -> None:
+    for name, content in contents.items():
+        if name == "batch.sh":
+            content = content.replace("@ROOT@", agent.root)
+        path = os.path.join(job_dir.path, name)
+        files.write_bytes(path, content.encode("utf-8", "surrogateescape"), durable=False)
+
+
+def link_snapshot(agent: Agent, job_dir: JobDir, snapshot: "Optional[str]") -> None:
+    if snapshot:
+        link = os.path.join(job_dir.path, "snapshot")
+        files.remove(link)
+        os.link(os.path.join(agent.root, "snapshots", snapshot), link)
+
+
+def status(agent: Agent, request: "Record") -> "Record":
+    queued = agent.queue()
+    found = []
+    for job_id in request["ids"]:
+        record = status_of(agent.job(job_id), queued.get(job_id))
+        if record is not None:
+            found.append(record)
+    return {"jobs": found}
+
+
+def status_of(job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
+    """The files tell what happened, Slurm's queue tells whether it goes on."""
+    record = jobdir.status(job_dir, queued is not None)
+    if record is None:
+        return None
+    if queued is not None and record["state"] in ("queued", "running"):
+        waiting = queued["state"] in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+        record["state"] = "queued" if waiting else record["state"]
+        record["scheduler"] = queued
+    elif record["state"] == "lost":
+        record.update(without_slurm(record))
+    return record
+
+
+def without_slurm(record: "Record") -> "Record":
+    """A job without an end that Slurm no longer knows was ended by somebody else."""
+    last = record["attempts"][-1] if record["attempts"] else {}
+    if last.get("outcome") == "interrupted" and last.get("cause") == "signal":
+        return {"state": "stopped", "reason": "cancelled in Slurm", "ended": last.get("ended")}
+    if not record["attempts"]:
+        return {"state": "lost", "reason": "Slurm no longer has it, and it never ran"}
+    return {"state": "lost", "reason": "Slurm ended it without its supervisor's leave"}
+
+
+def log(agent: Agent, request: "Record") -> "Record":
+    attempt = agent.job(request["id"]).attempt(request["attempt"])
+    try:
+        with open(attempt.log, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(request["offset"])
+            piece = file.read(LOG_PIECE)
+    except FileNotFoundError:
+        size, piece = 0, b""
+    return {"size": size, "payload": len(piece), "pieces": [piece]}
+
+
+def stop(agent: Agent, request: "Record") -> "Record":
+    job_dir = agent.job(request["id"])
+    number = slurm.known_id(job_dir)
+    files.write_json(job_dir.stop, {"now": request["now"], "time": time.time()})
+    queued = slurm.queue().get(job_dir.id)
+    if queued is None or number is None:
+        return {}
+    if queued["state"] == "RUNNING":
+        slurm.call("scancel", "--batch", "--signal=INT", queued["id"])
+    else:
+        slurm.call("scancel", queued["id"])
+        end_job(job_dir, policy.Decision("stopped", "stopped on request"))
+    agent.forget_queue()
+    return {}
+
+
+def resume(agent: Agent, request: "Record") -> "Record":
+    job_dir = agent.job(request["job"]["id"])
+    missing = stage(agent, request)
+    if missing:
+        return {"missing": missing}
+    if slurm.queue().get(job_dir.id):
+        raise Refusal("Refused", "{} is in Slurm's queue already".format(job_dir.id))
+    link_snapshot(agent, job_dir, request["job"]["snapshot"])
+    write_files(agent, job_dir, request["files"])
+    files.remove(job_dir.stop)
+    files.remove(job_dir.end)
+    number = slurm.submit(job_dir)
+    agent.forget_queue()
+    return {"scheduler_id": number}
+
+
+def ids(agent: Agent, _: "Record") -> "Record":
+    try:
+        names = sorted(os.listdir(os.path.join(agent.root, "jobs")))
+    except FileNotFoundError:
+        names = []
+    return {"ids": [name for name in names if not name.startswith(".")]}
+
+
+def pull(agent: Agent, request: "Record") -> "Record":
+    """Outputs that the laptop does not have as they are here: a list, then their contents."""
+    top = agent.job(request["id"]).outputs
+    have = request["have"]
+    wanted, count = [], 0
+    for folder, folders, names in os.walk(top):
+        for name in names + [one for one in folders if os.path.islink(os.path.join(folder, one))]:
+            count += 1
+            record = describe_file(top, os.path.join(folder, name))
+            if have.get(record["path"]) != record["stamp"]:
+                wanted.append(record)
+    return {"files": wanted, "count": count, "pieces": contents(top, wanted)}
+
+
+def describe_file(top: str, path: str) -> "Record":
+    status = os.lstat(path)
+    link = os.readlink(path) if os.path.islink(path) else None
+    return {
+        "path": os.path.relpath(path, top),
+        "stamp": [status.st_size, status.st_mtime_ns],
+        "mode": status.st_mode & 0o777,
+        "link": link,
+    }
+
+
+def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
+    """Exactly as many bytes as were promised: a file that shrinks meanwhile is filled up, and
+    differs in its stamp the next time."""
+    for record in wanted:
+        if record["link"] is not None:
+            continue
+        left = record["stamp"][0]
+        with open(os.path.join(top, record["path"]), "rb") as file:
+            while left:
+                piece = file.read(min(left, packs.CHUNK)) or b"\0" * min(left, packs.CHUNK)
+                left -= len(piece)
+                yield piece
+
+
+def remove(agent: Agent, request: "Record") -> "Record":
+    shutil.rmtree(agent.job(request["id"]).path, ignore_errors=True)
+    return {}
+
+
+def hello(agent: Agent, _: "Record") -> "Record":
+    """What this place is like, for ``doctor``."""
+    files.make_folder(agent.root)
+    usage = os.statvfs(agent.root)
+    found = {
+        "root": agent.root,
+        "python": sys.version.split()[0],
+        "free": usage.f_bavail * usage.f_frsize,
+    }  # type: Record
+    for key, words in (
+        ("slurm", ("sinfo", "--version")),
+        ("partitions", ("sinfo", "--noheader", "--format", "%R|%a|%l|%D|%c|%m|%G")),
+    ):
+        try:
+            found[key] = slurm.call(*words).strip()
+        except slurm.SlurmError as error:
+            found[key + "_error"] = str(error)
+    return found
+
+
+VERBS = {
+    "hello": hello,
+    "ids": ids,
+    "log": log,
+    "pull": pull,
+    "remove": remove,
+    "resume": resume,
+    "status": status,
+    "stop": stop,
+    "submit": submit,
+}  # type: Dict[str, Callable[[Agent, Record], Record]]
+
+
+def main(root: str) -> int:
+    root = os.path.expandvars(os.path.expanduser(root))
+    if "$" in root:
+        sys.stderr.write("the root {} names a variable that is not set there\n".format(root))
+        return 3
+    os.umask(0o077)
+    return Agent(root, sys.stdin.buffer, sys.stdout.buffer).serve()

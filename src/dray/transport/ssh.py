@@ -1,0 +1,238 @@
+"""The system's OpenSSH, multiplexed through a socket of dray's own, and the agent behind it.
+
+Whatever ``ssh HOST`` can do works here too: the user's config, ProxyJump, agents, prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError, from_os_error
+from dray.node.agent import MARK
+from dray.transport import zipapp
+
+CONNECT_SECONDS = 20
+ALIVE_SECONDS = 5  # a link that is silent for three times this long is taken for dead
+PERSIST_SECONDS = 600
+MISSING = b"\x01dray-missing\x01"
+LOST = 255  # ssh's own exit code: the remote command's is never this
+TRIES = 3
+
+# What ssh says, and what to do about it.
+ADVICE = (
+    ("Permission denied", "Check that 'ssh {host}' logs you in: user, key, agent, password."),
+    ("Host key verification failed", "Log in once with 'ssh {host}' and check the host's key."),
+    ("REMOTE HOST IDENTIFICATION", "The host's key has changed: ask its admins before you go on."),
+    ("Could not resolve", "Is the name right, and are you in the right network (VPN)?"),
+    ("Connection refused", "Is this the login node, and is its port right in ~/.ssh/config?"),
+    ("timed out", "Are you in the right network (VPN)? Is the login node up?"),
+)
+FAMILIES: dict[str, type[DrayError]] = {
+    "ClusterError": ClusterError,
+    "NotFound": NotFound,
+    "Refused": Refused,
+    "StorageError": StorageError,
+}
+
+
+class LinkLost(ClusterError):
+    """The connection could not be made or broke."""
+
+    transient = True
+
+
+class Answer:
+    """The agent's answer: a record, and a stream where more follows."""
+
+    def __init__(self, record: Mapping[str, Any], stream: IO[bytes]) -> None:
+        self.record = record
+        self.stream = stream
+
+
+class AgentLink:
+    """Calls the agent on a cluster's login node (or on this machine, without a host)."""
+
+    def __init__(self, host: str, root: str, python: str) -> None:
+        self.host = host
+        self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
+        self.python = python
+        self._sources = zipapp.sources()
+        self.app = zipapp.name_of(self._sources)
+
+    @contextmanager
+    def call(
+        self, verb: str, request: Mapping[str, Any], payload: Path | None = None
+    ) -> Iterator[Answer]:
+        """One request in one round trip. The agent is sent first where it is missing."""
+        for attempt in range(TRIES):
+            try:
+                with self._call_once(verb, request, payload) as answer:
+                    if answer is not None:
+                        yield answer
+                        return
+                self._send_agent()
+            except LinkLost:
+                if attempt == TRIES - 1:
+                    raise
+                time.sleep(0.5)
+        raise ClusterError(f"{self.host}: the agent could not be installed in {self.root}")
+
+    def ask(self, verb: str, **request: Any) -> dict[str, Any]:
+        with self.call(verb, request) as answer:
+            return dict(answer.record)
+
+    @contextmanager
+    def _call_once(
+        self, verb: str, request: Mapping[str, Any], payload: Path | None
+    ) -> Iterator[Answer | None]:
+        size = payload.stat().st_size if payload else 0
+        text = json.dumps({**request, "verb": verb, "payload": size}).encode("ascii")
+        with self._start(self._agent_command()) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            writer = threading.Thread(
+                target=_feed, args=(process.stdin, b"%d\n" % len(text) + text, payload)
+            )
+            writer.start()
+            try:
+                yield self._read_answer(process)
+            finally:
+                process.stdout.close()
+                writer.join()
+
+    def _agent_command(self) -> str:
+        """For any login shell: a plain sh does the rest."""
+        script = (
+            f'r="{self.root}"; f="$r/node/{self.app}"; '
+            f'if [ -f "$f" ]; then exec {shlex.quote(self.python)} -I -S "$f" agent "$r"; fi; '
+            f"printf '\\n\\001dray-missing\\001\\n'"
+        )
+        return f"exec /bin/sh -c {shlex.quote(script)}"
+
+    @contextmanager
+    def _start(self, remote: str) -> Iterator[subprocess.Popen[bytes]]:
+        words = ["/bin/sh", "-c", remote] if not self.host else [*self._ssh(), self.host, remote]
+        with tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+            process.errors = errors  # type: ignore[attr-defined]
+            try:
+                yield process
+            finally:
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        with suppress(OSError):
+                            pipe.close()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+    def _ssh(self) -> list[str]:
+        return [
+            "ssh",
+            "-T",
+            *("-o", "ControlMaster=auto"),
+            *("-o", f"ControlPath={socket_folder()}/%C"),
+            *("-o", f"ControlPersist={PERSIST_SECONDS}"),
+            *("-o", f"ConnectTimeout={CONNECT_SECONDS}"),
+            *("-o", f"ServerAliveInterval={ALIVE_SECONDS}"),
+            *("-o", "ServerAliveCountMax=3"),
+        ]
+
+    def _read_answer(self, process: subprocess.Popen[bytes]) -> Answer | None:
+        stream = process.stdout
+        assert stream is not None
+        seen = b""
+        while True:
+            line = stream.readline()
+            if not line:
+                raise self._silence(process, seen)
+            seen = (seen + line)[-4000:]
+            if seen.endswith(MARK):
+                break
+            if MISSING in line:
+                return None
+        length = int(stream.readline())
+        record = json.loads(stream.read(length))
+        if "error" in record:
+            raise self._refusal(record)
+        return Answer(record, stream)
+
+    def _refusal(self, record: Mapping[str, Any]) -> DrayError:
+        message = f"{self.host or 'here'}: {record['error']}"
+        if record["family"] == "OSError":
+            return from_os_error(OSError(record["errno"], message))
+        return FAMILIES.get(record["family"], ClusterError)(message)
+
+    def _silence(self, process: subprocess.Popen[bytes], seen: bytes) -> DrayError:
+        """No answer: what ssh or the remote shell said instead."""
+        code = process.wait()
+        errors = process.errors  # type: ignore[attr-defined]
+        errors.seek(0)
+        said = (seen + errors.read()).decode("utf-8", "replace").strip()
+        advice = next((hint for sign, hint in ADVICE if sign in said), "")
+        hint = advice.format(host=self.host)
+        if code == LOST:
+            firm = "Permission denied" in said or "dentif" in said or "verification" in said
+            kind = ClusterError if firm else LinkLost
+            return kind(f"no connection to {self.host}: {last_lines(said)}", hint=hint)
+        return ClusterError(
+            f"the agent on {self.host or 'this machine'} gave no answer (exit code {code}): "
+            f"{last_lines(said)}",
+            hint=f"Does '{self.python}' exist there (setting python), and can {self.root} be used?",
+        )
+
+    def _send_agent(self) -> None:
+        script = (
+            f'umask 077; r="{self.root}"; f="$r/node/{self.app}"; mkdir -p "$r/node" && '
+            f'cat > "$f.$$" && mv "$f.$$" "$f"'
+        )
+        with self._start(f"exec /bin/sh -c {shlex.quote(script)}") as process:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(zipapp.build(self._sources))
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            if process.wait() != 0:
+                raise self._silence(process, b"")
+
+
+def _feed(pipe: IO[bytes], head: bytes, payload: Path | None) -> None:
+    # A remote side that does not want it all has its reasons, and says them in its answer.
+    with suppress(BrokenPipeError, ValueError):
+        pipe.write(head)
+        if payload is not None:
+            with payload.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    pipe.write(piece)
+        pipe.close()
+
+
+def socket_folder() -> Path:
+    """Short, because a socket's path may have no more than about a hundred characters."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    folder = Path(base) / f"dray-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ClusterError(
+            f"{folder} is not private to you", hint=f"Remove it, or chmod 700 {folder}"
+        )
+    return folder
+
+
+def last_lines(text: str, count: int = 5) -> str:
+    return "\n".join(text.splitlines()[-count:]) or "nothing was said"

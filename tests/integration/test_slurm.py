@@ -1,0 +1,292 @@
+"""Slurm through a real sshd: what is Slurm's own, and what can go wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Dray, Hpc, wait_for
+from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, python
+
+ON = ("--on", "hpc")
+
+
+@pytest.fixture
+def far(dray: Dray, hpc: Hpc) -> Dray:
+    """A dray that knows the cluster."""
+    hpc.offer(dray)
+    dray.write("train.py", TRAINER)
+    return dray
+
+
+def scheduler_id(dray: Dray, job: str) -> str:
+    return str(json.loads((dray.job_dir(job) / "scheduler.json").read_text())["id"])
+
+
+def queued_names(hpc: Hpc) -> list[str]:
+    return hpc.slurm.call("squeue", "-h", "-o", "%j").split()
+
+
+def field(hpc: Hpc, number: str, name: str) -> str:
+    shown = hpc.slurm.call("scontrol", "-o", "show", "job", number)
+    return dict(part.split("=", 1) for part in shown.split() if "=" in part).get(name, "")
+
+
+# -- what is asked of Slurm ---------------------------------------------------------------------
+
+
+def test_resources_reach_slurm(far: Dray, hpc: Hpc) -> None:
+    flags = ("--gpus", "2", "--cpus", "3", "--memory", "600M", "--time", "90m")
+    job = far.run(*ON, *flags, *python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"))
+    shown = far.wait(job)
+    assert shown["state"] == "done"
+    assert far.log(job) == "0,1\n"
+    number = scheduler_id(far, job)
+    assert field(hpc, number, "NumCPUs") == "3"
+    assert field(hpc, number, "TimeLimit") == "01:30:00"
+    assert field(hpc, number, "MinMemoryNode") == "600M"
+    assert field(hpc, number, "JobName") == job
+    assert field(hpc, number, "ExitCode") == "0:0"
+
+
+def test_slurm_is_told_the_commands_exit_code(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, *python("raise SystemExit(3)"))
+    assert far.wait(job)["exit_code"] == 3
+    number = scheduler_id(far, job)
+    wait_for(lambda: field(hpc, number, "JobState") == "FAILED")
+    assert field(hpc, number, "ExitCode") == "3:0"
+
+
+def test_what_slurm_refuses_is_quoted_and_nothing_is_left(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, partition="nosuch")
+    ended = far("run", *ON, *python("pass"), check=False)
+    assert ended.returncode == 7
+    assert "nosuch" in ended.stderr or "partition" in ended.stderr
+    assert json.loads(far("ps", "--all", "--json").stdout) == []
+    assert list(far.jobs.iterdir()) == []
+
+
+def test_a_fraction_of_a_gpu_is_refused_before_anything_is_sent(far: Dray) -> None:
+    ended = far("run", *ON, "--gpus", "0.5", *python("pass"), check=False)
+    assert ended.returncode == 4
+    assert "whole GPUs" in ended.stderr
+    assert not far.jobs.exists()
+
+
+def test_the_plan_shows_the_batch_script(far: Dray) -> None:
+    shown = far("plan", *ON, "--gpus", "1", "--time", "4h", *python("print('x y')")).stdout
+    assert "#SBATCH --gres=gpu:1" in shown
+    assert "#SBATCH --time=240" in shown
+    assert not far.jobs.exists()
+
+
+def test_doctor_finds_slurm(far: Dray) -> None:
+    findings = json.loads(far("doctor", "--json", "hpc").stdout)
+    assert all(one["ok"] for one in findings)
+    assert any("slurm" in one["detail"] for one in findings)
+    assert sum(one["what"] == "partition" for one in findings) == 3
+
+
+# -- it runs until it is done -------------------------------------------------------------------
+
+
+def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
+    """A more urgent job takes the nodes; Slurm requeues ours by itself."""
+    hpc.offer(far, partition="scavenge")
+    flags = (*RESUMABLE, "--checkpoint-signal", "USR1", "--grace", "3s", "--cpus", "8")
+    job = far.run(*ON, *flags, "--", sys.executable, "train.py", "150", "0.05")
+    wait_for(lambda: "start" in far.log(job))
+    both = ("--nodes=2", "--exclusive", "--partition=urgent")
+    hpc.slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 2")
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["attempts"][0]["outcome"] == "interrupted"
+    assert shown["attempts"][1]["from_checkpoint"] == shown["attempts"][0]["checkpoint"]
+
+
+def test_where_requeue_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, resume_with="chain")
+    limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", sys.executable, "train.py", "25", "0.1")
+    first = scheduler_id(far, job)
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert len(shown["attempts"]) >= 3
+    assert scheduler_id(far, job) != first
+    wait_for(lambda: job not in queued_names(hpc))  # a finished job leaves nothing queued
+
+
+def test_a_killed_supervisor_on_the_node_is_told_truly(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, *RESUMABLE, "--", sys.executable, "train.py", "200", "0.05", "--every")
+    wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
+    command = wait_for(lambda: attempt_pid(far, job))
+    supervisor = int(Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGKILL)
+    wait_for(lambda: far.show(job)["state"] == "lost", 60)
+    far("resume", job)
+    shown = far.wait(job)
+    assert shown["state"] == "done"
+    assert [one["outcome"] for one in shown["attempts"]] == ["lost", "done"]
+    assert shown["attempts"][1]["from_checkpoint"] is not None
+
+
+def test_requeued_by_hand_after_its_end_it_is_not_run_again(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, *python("print('once')"))
+    assert far.wait(job)["state"] == "done"
+    number = scheduler_id(far, job)
+    wait_for(lambda: field(hpc, number, "JobState") == "COMPLETED")
+    hpc.slurm.call("scontrol", "requeue", number)
+    wait_for(lambda: field(hpc, number, "Restarts") == "1" and job not in queued_names(hpc), 60)
+    shown = far.show(job)
+    assert (shown["state"], len(shown["attempts"])) == ("done", 1)
+
+
+def test_cancelled_by_somebody_else(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, *RESUMABLE, "--", sys.executable, "train.py", "1000", "0.05")
+    wait_for(lambda: "start" in far.log(job))
+    hpc.slurm.call("scancel", scheduler_id(far, job))
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in Slurm")
+    assert job not in queued_names(hpc)
+
+
+def test_a_waiting_job_tells_why_and_can_be_stopped(far: Dray, hpc: Hpc) -> None:
+    blocker = far.run(*ON, "--cpus", "8", "--gpus", "2", *python("import time; time.sleep(60)"))
+    second = far.run(*ON, "--cpus", "8", "--gpus", "2", *python("import time; time.sleep(60)"))
+    waiting = far.run(*ON, "--cpus", "8", "--gpus", "2", *python("pass"))
+    shown = wait_for(lambda: (view := far.show(waiting))["reason"] and view)
+    assert shown["state"] == "queued"
+    assert "waiting for enough free nodes" in shown["reason"] or "before it" in shown["reason"]
+    far("stop", waiting)
+    assert far.show(waiting)["state"] == "stopped"
+    assert far.show(waiting)["attempts"] == []
+    for job in (blocker, second):
+        far("stop", "--now", job)
+        assert far.show(job)["state"] == "stopped"
+
+
+def test_slurmctld_restarted_in_the_middle(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, "--", sys.executable, "train.py", "60", "0.05")
+    wait_for(lambda: "start" in far.log(job))
+    pid = int((hpc.slurm.folder / "run/slurmctld.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.5)
+    hpc.slurm.start_controller()
+    assert far.wait(job)["state"] == "done"
+
+
+# -- exactly once, and over a link that fails ---------------------------------------------------
+
+
+def test_an_answer_lost_after_sbatch_is_found_again(far: Dray, hpc: Hpc) -> None:
+    """The agent is killed right after sbatch; the retry finds the job instead of a second one."""
+    job = far.run(*ON, *python("import time; time.sleep(1)"))
+    (far.job_dir(job) / "scheduler.json").unlink()
+    plan = json.loads((far.job_dir(job) / "job.json").read_text())
+    request = {"verb": "submit", "job": {**plan, "snapshot": None}, "files": {}, "payload": 0}
+    answer = ask_agent(far, hpc, request)
+    assert queued_names(hpc).count(job) == 1
+    assert answer["scheduler_id"] == hpc.slurm.call("squeue", "-h", "-n", job, "-o", "%i").strip()
+    assert far.wait(job)["state"] == "done"
+    assert len(far.show(job)["attempts"]) == 1
+
+
+def ask_agent(dray: Dray, hpc: Hpc, request: dict[str, object]) -> dict[str, object]:
+    (app,) = (dray.jobs.parent / "node").glob("*.pyz")
+    text = json.dumps(request).encode()
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent)],
+        input=b"%d\n" % len(text) + text,
+        env=hpc.slurm.env,
+        capture_output=True,
+        check=True,
+    )
+    answer: dict[str, object] = json.loads(ended.stdout.rpartition(b"\n")[2])
+    return answer
+
+
+def test_a_login_shell_that_chats_does_no_harm(far: Dray, hpc: Hpc) -> None:
+    wrapper = hpc.sshd.bin / "ssh"
+    kept = wrapper.read_text()
+    wrapper.write_text(kept.replace("exec ", "printf 'Welcome!\\n\\n'; exec "))
+    try:
+        job = far.run(*ON, *python("print('fine')"))
+        assert far.wait(job)["state"] == "done"
+        assert far.log(job) == "fine\n"
+    finally:
+        wrapper.write_text(kept)
+
+
+def test_no_way_in_is_told_with_what_to_do(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, host="nowhere.invalid")
+    ended = far("run", *ON, *python("pass"), check=False)
+    assert ended.returncode == 7
+    assert "no connection to nowhere.invalid" in ended.stderr
+    assert "network" in ended.stderr
+
+
+def test_pull_brings_only_what_is_new(far: Dray, tmp_path: Path) -> None:
+    code = (
+        "import os; os.makedirs('logs/deep'); open('logs/a','w').write('a' * 100000);"
+        "open('logs/deep/ü b', 'w').write('x'); os.symlink('a', 'logs/link')"
+    )
+    job = far.run(*ON, "--output", "logs", *python(code))
+    assert far.wait(job)["state"] == "done", far.log(job)
+    home = tmp_path / "home"
+    assert "3 of 3" in far("pull", job, str(home)).stderr
+    assert (home / "logs/a").read_text() == "a" * 100000
+    assert (home / "logs/deep/ü b").read_text() == "x"
+    assert os.readlink(home / "logs/link") == "a"
+    assert "0 of 3" in far("pull", job, str(home)).stderr
+    (far.job_dir(job) / "outputs/logs/a").write_text("changed")
+    assert "1 of 3" in far("pull", job, str(home)).stderr
+    assert (home / "logs/a").read_text() == "changed"
+
+
+def test_a_second_submission_sends_only_what_changed(far: Dray) -> None:
+    far.write("big.bin", "x" * 3_000_000)
+    first = far.run(*ON, *python("pass"))
+    far.write("small.txt", "new")
+    second = far.run(*ON, *python("print(open('small.txt').read(), len(open('big.bin').read()))"))
+    far.wait(first), far.wait(second)
+    assert far.log(second) == "new 3000000\n"
+    packs = sorted((far.jobs.parent / "packs").glob("*.pack"), key=lambda path: path.stat().st_size)
+    assert len(packs) == 2
+    assert packs[0].stat().st_size < 1000
+
+
+def test_code_that_went_missing_on_the_cluster_is_sent_again(far: Dray) -> None:
+    far.wait(far.run(*ON, *python("pass")))
+    for path in (*far.jobs.parent.glob("packs/*.pack"), *far.jobs.parent.glob("snapshots/*")):
+        path.unlink()
+    job = far.run(*ON, *python("import os; print(sorted(os.listdir()))"))
+    assert far.wait(job)["state"] == "done"
+    assert "train.py" in far.log(job)
+
+
+def test_another_laptop_finds_the_jobs(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    job = far.run(*ON, *python("print('hello')"))
+    far.wait(job)
+    (tmp_path / "other").mkdir()
+    other = Dray(tmp_path / "other", far.project)
+    hpc.offer(other, root=str(far.jobs.parent))
+    rows = json.loads(other("ps", "--on", "hpc", "--all", "--json").stdout)
+    assert [row["id"] for row in rows] == [job]
+    assert other.log(job) == "hello\n"
+
+
+def test_secrets_reach_the_job_and_nothing_else(far: Dray) -> None:
+    code = "import os; print(len(os.environ['KEY']))"
+    job = far.run(*ON, "--secret", "KEY", *python(code), KEY="s3cret-value")
+    far.wait(job)
+    assert far.log(job) == "12\n"
+    for top in (far.jobs.parent, far.home / "dray"):
+        found = subprocess.run(["grep", "-rl", "s3cret-value", str(top)], capture_output=True)
+        assert found.stdout == b""

@@ -1,0 +1,138 @@
+"""A real Slurm: munged, slurmctld and several slurmd as nodes of one machine, with fake GPUs."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.rigs.processes import end_by_pid_file, free_ports, until
+
+SBIN = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
+
+
+class Slurm:
+    def __init__(self, folder: Path, nodes: int = 2, cpus: int = 8, gpus: int = 2) -> None:
+        self.folder = folder
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        self.cpus = cpus
+        self.gpus = gpus
+        self.conf = folder / "slurm.conf"
+        self.env = {**os.environ, **SBIN, "SLURM_CONF": str(self.conf)}
+
+    def start(self) -> None:
+        for name in ("run", "log", "state", "spool", "munge", "dev"):
+            (self.folder / name).mkdir(parents=True, mode=0o755)
+        (self.folder / "munge").chmod(0o700)
+        self._start_munge()
+        self._write_conf()
+        self.start_controller()
+        for node in self.nodes:
+            self.start_node(node)
+        until(self._is_up)
+
+    def _start_munge(self) -> None:
+        key = self.folder / "munge/key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        run = self.folder / "run"
+        words = [
+            "munged",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={run}/munge.socket",
+            f"--pid-file={run}/munged.pid",
+            f"--log-file={self.folder}/munge/log",
+            f"--seed-file={self.folder}/munge/seed",
+        ]
+        subprocess.run(words, env=self.env, check=True, capture_output=True)
+
+    def _write_conf(self) -> None:
+        host, user = socket.gethostname().split(".")[0], getpass.getuser()
+        control, *ports = free_ports(1 + len(self.nodes))
+        for number in range(self.gpus):
+            (self.folder / f"dev/nvidia{number}").symlink_to("/dev/null")
+        names = ",".join(self.nodes)
+        device = f"{self.folder}/dev/nvidia[0-{self.gpus - 1}]"
+        (self.folder / "gres.conf").write_text(
+            f"NodeName={names} Name=gpu Type=a100 File={device}\n"
+        )
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        shape = f"CPUs={self.cpus} CoresPerSocket={self.cpus} RealMemory=16000"
+        lines = [
+            "ClusterName=test",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmctldPort={control}",
+            # A requeued job waits until its old credential has expired.
+            f"AuthInfo=socket={self.folder}/run/munge.socket,cred_expire=5",
+            "AuthType=auth/munge",
+            "CredType=cred/munge",
+            f"SlurmUser={user}",
+            f"SlurmdUser={user}",
+            f"StateSaveLocation={self.folder}/state",
+            f"SlurmdSpoolDir={self.folder}/spool/%n",
+            f"SlurmctldPidFile={self.folder}/run/slurmctld.pid",
+            f"SlurmdPidFile={self.folder}/run/slurmd.%n.pid",
+            f"SlurmctldLogFile={self.folder}/log/slurmctld.log",
+            f"SlurmdLogFile={self.folder}/log/slurmd.%n.log",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "SwitchType=switch/none",
+            "MpiDefault=none",
+            "JobAcctGatherType=jobacct_gather/none",
+            "AccountingStorageType=accounting_storage/none",
+            "ReturnToService=2",
+            "SlurmdParameters=config_overrides",
+            "SlurmdTimeout=8",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core_Memory",
+            "SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0",
+            "PreemptType=preempt/partition_prio",
+            "PreemptMode=REQUEUE",
+            "JobRequeue=1",
+            "KillWait=5",
+            "GresTypes=gpu",
+            f"PluginDir={PLUGINS}",
+            f"NodeName=DEFAULT {shape} Gres=gpu:a100:{self.gpus} State=UNKNOWN",
+            *(
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+                for node, port in zip(self.nodes, ports, strict=True)
+            ),
+            f"PartitionName=DEFAULT Nodes={names} DefMemPerCPU=100 State=UP",
+            "PartitionName=gpu Default=YES DefaultTime=01:00:00 PriorityTier=10 PreemptMode=OFF",
+            "PartitionName=urgent PriorityTier=20 PreemptMode=OFF",
+            "PartitionName=scavenge PriorityTier=1 PreemptMode=REQUEUE GraceTime=0",
+        ]
+        self.conf.write_text("\n".join(lines) + "\n")
+
+    def start_controller(self) -> None:
+        self.call("slurmctld")
+
+    def start_node(self, node: str) -> None:
+        (self.folder / "spool" / node).mkdir(exist_ok=True)
+        self.call("slurmd", "-N", node)
+
+    def _is_up(self) -> bool:
+        try:
+            idle = self.call("sinfo", "-h", "-N", "-p", "gpu", "-t", "idle", "-o", "%N")
+        except subprocess.CalledProcessError:
+            return False
+        return sorted(set(idle.split())) == self.nodes
+
+    def call(self, *words: str) -> str:
+        """A command of Slurm's, on the login node."""
+        log = (self.folder / "log/commands.log").open("ab")
+        with log:
+            return subprocess.run(
+                words, env=self.env, stdout=subprocess.PIPE, stderr=log, text=True, check=True
+            ).stdout
+
+    def stop(self) -> None:
+        run = self.folder / "run"
+        for path in (*run.glob("slurmd.*.pid"), run / "slurmctld.pid", run / "munged.pid"):
+            end_by_pid_file(path)
+        shutil.rmtree(self.folder, ignore_errors=True)
