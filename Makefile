@@ -16,7 +16,8 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-test: $(READY) check  ## everything that must hold
+test: $(READY) check  ## everything that must hold, against real components
+	tests/rigs/install
 	$(BIN)/pytest -n 4 -m "not crowd"
 	$(BIN)/pytest -m crowd
 

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, python
+from tests.rigs.processes import end_by_pid_file
 
 ON = ("--on", "hpc")
 
@@ -175,9 +175,8 @@ def test_a_waiting_job_tells_why_and_can_be_stopped(far: Dray, hpc: Hpc) -> None
 def test_slurmctld_restarted_in_the_middle(far: Dray, hpc: Hpc) -> None:
     job = far.run(*ON, "--", sys.executable, "train.py", "60", "0.05")
     wait_for(lambda: "start" in far.log(job))
-    pid = int((hpc.slurm.folder / "run/slurmctld.pid").read_text())
-    os.kill(pid, signal.SIGKILL)
-    time.sleep(0.5)
+    end_by_pid_file(hpc.slurm.folder / "run/slurmctld.pid")
+    assert far("ps").returncode == 0  # shown as last seen, with a word about it
     hpc.slurm.start_controller()
     assert far.wait(job)["state"] == "done"
 

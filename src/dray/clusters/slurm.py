@@ -250,11 +250,11 @@ class SlurmCluster:
     def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
         with self.agent.call("pull", {"id": job_id, "have": stamps_below(target)}) as answer:
             wanted = answer.record["files"]
-            total = sum(record["stamp"][0] for record in wanted)
+            total = sum(record["size"] for record in wanted)
             done = 0
             for record in wanted:
                 receive_file(answer.stream, target, record)
-                done += record["stamp"][0]
+                done += record["size"]
                 progress(done, total)
             return len(wanted), answer.record["count"]
 
@@ -325,13 +325,16 @@ def build_pack(
     return Path(packs.packs) / write_pack(packs, code, chosen, progress)
 
 
-def stamps_below(target: Path) -> dict[str, list[int]]:
-    found = {}
+def stamps_below(target: Path) -> dict[str, list[Any]]:
+    """What is here already, as the agent describes it (``agent.describe_file``)."""
+    found: dict[str, list[Any]] = {}
     for folder, folders, names in os.walk(target):
         for name in (*names, *folders):
             path = Path(folder) / name
-            if path.is_symlink() or path.is_file():
-                status = path.lstat()
+            if path.is_symlink():
+                found[str(path.relative_to(target))] = ["link", os.readlink(path)]
+            elif path.is_file():
+                status = path.stat()
                 found[str(path.relative_to(target))] = [status.st_size, status.st_mtime_ns]
     return found
 
@@ -348,9 +351,9 @@ def receive_file(stream: IO[bytes], target: Path, record: Mapping[str, Any]) -> 
             temporary.symlink_to(record["link"])
         else:
             with temporary.open("wb") as file:
-                copy_exactly(stream, file, record["stamp"][0])
+                copy_exactly(stream, file, record["size"])
             temporary.chmod(record["mode"] | 0o200)
-            os.utime(temporary, ns=(record["stamp"][1], record["stamp"][1]))
+            os.utime(temporary, ns=(record["mtime"], record["mtime"]))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

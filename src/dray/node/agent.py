@@ -15,6 +15,7 @@ import traceback
 from . import files, jobdir, packs, policy, slurm
 from .jobdir import JobDir
 from .ledger import end_job
+from .supervisor import HEARTBEAT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def status_of(job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]"
     record = jobdir.status(job_dir, queued is not None)
     if record is None:
         return None
+    if record["state"] == "lost" and is_beating(job_dir):
+        record.update(state="running", reason="")
     if queued is not None and record["state"] in ("queued", "running"):
         waiting = queued["state"] in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
         record["state"] = "queued" if waiting else record["state"]
@@ -209,6 +212,23 @@ def status_of(job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]"
     elif record["state"] == "lost":
         record.update(without_slurm(record))
     return record
+
+
+def is_beating(job_dir: JobDir) -> bool:
+    """Whether the last attempt's supervisor gave a sign of life a moment ago, by the clock of the
+    file system that both write to."""
+    numbers = job_dir.numbers()
+    if not numbers or files.read_json(job_dir.attempt(numbers[-1]).outcome) is not None:
+        return False
+    probe = os.path.join(job_dir.root, "clock.{}".format(os.getpid()))
+    try:
+        beat = os.stat(job_dir.attempt(numbers[-1]).heartbeat).st_mtime
+        files.write_bytes(probe, b"", durable=False)
+        return os.stat(probe).st_mtime - beat < 2 * HEARTBEAT
+    except OSError:
+        return False
+    finally:
+        files.remove(probe)
 
 
 def without_slurm(record: "Record") -> "Record":
@@ -292,7 +312,9 @@ def describe_file(top: str, path: str) -> "Record":
     link = os.readlink(path) if os.path.islink(path) else None
     return {
         "path": os.path.relpath(path, top),
-        "stamp": [status.st_size, status.st_mtime_ns],
+        "stamp": ["link", link] if link else [status.st_size, status.st_mtime_ns],
+        "size": 0 if link else status.st_size,
+        "mtime": status.st_mtime_ns,
         "mode": status.st_mode & 0o777,
         "link": link,
     }
@@ -304,7 +326,7 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
     for record in wanted:
         if record["link"] is not None:
             continue
-        left = record["stamp"][0]
+        left = record["size"]
         with open(os.path.join(top, record["path"]), "rb") as file:
             while left:
                 piece = file.read(min(left, packs.CHUNK)) or b"\0" * min(left, packs.CHUNK)
