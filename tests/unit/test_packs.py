@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import dray.node.packs
 from dray.model import Snapshot
 from dray.node.packs import FOOTER, INDEX_ROW, Damaged, Packs, entries, hash_of
-from dray.snapshot import Scanner, prune, write_snapshot
-from dray.snapshot.pack import MOST_PACKS, YOUNG
+from dray.node.shelf import MOST_PACKS, YOUNG, prune
+from dray.snapshot import Scanner, write_snapshot
 
 NOISE = random.Random(3)
 

@@ -19,8 +19,9 @@ from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
 from dray.node import faults, files
 from dray.node.jobdir import JobDir, status
 from dray.node.queue import Queue
+from dray.node.shelf import prune
 from dray.quantities import show_size
-from dray.snapshot import prune, write_snapshot
+from dray.snapshot import write_snapshot
 from dray.transport import zipapp
 from dray.transport.local import count_gpus, keeper_command, start_keeper
 from dray.transport.tree import copy_tree

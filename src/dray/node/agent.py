@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 
-from . import files, jobdir, packs, policy, slurm
+from . import files, jobdir, packs, policy, shelf, slurm
 from .jobdir import JobDir
 from .ledger import end_job
 from .supervisor import HEARTBEAT
@@ -77,7 +77,7 @@ class Agent:
 
     def receive(self, path: str) -> None:
         """The request's payload, as a file that appears whole."""
-        temporary = "{}.{}.tmp".format(path, os.getpid())
+        temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
         try:
             with open(temporary, "wb") as file:
                 os.fchmod(file.fileno(), files.PRIVATE_FILE)
@@ -141,23 +141,18 @@ def already_queued(job_id: str) -> "Optional[str]":
 def stage(agent: Agent, request: "Record") -> "List[str]":
     """Take in the pack, if there is one; return what the snapshot still lacks."""
     store = packs.Packs(agent.root)
-    files.make_folder(store.packs)
-    files.make_folder(store.snapshots)
+    shelf.make(store)
     if agent.payload:
-        agent.receive(os.path.join(store.packs, request["pack"]))
+        path = os.path.join(store.packs, request["pack"])
+        agent.receive(path)
         store.read_index(request["pack"])
+        files.remove(store.mark(request["pack"]))
     snapshot = request["job"]["snapshot"]
-    if not snapshot or store.has_snapshot(snapshot):
+    if not snapshot or "manifest" not in request:
         return []
     manifest = request["manifest"].encode("utf-8", "surrogateescape")
-    where = store.contents(store.names())
-    wanted = [entry for entry in packs.entries(manifest) if entry.kind != "d"]
-    missing = sorted({entry.hash for entry in wanted if entry.hash not in where})
-    if not missing:
-        needed = sorted({where[entry.hash][0] for entry in wanted})
-        header = json.dumps({"packs": needed}).encode("ascii") + b"\n"
-        files.write_bytes(os.path.join(store.snapshots, snapshot), header + manifest)
-    return missing
+    with files.Lock(shelf.lock_of(store)):
+        return shelf.enlist(store, snapshot, manifest)
 
 
 def write_job(agent: Agent, job_dir: JobDir, request: "Record") -> None:
@@ -336,6 +331,7 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
 
 def remove(agent: Agent, request: "Record") -> "Record":
     shutil.rmtree(agent.job(request["id"]).path, ignore_errors=True)
+    shelf.prune(agent.root)
     return {}
 
 

@@ -20,7 +20,8 @@ def encode(value: "Any") -> bytes:
 
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
     """Replace ``path`` atomically: a reader sees the old content or the new, never a part."""
-    temporary = "{}.{}.tmp".format(path, os.getpid())
+    # Several machines may share the folder, so a process id would not be enough.
+    temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.snapshot.pack import ChangedSince, prune, write_snapshot
+from dray.snapshot.pack import ChangedSince, write_snapshot
 from dray.snapshot.scan import Scanner
 
-__all__ = ["ChangedSince", "Scanner", "prune", "write_snapshot"]
+__all__ = ["ChangedSince", "Scanner", "write_snapshot"]

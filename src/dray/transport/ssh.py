@@ -21,12 +21,13 @@ from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError
 from dray.node.agent import MARK
 from dray.transport import zipapp
 
-CONNECT_SECONDS = 20
-ALIVE_SECONDS = 5  # a link that is silent for three times this long is taken for dead
+CONNECT_SECONDS = 15
+ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
 PERSIST_SECONDS = 600
 MISSING = b"\x01dray-missing\x01"
 LOST = 255  # ssh's own exit code: the remote command's is never this
 TRIES = 3
+HANGING = 6.0  # seconds
 
 # What ssh says, and what to do about it.
 ADVICE = (
@@ -75,6 +76,7 @@ class AgentLink:
     ) -> Iterator[Answer]:
         """One request in one round trip. The agent is sent first where it is missing."""
         for attempt in range(TRIES):
+            started = time.monotonic()
             try:
                 with self._call_once(verb, request, payload) as answer:
                     if answer is not None:
@@ -82,7 +84,8 @@ class AgentLink:
                         return
                 self._send_agent()
             except LinkLost:
-                if attempt == TRIES - 1:
+                # A link that was cut is tried again at once; one that hangs would hang again.
+                if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
                     raise
                 time.sleep(0.5)
         raise ClusterError(f"{self.host}: the agent could not be installed in {self.root}")

@@ -1,0 +1,133 @@
+"""The link to the login node breaks, hangs, or the cluster's disk is full: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Dray, Hpc, wait_for
+from tests.contract.test_contract import TRAINER, python
+from tests.integration.test_slurm import ON, queued_names
+from tests.rigs.link import Link
+
+
+@pytest.fixture
+def link(hpc: Hpc) -> Iterator[Link]:
+    """The way to the login node leads over a link that can fail."""
+    relay = Link(hpc.sshd.port)
+    hpc.sshd.write_client_config(relay.port)
+    yield relay
+    hpc.sshd.write_client_config(hpc.sshd.port)
+    relay.close()
+
+
+@pytest.fixture
+def far(dray: Dray, hpc: Hpc, link: Link) -> Dray:
+    hpc.offer(dray)
+    dray.write("train.py", TRAINER)
+    return dray
+
+
+def test_cut_in_the_middle_of_an_upload(far: Dray, link: Link, hpc: Hpc) -> None:
+    (far.project / "big.bin").write_bytes(os.urandom(3_000_000))
+    far("doctor", "hpc")  # the agent is there
+    link.cut_after = link.sent_up + 1_000_000
+    job = far.run(*ON, *python("import os; print(os.path.getsize('big.bin'))"))
+    assert link.cut_after is None  # it did happen
+    assert far.wait(job)["state"] == "done"
+    assert far.log(job) == "3000000\n"
+    assert len(list(far.jobs.iterdir())) == 1
+    assert not list((far.jobs.parent / "packs").glob("*.tmp"))
+
+
+def test_cut_while_the_answer_is_under_way(far: Dray, link: Link, hpc: Hpc) -> None:
+    """sbatch has happened, the laptop does not know: the retry finds the job."""
+    far("doctor", "hpc")
+    wait = python("import time; time.sleep(3)")
+    done = threading.Event()
+
+    def cut_once_queued() -> None:
+        while not done.is_set():
+            if far.jobs.exists() and any(far.jobs.glob("*/batch.sh")):
+                link.cut()
+                return
+
+    watcher = threading.Thread(target=cut_once_queued)
+    watcher.start()
+    job = far.run(*ON, *wait)
+    done.set()
+    watcher.join()
+    assert queued_names(hpc).count(job) == 1
+    shown = far.wait(job)
+    assert (shown["state"], len(shown["attempts"])) == ("done", 1)
+
+
+def test_following_a_log_survives_a_cut(far: Dray, link: Link) -> None:
+    job = far.run(*ON, "--", sys.executable, "train.py", "40", "0.1")
+    with subprocess.Popen(
+        [sys.executable, "-m", "dray", "logs", "-f", job],
+        cwd=far.project,
+        env=far.env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "start at 0\n"
+        link.cut()
+        assert follower.stdout.read() == "finished\n"
+        assert follower.wait(60) == 0
+
+
+def test_a_frozen_link_is_noticed(far: Dray, link: Link) -> None:
+    far("doctor", "hpc")
+    link.frozen.set()
+    ended = far("doctor", "hpc", check=False)
+    assert ended.returncode == 7
+    assert "BAD  login" in ended.stdout
+    rows = far("ps", check=False)  # what was last seen is shown without the cluster
+    assert rows.returncode == 0
+    link.frozen.clear()
+
+
+def test_two_at_once_submit_the_same_tree(far: Dray, link: Link) -> None:
+    (far.project / "data.bin").write_bytes(os.urandom(500_000))
+    words = [sys.executable, "-m", "dray", "run", *ON, "--", "/bin/true"]
+    both = [
+        subprocess.Popen(words, cwd=far.project, env=far.env, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    jobs = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert [far.wait(job)["state"] for job in jobs] == ["done", "done"]
+
+
+def test_a_pack_cut_short_on_the_cluster(far: Dray, link: Link) -> None:
+    far.wait(far.run(*ON, *python("pass")))
+    (pack,) = (far.jobs.parent / "packs").glob("*.pack")
+    pack.write_bytes(pack.read_bytes()[:-10])
+    job = far.run(*ON, *python("import os; print(os.listdir())"))
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert "train.py" in far.log(job)
+
+
+def test_a_full_disk_on_the_cluster(far: Dray, hpc: Hpc, link: Link, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=True)
+    try:
+        hpc.offer(far, root=str(small / "root"))
+        (far.project / "big.bin").write_bytes(os.urandom(3_000_000))
+        ended = far("run", *ON, *python("pass"), check=False)
+        assert ended.returncode == 8
+        assert "No space left" in ended.stderr
+        assert json.loads(far("ps", "--all", "--json").stdout) == []
+        assert not list(small.glob("root/packs/*"))
+    finally:
+        wait_for(lambda: subprocess.run(["umount", str(small)]).returncode == 0)
