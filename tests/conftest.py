@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,13 @@ class Dray:
                 found.append(pid)
         return found
 
+    def close_connections(self) -> None:
+        """End the background connections, which would otherwise stay for a while."""
+        for pid in self.processes():
+            with suppress(OSError):
+                if b"dray.transport.standing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGTERM)
+
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     """What the condition gives once it is true; fails if it never is."""
@@ -156,6 +165,7 @@ def dray(tmp_path: Path) -> Iterator[Dray]:
     project.mkdir()
     program = Dray(tmp_path, project)
     yield program
+    program.close_connections()
     try:
         wait_for(lambda: not program.processes(), 10)
     except AssertionError:

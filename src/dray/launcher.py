@@ -122,11 +122,11 @@ class Launcher:
             cluster.submit(cluster.plan(job), values, code, progress)
 
         try:
-            self._with_code(job, self.config.project if snapshot else None, submit)
+            job = self._with_code(job, self.config.project if snapshot else None, submit)
         except BaseException:
             self._forget_unless_submitted(job.id, cluster)
             raise
-        self.store.save(cluster.status([job.id]).values())
+        self.store.save([JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED)])
         return job.id
 
     def _forget_unless_submitted(self, job_id: str, cluster: Cluster) -> None:
@@ -155,18 +155,20 @@ class Launcher:
         job: JobSpec,
         project: Path | None,
         act: Callable[[JobSpec, Snapshot | None], None],
-    ) -> None:
-        """Freeze the code and act with it; once more where the tree changed in between."""
+    ) -> JobSpec:
+        """Freeze the code and act with it; once more where the tree changed in between. The job
+        as it was acted on is returned."""
         if project is None:
             act(job, None)
-            return
+            return job
         from dray.snapshot import ChangedSince
 
         scanner = self._scanner(job.outputs, project)
         for last in (False, False, True):
             code = scanner.take(self.reporter.progress("reading code"))
+            job = replace(job, snapshot=code.id)
             try:
-                act(replace(job, snapshot=code.id), code)
+                act(job, code)
             except ChangedSince:
                 if last:
                     raise
@@ -174,6 +176,7 @@ class Launcher:
             break
         for warning in code.warnings:
             self.reporter.say(warning)
+        return job
 
     def _register(self, job: JobSpec, cluster: str) -> JobSpec:
         """Give the job an id that is its own, and write the intent down before acting on it."""
@@ -359,9 +362,9 @@ class Launcher:
         def resume(job: JobSpec, code: Snapshot | None) -> None:
             cluster.resume(cluster.plan(job), values, code, progress)
 
-        self._with_code(job, project, resume)
+        job = self._with_code(job, project, resume)
         self.store.note(view.id, "resumed")
-        self.store.save(cluster.status([view.id]).values())
+        self.store.save([replace(view, spec=job, state=JobState.QUEUED, reason="", ended=None)])
         return view.id
 
     def remove(self, reference: str) -> str:

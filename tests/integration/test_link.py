@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -131,3 +132,28 @@ def test_a_full_disk_on_the_cluster(far: Dray, hpc: Hpc, link: Link, tmp_path: P
         assert not list(small.glob("root/packs/*"))
     finally:
         wait_for(lambda: subprocess.run(["umount", str(small)]).returncode == 0)
+
+
+def standing_processes(dray: Dray) -> list[int]:
+    return [
+        pid
+        for pid in dray.processes()
+        if b"dray.transport.standing" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: Link) -> None:
+    far("doctor", "hpc")
+    (first,) = wait_for(lambda: standing_processes(far))
+    socket = wait_for(lambda: list(hpc.sockets.glob("dray-*/*.link")))[0]
+    assert socket.parent.stat().st_mode & 0o077 == 0
+    wait_for(lambda: far("doctor", "hpc").returncode == 0)
+    assert standing_processes(far) == [first]  # it was used, no second one was started
+    os.kill(first, signal.SIGKILL)
+    job = far.run(*ON, *python("print('fine')"))
+    assert far.wait(job)["state"] == "done"
+    (second,) = wait_for(lambda: standing_processes(far))
+    assert second != first
+    link.cut()
+    wait_for(lambda: second not in standing_processes(far))  # ends with its session
+    assert far.log(job) == "fine\n"

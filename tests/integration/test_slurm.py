@@ -189,7 +189,7 @@ def test_an_answer_lost_after_sbatch_is_found_again(far: Dray, hpc: Hpc) -> None
     job = far.run(*ON, *python("import time; time.sleep(1)"))
     (far.job_dir(job) / "scheduler.json").unlink()
     plan = json.loads((far.job_dir(job) / "job.json").read_text())
-    request = {"verb": "submit", "job": {**plan, "snapshot": None}, "files": {}, "payload": 0}
+    request = {"verb": "submit", "job": {**plan, "snapshot": None}, "files": {}}
     answer = ask_agent(far, hpc, request)
     assert queued_names(hpc).count(job) == 1
     assert answer["scheduler_id"] == hpc.slurm.call("squeue", "-h", "-n", job, "-o", "%i").strip()
@@ -202,7 +202,7 @@ def ask_agent(dray: Dray, hpc: Hpc, request: dict[str, object]) -> dict[str, obj
     text = json.dumps(request).encode()
     ended = subprocess.run(
         [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent)],
-        input=b"%d\n" % len(text) + text,
+        input=b"%d 0\n" % len(text) + text,
         env=hpc.slurm.env,
         capture_output=True,
         check=True,

@@ -7,9 +7,10 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from dray.cluster import Progress
 from dray.errors import ClusterError, Refused
@@ -17,8 +18,9 @@ from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
 from dray.node import files
 from dray.node.packs import Entry, Packs, entries, hash_of
 from dray.quantities import show_size
+from dray.snapshot.pack import write_pack
 from dray.transport import zipapp
-from dray.transport.ssh import AgentLink
+from dray.transport.ssh import AgentLink, BaseMissing
 
 ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 LITTLE_SPACE = 1 << 30
@@ -124,6 +126,35 @@ def gpus_of(gres: str) -> int:
     return sum(int(number) for number in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
 
 
+class Change(NamedTuple):
+    """A manifest as what differs from another one: most often a few lines in the middle."""
+
+    base: str | None
+    head: int
+    tail: int
+    middle: bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "middle": self.middle.decode("utf-8", "surrogateescape")}
+
+
+def change_of(base: bytes, manifest: bytes) -> Change:
+    most = min(len(base), len(manifest))
+    head = common(most, lambda n: base[:n] == manifest[:n])
+    head = manifest.rfind(b"\0", 0, head) + 1  # whole lines only
+    most -= head
+    tail = common(most, lambda n: base[len(base) - n :] == manifest[len(manifest) - n :])
+    if tail < len(manifest):
+        tail = len(manifest) - 1 - manifest.find(b"\0", len(manifest) - tail - 1)
+    middle = manifest[head : len(manifest) - tail]
+    return Change(hash_of(base) if base else None, head, tail, middle)
+
+
+def common(most: int, same: Callable[[int], bool]) -> int:
+    """The greatest length up to ``most`` for which it is the same."""
+    return bisect_right(range(most + 1), False, key=lambda length: not same(length)) - 1
+
+
 # -- acting -------------------------------------------------------------------------------------
 
 
@@ -140,7 +171,7 @@ class SlurmCluster:
             settings.get("python", "python3"),
         )
         place = f"{name}\0{self.agent.host}\0{self.agent.root}"
-        self.known_file = cache / "known" / hash_of(place.encode())
+        self.known_file = cache / "sent" / hash_of(place.encode())
 
     def capabilities(self, *, gpus: bool = True) -> Capabilities:  # noqa: ARG002
         """Of the largest node in any partition."""
@@ -189,38 +220,51 @@ class SlurmCluster:
         if secrets:
             contents["secrets.json"] = files.encode(dict(secrets)).decode()
         request: dict[str, Any] = {"job": plan.job.to_dict(), "files": contents}
-        known = self._known() if code else set()
-        lacking: set[str] | None = None
-        while True:
-            with tempfile.TemporaryDirectory(prefix="dray-") as folder:
-                payload = None
-                if code is not None:
-                    request["manifest"] = code.manifest.decode("utf-8", "surrogateescape")
-                    payload = build_pack(folder, code, known, lacking, progress)
-                    request["pack"] = payload.name if payload else None
-                with self.agent.call(verb, request, payload) as answer:
-                    missing = answer.record.get("missing")
+        if code is None:
+            self.agent.ask(verb, **request)
+            return
+        change = change_of(self._last_manifest(), code.manifest)
+        lacking = list(entries(change.middle))  # the rest is there, as far as we know
+        for _ in range(3):  # from memory; with all that was thought known; with what is missing
+            request["manifest"] = change.to_dict()
+            try:
+                missing = set(self._send_pack(verb, request, code, lacking, progress))
+            except BaseMissing:
+                change = change_of(b"", code.manifest)
+                lacking = list(entries(code.manifest))
+                continue
             if not missing:
-                break
-            if lacking is not None:
-                raise ClusterError(f"{self.name}: contents arrived and are missing all the same")
-            lacking = set(missing)
-        if code is not None:
-            self._remember(known, code)
+                self._remember(code)
+                return
+            lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
+        raise ClusterError(f"{self.name}: contents arrived and are missing all the same")
 
-    def _known(self) -> set[str]:
+    def _send_pack(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        code: Snapshot,
+        lacking: list[Entry],
+        progress: Progress,
+    ) -> Sequence[str]:
+        """Returns what the cluster still lacks."""
+        with tempfile.TemporaryDirectory(prefix="dray-") as folder:
+            payload = build_pack(folder, code, lacking, progress)
+            request["pack"] = payload.name if payload else None
+            with self.agent.call(verb, request, payload) as answer:
+                missing: Sequence[str] = answer.record.get("missing", ())
+                return missing
+
+    def _last_manifest(self) -> bytes:
+        """What was last sent there."""
         try:
-            data = self.known_file.read_bytes()
+            return self.known_file.read_bytes()
         except FileNotFoundError:
-            return set()
-        return {data[at : at + 20].hex() for at in range(0, len(data), 20)}
+            return b""
 
-    def _remember(self, known: set[str], code: Snapshot) -> None:
-        there = known | {entry.hash for entry in entries(code.manifest) if entry.kind != "d"}
-        if there != known:
-            files.make_folder(str(self.known_file.parent))
-            packed = b"".join(bytes.fromhex(digest) for digest in sorted(there))
-            files.write_bytes(str(self.known_file), packed, durable=False)
+    def _remember(self, code: Snapshot) -> None:
+        files.make_folder(str(self.known_file.parent))
+        files.write_bytes(str(self.known_file), code.manifest, durable=False)
 
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         if not ids:
@@ -300,29 +344,15 @@ def number(text: str) -> int:
 
 
 def build_pack(
-    folder: str,
-    code: Snapshot,
-    known: set[str],
-    lacking: set[str] | None,
-    progress: Progress,
+    folder: str, code: Snapshot, lacking: list[Entry], progress: Progress
 ) -> Path | None:
     """A pack of what the cluster lacks, as a file; None where it has everything."""
-    from dray.snapshot.pack import write_pack
-
-    wanted: dict[str, Entry] = {
-        entry.hash: entry for entry in entries(code.manifest) if entry.kind != "d"
-    }
-    missing: Iterable[Entry] = (
-        entry
-        for digest, entry in wanted.items()
-        if (digest in lacking if lacking is not None else digest not in known)
-    )
-    chosen = list(missing)
-    if not chosen:
+    wanted = {entry.hash: entry for entry in lacking if entry.kind != "d"}
+    if not wanted:
         return None
     packs = Packs(folder)
     files.make_folder(packs.packs)
-    return Path(packs.packs) / write_pack(packs, code, chosen, progress)
+    return Path(packs.packs) / write_pack(packs, code, list(wanted.values()), progress)
 
 
 def stamps_below(target: Path) -> dict[str, list[Any]]:

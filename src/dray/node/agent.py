@@ -1,8 +1,7 @@
-"""The agent: what the laptop talks to on a login node. One request, one answer, and it is gone.
+"""The agent: what the laptop talks to on a login node. It answers until its input ends.
 
-A request is a line with the length of a JSON text, that text, and behind it as many bytes of
-payload as the text's "payload" says. An answer is the same behind a mark, because a login shell may
-print anything before we are started.
+A request is a line with two lengths, of a JSON text and of a payload, and these two. An answer is
+the same behind a mark, because a login shell may print anything before we are started.
 """
 
 import json
@@ -43,13 +42,13 @@ class Agent:
         self.stdout = stdout
         self.payload = 0
 
-    def serve(self) -> int:
-        """Answer one request. What goes wrong is an answer too."""
-        length = self.stdin.readline()
-        if not length:
-            return 1
-        request = json.loads(self.stdin.read(int(length)).decode("ascii"))
-        self.payload = request.get("payload", 0)
+    def serve(self) -> bool:
+        """Answer one request; False where there is none left. What goes wrong is an answer too."""
+        lengths = self.stdin.readline().split()
+        if not lengths:
+            return False
+        request = json.loads(self.stdin.read(int(lengths[0])).decode("ascii"))
+        self.payload = int(lengths[1])
         try:
             answer = VERBS[request["verb"]](self, request)
         except Refusal as error:
@@ -60,16 +59,23 @@ class Agent:
             answer = {"error": str(error), "family": "OSError", "errno": error.errno}
         except Exception:
             answer = {"error": traceback.format_exc(), "family": "ClusterError"}
-        pieces = answer.pop("pieces", None)
+        self.skip_payload()
+        pieces = answer.pop("pieces", ())
         self.send(answer)
-        for piece in pieces or ():
+        for piece in pieces:
             self.stdout.write(piece)
         self.stdout.flush()
-        return 0
+        return True
+
+    def skip_payload(self) -> None:
+        """What a refused request brought along must not be taken for the next request."""
+        while self.payload:
+            piece = self.stdin.read(min(self.payload, packs.CHUNK))
+            self.payload = self.payload - len(piece) if piece else 0
 
     def send(self, answer: "Record") -> None:
         text = json.dumps(answer).encode("ascii")
-        self.stdout.write(MARK + b"%d\n" % len(text) + text)
+        self.stdout.write(MARK + b"%d %d\n" % (len(text), answer.get("payload", 0)) + text)
         self.stdout.flush()
 
     def job(self, job_id: str) -> JobDir:
@@ -81,13 +87,12 @@ class Agent:
         try:
             with open(temporary, "wb") as file:
                 os.fchmod(file.fileno(), files.PRIVATE_FILE)
-                left = self.payload
-                while left:
-                    piece = self.stdin.read(min(left, packs.CHUNK))
+                while self.payload:
+                    piece = self.stdin.read(min(self.payload, packs.CHUNK))
                     if not piece:
                         raise Refusal("ClusterError", "the upload was cut off")
+                    self.payload -= len(piece)
                     file.write(piece)
-                    left -= len(piece)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -117,9 +122,11 @@ def submit(agent: Agent, request: "Record") -> "Record":
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
-    if not os.path.exists(job_dir.job):
+    number = None
+    if os.path.exists(job_dir.job):  # an earlier answer was lost: it may be queued already
+        number = slurm.known_id(job_dir) or already_queued(record["id"])
+    else:
         write_job(agent, job_dir, request)
-    number = slurm.known_id(job_dir) or already_queued(record["id"])
     if number is None:
         try:
             number = slurm.submit(job_dir)
@@ -150,9 +157,20 @@ def stage(agent: Agent, request: "Record") -> "List[str]":
     snapshot = request["job"]["snapshot"]
     if not snapshot or "manifest" not in request:
         return []
-    manifest = request["manifest"].encode("utf-8", "surrogateescape")
     with files.Lock(shelf.lock_of(store)):
-        return shelf.enlist(store, snapshot, manifest)
+        return shelf.enlist(store, snapshot, read_manifest(store, request["manifest"]))
+
+
+def read_manifest(store: packs.Packs, change: "Record") -> bytes:
+    """A manifest comes as what differs from one that lies here already."""
+    base = b""
+    if change["base"]:
+        try:
+            base = store.read_snapshot(change["base"])[1]
+        except packs.Damaged:
+            raise Refusal("BaseMissing", "the snapshot that this one builds on is not here")
+    middle = change["middle"].encode("utf-8", "surrogateescape")  # type: bytes
+    return base[: change["head"]] + middle + base[len(base) - change["tail"] :]
 
 
 def write_job(agent: Agent, job_dir: JobDir, request: "Record") -> None:
@@ -299,7 +317,8 @@ def pull(agent: Agent, request: "Record") -> "Record":
             record = describe_file(top, os.path.join(folder, name))
             if have.get(record["path"]) != record["stamp"]:
                 wanted.append(record)
-    return {"files": wanted, "count": count, "pieces": contents(top, wanted)}
+    total = sum(record["size"] for record in wanted)
+    return {"files": wanted, "count": count, "payload": total, "pieces": contents(top, wanted)}
 
 
 def describe_file(top: str, path: str) -> "Record":
@@ -322,7 +341,11 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
         if record["link"] is not None:
             continue
         left = record["size"]
-        with open(os.path.join(top, record["path"]), "rb") as file:
+        try:
+            file = open(os.path.join(top, record["path"]), "rb")
+        except OSError:  # removed by the trainer this moment
+            file = open(os.devnull, "rb")
+        with file:
             while left:
                 piece = file.read(min(left, packs.CHUNK)) or b"\0" * min(left, packs.CHUNK)
                 left -= len(piece)
@@ -374,4 +397,7 @@ def main(root: str) -> int:
         sys.stderr.write("the root {} names a variable that is not set there\n".format(root))
         return 3
     os.umask(0o077)
-    return Agent(root, sys.stdin.buffer, sys.stdout.buffer).serve()
+    agent = Agent(root, sys.stdin.buffer, sys.stdout.buffer)
+    while agent.serve():
+        pass
+    return 0

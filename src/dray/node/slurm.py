@@ -124,7 +124,8 @@ def submit(job_dir: JobDir, dependency: "Optional[str]" = None) -> str:
 
 
 def remember(job_dir: JobDir, number: str) -> None:
-    files.write_json(os.path.join(job_dir.path, "scheduler.json"), {"id": number})
+    # Not worth waiting for the disk: a lost one is found again by the job's name.
+    files.write_json(os.path.join(job_dir.path, "scheduler.json"), {"id": number}, durable=False)
 
 
 def known_id(job_dir: JobDir) -> "Optional[str]":

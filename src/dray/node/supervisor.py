@@ -171,6 +171,10 @@ class Supervisor:
                 return
             self._wait(TICK)
             self._beat()
+        if os.WIFSIGNALED(self.status):
+            # A scheduler that ends a job signals all of it at once: give our own signal a moment.
+            self._wait(SETTLE)
+            self.told = self.ask is not None
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal comes or the time is over; heed the signal."""

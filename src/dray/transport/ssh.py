@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError, from_os_error
 from dray.node.agent import MARK
-from dray.transport import zipapp
+from dray.transport import standing, zipapp
 
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
@@ -38,18 +38,25 @@ ADVICE = (
     ("Connection refused", "Is this the login node, and is its port right in ~/.ssh/config?"),
     ("timed out", "Are you in the right network (VPN)? Is the login node up?"),
 )
-FAMILIES: dict[str, type[DrayError]] = {
-    "ClusterError": ClusterError,
-    "NotFound": NotFound,
-    "Refused": Refused,
-    "StorageError": StorageError,
-}
 
 
 class LinkLost(ClusterError):
     """The connection could not be made or broke."""
 
     transient = True
+
+
+class BaseMissing(ClusterError):
+    """The cluster no longer has the snapshot that a manifest was sent as a change of."""
+
+
+FAMILIES: dict[str, type[DrayError]] = {
+    "BaseMissing": BaseMissing,
+    "ClusterError": ClusterError,
+    "NotFound": NotFound,
+    "Refused": Refused,
+    "StorageError": StorageError,
+}
 
 
 class Answer:
@@ -75,11 +82,17 @@ class AgentLink:
         self, verb: str, request: Mapping[str, Any], payload: Path | None = None
     ) -> Iterator[Answer]:
         """One request in one round trip. The agent is sent first where it is missing."""
+        message = _message(verb, request, payload)
         for attempt in range(TRIES):
             started = time.monotonic()
             try:
-                with self._call_once(verb, request, payload) as answer:
+                with self._over_standing(message, payload) as answer:
                     if answer is not None:
+                        yield answer
+                        return
+                with self._over_ssh(message, payload) as answer:
+                    if answer is not None:
+                        self._keep_open()
                         yield answer
                         return
                 self._send_agent()
@@ -95,16 +108,44 @@ class AgentLink:
             return dict(answer.record)
 
     @contextmanager
-    def _call_once(
-        self, verb: str, request: Mapping[str, Any], payload: Path | None
-    ) -> Iterator[Answer | None]:
-        size = payload.stat().st_size if payload else 0
-        text = json.dumps({**request, "verb": verb, "payload": size}).encode("ascii")
+    def _over_standing(self, message: bytes, payload: Path | None) -> Iterator[Answer | None]:
+        """By the connection that an earlier command has left open, if it has; else None."""
+        link = standing.connect(self._socket()) if self.host else None
+        if link is None:
+            yield None
+            return
+        stream: Any = link.makefile("rwb")
+        with link, stream:
+            try:
+                _feed(stream, message, payload)
+                standing.skip_to_mark(stream)
+                answer = self._parse(stream)
+            except (standing.Broken, OSError, ValueError):
+                yield None  # it broke: connect anew
+                return
+            yield answer
+
+    def _keep_open(self) -> None:
+        if self.host:
+            standing.start(self._socket(), self.host, self.root, self.python)
+
+    def _socket(self) -> Path:
+        return standing.socket_of(socket_folder(), self.host, self.root, self.python, self.app)
+
+    def open_session(self) -> subprocess.Popen[bytes]:
+        """An agent that answers many requests, on a connection that asks for no password."""
+        words = [*self._ssh(), "-o", "BatchMode=yes", self.host, self._agent_command()]
+        null = subprocess.DEVNULL
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=null)
+
+    @contextmanager
+    def _over_ssh(self, message: bytes, payload: Path | None) -> Iterator[Answer | None]:
+        """By an SSH session of its own; None where the agent is missing there."""
         with self._start(self._agent_command()) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             writer = threading.Thread(
-                target=_feed, args=(process.stdin, b"%d\n" % len(text) + text, payload)
+                target=_feed_and_close, args=(process.stdin, message, payload)
             )
             writer.start()
             try:
@@ -168,8 +209,11 @@ class AgentLink:
                 break
             if MISSING in line:
                 return None
-        length = int(stream.readline())
-        record = json.loads(stream.read(length))
+        return self._parse(stream)
+
+    def _parse(self, stream: IO[bytes]) -> Answer:
+        lengths = stream.readline().split()
+        record = json.loads(stream.read(int(lengths[0])))
         if "error" in record:
             raise self._refusal(record)
         return Answer(record, stream)
@@ -213,14 +257,24 @@ class AgentLink:
                 raise self._silence(process, b"")
 
 
-def _feed(pipe: IO[bytes], head: bytes, payload: Path | None) -> None:
+def _message(verb: str, request: Mapping[str, Any], payload: Path | None) -> bytes:
+    text = json.dumps({**request, "verb": verb}).encode("ascii")
+    return b"%d %d\n" % (len(text), payload.stat().st_size if payload else 0) + text
+
+
+def _feed(pipe: IO[bytes], message: bytes, payload: Path | None) -> None:
+    pipe.write(message)
+    if payload is not None:
+        with payload.open("rb") as file:
+            while piece := file.read(1 << 20):
+                pipe.write(piece)
+    pipe.flush()
+
+
+def _feed_and_close(pipe: IO[bytes], message: bytes, payload: Path | None) -> None:
     # A remote side that does not want it all has its reasons, and says them in its answer.
     with suppress(BrokenPipeError, ValueError):
-        pipe.write(head)
-        if payload is not None:
-            with payload.open("rb") as file:
-                while piece := file.read(1 << 20):
-                    pipe.write(piece)
+        _feed(pipe, message, payload)
         pipe.close()
 
 

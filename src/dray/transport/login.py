@@ -1,0 +1,55 @@
+"""What ssh and a login node tell before anything is set up there."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+
+from dray.transport.ssh import AgentLink
+
+NOBODY = "dray-asks-about-no-host"
+
+
+def is_known(host: str) -> bool:
+    """Whether the user's ssh config says anything about this host."""
+    shown, other = _resolve(host), _resolve(NOBODY)
+    if shown.get("hostname", host.lower()) != host.lower():
+        return True
+    differing = {key for key in {*shown, *other} if shown.get(key) != other.get(key)}
+    return any(
+        host.lower() not in shown.get(key, "").lower() for key in differing - {"host", "hostname"}
+    )
+
+
+def _resolve(host: str) -> dict[str, str]:
+    """ssh's settings for the host; nothing where there is no ssh, or it cannot say."""
+    try:
+        ended = subprocess.run(
+            ["ssh", "-G", "--", host],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError:
+        return {}
+    found: dict[str, str] = {}
+    for line in ended.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        found[key] = f"{found[key]}\n{value}" if key in found else value
+    return found
+
+
+def has_variable(host: str, name: str) -> bool:
+    """Whether a command on the login node sees this variable, as dray's own would."""
+    script = f'test -n "${{{name}}}" && printf "\\nset-%s\\n" {name}'
+    words = [*AgentLink(host, "", "")._ssh(), host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
+        try:
+            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)
+        except OSError:
+            return False
+        said.seek(0)
+        return f"\nset-{name}\n".encode() in said.read()

@@ -1,0 +1,160 @@
+"""What is sent to Slurm and what is read from it: pure functions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.clusters.slurm import (
+    batch_script,
+    change_of,
+    gpus_of,
+    make_plan,
+    parse_partitions,
+    refusal,
+    waiting_reason,
+)
+from dray.model import JobSpec, Resources
+from dray.node.agent import read_manifest
+from dray.node.packs import Packs
+from dray.node.slurm import (
+    SlurmError,
+    parse_job_state,
+    parse_queue,
+    parse_submitted,
+    parse_time_left,
+)
+from dray.transport import zipapp
+
+JOB = JobSpec(
+    id="anymal-7f3k",
+    name="anymal",
+    command=("python", "train.py", "it's; $(rm -rf /)"),
+    resources=Resources(gpus=2, cpus=8, memory=33 * 2**30, time=4 * 3600),
+)
+SETTINGS = {
+    "account": "my_account",
+    "partition": "gpu,long",
+    "gpu_type": "a100",
+    "modules": ("eth_proxy", "gcc/12"),
+    "setup": ("ulimit -c 0",),
+    "extra": ("--exclusive",),
+    "mail": "me@example.org",
+    "python": "/opt/python 3/bin/python3",
+}
+GOLDEN = """\
+#!/bin/bash -l
+#SBATCH --job-name=anymal-7f3k
+#SBATCH --comment=dray:anymal-7f3k
+#SBATCH --output=@ROOT@/jobs/anymal-7f3k/slurm.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=33792M
+#SBATCH --time=240
+#SBATCH --gres=gpu:a100:2
+#SBATCH --account=my_account
+#SBATCH --partition=gpu,long
+#SBATCH --mail-user=me@example.org
+#SBATCH --mail-type=END,FAIL
+#SBATCH --exclusive
+module load eth_proxy gcc/12
+ulimit -c 0
+exec '/opt/python 3/bin/python3' -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/anymal-7f3k'
+""".replace("APP", zipapp.name())
+
+
+def test_the_batch_script_is_this() -> None:
+    assert batch_script(JOB, SETTINGS) == GOLDEN
+
+
+def test_nothing_of_the_command_is_in_the_script() -> None:
+    plan = make_plan(JOB, "euler", SETTINGS)
+    assert "rm -rf" not in plan.files["batch.sh"]
+    assert "rm -rf" in plan.files["job.json"]
+
+
+def test_a_plain_job_asks_for_little() -> None:
+    plain = batch_script(JobSpec(id="x-1", name="x", command=("true",)), {})
+    for word in ("--mem", "--time", "--gres", "--account", "module"):
+        assert word not in plain
+
+
+def test_fractions_are_refused() -> None:
+    half = JobSpec(id="x-1", name="x", command=("true",), resources=Resources(gpus=0.5))
+    assert "whole GPUs" in refusal(half)
+    assert refusal(JOB) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("59:30", 3570.0),
+        ("1:00:00", 3600.0),
+        ("1-00:00:10\n", 86410.0),
+        ("0:05", 5.0),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+        ("NOT_SET", None),
+        ("", None),
+    ],
+)
+def test_time_left(text: str, seconds: float | None) -> None:
+    assert parse_time_left(text) == seconds
+
+
+def test_the_queue_is_read_by_name() -> None:
+    first = "12|train-a|PENDING|Priority|N/A\n".replace("|", "\x1f")
+    second = "13|train-b|RUNNING|None|x\n".replace("|", "\x1f")
+    found = parse_queue(f"{first}{second}rubbish\n")
+    assert set(found) == {"train-a", "train-b"}
+    assert found["train-a"]["id"] == "12"
+
+
+def test_sbatch_answers() -> None:
+    assert parse_submitted("123;cluster\n") == "123"
+    assert parse_submitted("some banner\n77\n") == "77"
+    with pytest.raises(SlurmError):
+        parse_submitted("")
+
+
+def test_job_states() -> None:
+    assert parse_job_state("JobId=1 JobName=x JobState=CANCELLED Reason=None") == "CANCELLED"
+    assert parse_job_state("") == ""
+
+
+def test_reasons_in_plain_words() -> None:
+    assert "free nodes" in waiting_reason({"why": "Resources", "start": "N/A"})
+    assert "2026" in waiting_reason({"why": "Priority", "start": "2026-11-15T20:00:00"})
+    assert waiting_reason({"why": "OddLimit", "start": "N/A"}) == "Slurm says OddLimit"
+    assert waiting_reason({"why": "None", "start": "N/A"}) == ""
+
+
+def test_partitions_and_gpus() -> None:
+    (row,) = parse_partitions("gpu|up|1-00:00:00|4|64+|256000|gpu:a100:4(S:0-1),gpu:v100:2\nbad\n")
+    assert row["name"] == "gpu"
+    assert gpus_of(row["gres"]) == 6
+    assert gpus_of("(null)") == 0
+    assert gpus_of("gpu:3") == 3
+
+
+LINES = st.lists(st.sampled_from([b"f aa 1 a\0", b"f bb 2 b\0", b"x cc 3 c d\0", b"d - 0 e\0"]))
+
+
+@given(LINES, LINES)
+def test_a_manifest_survives_being_sent_as_a_change(
+    before: list[bytes], after: list[bytes]
+) -> None:
+    base, manifest = b"".join(before), b"".join(after)
+    change = change_of(base, manifest)
+    assert change.middle == b"" or change.middle.endswith(b"\0")
+
+    class Known(Packs):
+        def read_snapshot(self, snapshot: str) -> tuple[list[str], bytes]:
+            assert snapshot == change.base
+            return [], base
+
+    assert read_manifest(Known("/nowhere"), change.to_dict()) == manifest
