@@ -33,6 +33,7 @@ docs: $(READY)  ## write the reference from the code
 	$(BIN)/python docs/generate.py
 
 bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
+	tests/rigs/install
 	$(BIN)/python -m bench
 
 clean:

@@ -75,8 +75,7 @@ class Config(NamedTuple):
             known = ", ".join(self.clusters)
             raise NotFound(
                 f"there is no cluster '{name}'.{nearest(name, self.clusters)}",
-                hint=f"Known clusters: {known}. Others go into {self.home.config_file} as "
-                f"[clusters.{name}].",
+                hint=f"Known clusters: {known}. dray cluster add {name} makes it known.",
             ) from None
 
 

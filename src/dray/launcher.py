@@ -19,7 +19,7 @@ from dray.config import Config
 from dray.errors import ClusterError, NotFound, Refused, TimedOut, UsageError, nearest
 from dray.model import Finding, JobSpec, JobState, JobView, Plan, Resources, Resume, Snapshot
 from dray.node import faults, files
-from dray.options import env_name
+from dray.options import GpuRequest, env_name
 from dray.store import Damaged, Row, Store, set_aside
 
 if TYPE_CHECKING:
@@ -433,6 +433,7 @@ def describe(
     settings = config.job
     name = settings.get("job.name") or name_of(command)
     limit = settings.get("job.resources.time")
+    gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
     return JobSpec(
         id=new_id(name),
         name=name,
@@ -440,7 +441,8 @@ def describe(
         folder=config.folder,
         project=str(config.project),
         resources=Resources(
-            gpus=settings.get("job.resources.gpus", 0.0),
+            gpus=gpus.number,
+            gpu_type=gpus.kind,
             cpus=settings.get("job.resources.cpus", 1),
             memory=settings.get("job.resources.memory"),
             time=limit,

@@ -33,6 +33,7 @@ class Resources:
     """What a job asks for, for each attempt."""
 
     gpus: float = 0.0
+    gpu_type: str | None = None
     cpus: int = 1
     memory: int | None = None
     time: float | None = None

@@ -97,6 +97,18 @@ def env_names(value: object) -> tuple[str, ...]:
     return tuple(env_name(one) for one in texts(value))
 
 
+class GpuRequest(NamedTuple):
+    number: float
+    kind: str | None = None
+
+
+def gpu_request(value: object) -> GpuRequest:
+    kind, colon, count = str(value).rpartition(":")
+    if colon and not re.fullmatch(r"[A-Za-z0-9_.-]+", kind):
+        raise ValueError(f"cannot read the GPUs '{value}': write 2, 0.5 or a100:2")
+    return GpuRequest(parse_gpus(count if colon else value), kind or None)
+
+
 def remote_path(value: object) -> str:
     path = text(value)
     if not re.fullmatch(r"(~|\$\w+|\$\{\w+\})?/?[\w./@:+,=$-]*", path) or not path:
@@ -109,6 +121,13 @@ def one_word(value: object) -> str:
     if not word or re.search(r"\s", word):
         raise ValueError(f"'{word}' must be one word without spaces")
     return word
+
+
+def ssh_host(value: object) -> str:
+    host = one_word(value)
+    if host.startswith("-"):  # ssh would take it for an option
+        raise ValueError(f"'{host}' is not a host")
+    return host
 
 
 def resume_way(value: object) -> str:
@@ -144,8 +163,8 @@ JOB = (
         key="job.resources.gpus",
         flag="--gpus",
         metavar="N",
-        parse=parse_gpus,
-        help="GPUs; a fraction (0.5) shares one.",
+        parse=gpu_request,
+        help="GPUs; a fraction (0.5) shares one, a100:2 asks for a type.",
         example="1",
         default="0",
     ),
@@ -273,7 +292,7 @@ KIND = Option(
 
 CLUSTERS = {
     "local": (
-        KIND,
+        KIND._replace(example='"local"'),
         Option(
             key="clusters.*.root",
             parse=text,
@@ -304,10 +323,10 @@ CLUSTERS = {
         ),
     ),
     "slurm": (
-        KIND,
+        KIND._replace(example='"slurm"'),
         Option(
             key="clusters.*.host",
-            parse=text,
+            parse=ssh_host,
             help="What `ssh HOST` reaches; without it, Slurm is on this machine.",
             example='"euler"',
             default="this machine",
@@ -342,18 +361,21 @@ CLUSTERS = {
         ),
         Option(
             key="clusters.*.modules",
+            many=True,
             parse=texts,
             help="Modules to load before the attempt.",
             example='["eth_proxy"]',
         ),
         Option(
             key="clusters.*.setup",
+            many=True,
             parse=texts,
             help="Shell lines to run before the attempt.",
             example='["ulimit -c 0"]',
         ),
         Option(
             key="clusters.*.extra",
+            many=True,
             parse=texts,
             help="Further flags for sbatch, as they are.",
             example='["--exclusive"]',

@@ -7,6 +7,7 @@ damaged store is moved aside and rebuilt.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -163,12 +164,20 @@ class Store:
             )
         if code in OUTSIDE:
             return StorageError(
-                f"{self.path} cannot be used: {error}",
+                f"{self.path} cannot be used: {self._complaint() or error}",
                 hint="Check free space and permissions there; DRAY_HOME moves it elsewhere.",
             )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error):
             return Damaged(f"{self.path} is damaged: {error}")
         return StoreError(f"{self.path} cannot be used: {error}")
+
+    def _complaint(self) -> str:
+        """What the system says, where SQLite only says that it could not open the file."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, files.PRIVATE_FILE))
+        except OSError as error:
+            return error.strerror or ""
+        return ""
 
     def close(self) -> None:
         self._connection.close()

@@ -52,6 +52,8 @@ def test_commands_in_the_docs_exist(page: Path) -> None:
             assert verb in SUMMARIES, line
             command = cli.get_command(context, verb)
             assert command is not None
+            if isinstance(command, click.Group) and rest:
+                command = command.commands[rest[0]]
             known = {option for one in command.params for option in one.opts}
             before_command = rest[: rest.index("--")] if "--" in rest else rest
             for word in before_command:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
-from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, python
+from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, parent_of, python
 from tests.rigs.processes import end_by_pid_file
 
 ON = ("--on", "hpc")
@@ -127,7 +127,7 @@ def test_a_killed_supervisor_on_the_node_is_told_truly(far: Dray, hpc: Hpc) -> N
     job = far.run(*ON, *RESUMABLE, "--", sys.executable, "train.py", "200", "0.05", "--every")
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     command = wait_for(lambda: attempt_pid(far, job))
-    supervisor = int(Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[1])
+    supervisor = parent_of(command)
     os.kill(supervisor, signal.SIGKILL)
     wait_for(lambda: far.show(job)["state"] == "lost", 60)
     far("resume", job)
@@ -179,6 +179,27 @@ def test_slurmctld_restarted_in_the_middle(far: Dray, hpc: Hpc) -> None:
     assert far("ps").returncode == 0  # shown as last seen, with a word about it
     hpc.slurm.start_controller()
     assert far.wait(job)["state"] == "done"
+
+
+def test_a_node_that_dies_is_survived(far: Dray, hpc: Hpc) -> None:
+    """slurmd and everything below it is gone at once; Slurm requeues, another node goes on."""
+    flags = (*RESUMABLE, "--", sys.executable, "train.py", "400", "0.05", "--every")
+    job = far.run(*ON, *flags)
+    wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
+    node = hpc.slurm.call("squeue", "-h", "-n", job, "-o", "%N").strip()
+    command = wait_for(lambda: attempt_pid(far, job))
+    supervisor = parent_of(command)
+    daemon = int((hpc.slurm.folder / f"run/slurmd.{node}.pid").read_text())
+    for pid in (daemon, parent_of(supervisor), supervisor):
+        os.kill(pid, signal.SIGKILL)
+    try:
+        wait_for(lambda: len(far.show(job)["attempts"]) == 2, 90)
+        shown = far.wait(job)
+    finally:
+        hpc.slurm.start_node(node)
+    assert shown["state"] == "done", shown["reason"]
+    assert [one["outcome"] for one in shown["attempts"]] == ["lost", "done"]
+    assert shown["attempts"][1]["from_checkpoint"] is not None
 
 
 # -- exactly once, and over a link that fails ---------------------------------------------------

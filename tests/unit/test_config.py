@@ -133,7 +133,7 @@ def test_an_unknown_cluster_is_told_with_the_nearest(project: Path) -> None:
     with pytest.raises(NotFound, match=r"no cluster 'locl'\. Did you mean 'local'\?") as told:
         load(project).cluster("locl")
     assert told.value.exit_code == 3
-    assert "config.toml" in told.value.hint
+    assert "dray cluster add locl" in told.value.hint
 
 
 def test_the_snapshots_limit(project: Path, project_file: Write) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +77,11 @@ def test_nothing_of_the_command_is_in_the_script() -> None:
     plan = make_plan(JOB, "euler", SETTINGS)
     assert "rm -rf" not in plan.files["batch.sh"]
     assert "rm -rf" in plan.files["job.json"]
+
+
+def test_a_type_of_gpu_asked_for_wins() -> None:
+    typed = replace(JOB, resources=Resources(gpus=1, gpu_type="h100"))
+    assert "--gres=gpu:h100:1\n" in batch_script(typed, SETTINGS)
 
 
 def test_a_plain_job_asks_for_little() -> None:

@@ -406,7 +406,7 @@ def test_a_damaged_store_is_set_aside_with_all_its_files(path: Path, open_store:
 
 def test_a_folder_in_its_place(path: Path) -> None:
     path.mkdir(parents=True)
-    with pytest.raises(StorageError, match="cannot be used: unable to open") as told:
+    with pytest.raises(StorageError, match="cannot be used: Is a directory") as told:
         Store(path)
     assert told.value.exit_code == 8
     assert "DRAY_HOME" in told.value.hint

@@ -1,15 +1,37 @@
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from dray.cli.output import launcher, print_json, table
+from dray import config as configuration
+from dray import options
+from dray.cli import doctor
+from dray.cli.output import launcher, launcher_for, print_json, say, table
 from dray.cli.parameters import ClusterName, json_option
+from dray.config import ClusterConfig
+from dray.errors import UsageError
+from dray.options import Option
 from dray.quantities import show_size
+
+if TYPE_CHECKING:
+    from dray.importing.found import Found
+
+HERE = "-"  # as a host: this machine
+HELP = {
+    "host": f"What `ssh HOST` reaches; {HERE} is this machine.  [default: NAME, if ssh knows it]",
+    "root": "The folder for jobs and code, on a file system that all nodes share.  [default: "
+    "$SCRATCH/dray where there is a $SCRATCH, else $HOME/.dray]",
+}
 
 
 @click.group("cluster")
 def command() -> None:
-    """List and show the clusters that jobs can run on."""
+    """Add, import, list, show and check the clusters that jobs can run on."""
 
 
 @command.command("list")
@@ -41,3 +63,220 @@ def show_cluster(name: str, as_json: bool) -> None:
     rows += [("GPUs", f"{have.gpus}{' (fractions allowed)' if have.gpu_fractions else ''}")]
     for key, value in rows:
         click.echo(f"{key:<10}{value}")
+
+
+@command.command("check")
+@click.argument("name", type=ClusterName())
+@json_option
+def check_cluster(name: str, as_json: bool) -> int:
+    """Check everything that a job on NAME depends on, as dray doctor does."""
+    return doctor.check(name, as_json)
+
+
+# -- adding -------------------------------------------------------------------------------------
+
+
+def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for every setting that some kind of cluster has."""
+    kinds: dict[str, list[str]] = {}
+    known: dict[str, Option] = {}
+    for kind in ("slurm", *options.CLUSTERS):
+        for option in options.CLUSTERS[kind]:
+            known.setdefault(option.name, option)
+            kinds.setdefault(option.name, [])
+            kinds[option.name] += [kind] if kind not in kinds[option.name] else []
+    known.pop("kind")
+    for name, option in reversed(known.items()):
+        only = "" if "slurm" in kinds[name] else f" (kind {', '.join(kinds[name])})"
+        again = " May be repeated." if option.many else ""
+        function = click.option(
+            flag_of(name),
+            f"setting_{name}",
+            metavar=name.upper().replace("_", "-"),
+            multiple=option.many,
+            help=HELP.get(name, option.help) + only + again,
+        )(function)
+    return function
+
+
+def flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@command.command("add")
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(list(options.CLUSTERS)),
+    default="slurm",
+    show_default=True,
+    help="What sort of cluster it is.",
+)
+@setting_options
+@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
+@click.option("--no-check", is_flag=True, help="Do not contact the cluster.")
+def add_cluster(name: str, kind: str, replace: bool, no_check: bool, **flags: Any) -> None:
+    """Add a cluster to your config file.
+
+    Only the host is asked for, and only where ssh does not know NAME. Unless told not to, dray
+    logs in, shows what it finds, and adds the cluster only if it answers.
+    """
+    require_name(name, kind)
+    config = configuration.load()
+    if not replace:
+        from dray.config_file import require_new
+
+        require_new(config.home.config_file, name)
+    settings = given_settings(kind, flags)
+    names = [option.name for option in options.CLUSTERS[kind]]
+    if "host" in names:
+        settings = with_host(settings, name)
+        if "root" not in settings and not no_check and scratch_is_set(settings.get("host")):
+            settings["root"] = "$SCRATCH/dray"
+    if not no_check:
+        look(config, parsed_cluster(name, kind, settings))
+    write(config.home.config_file, name, kind, settings, replace=replace)
+
+
+def require_name(name: str, kind: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise UsageError(f"'{name}': a cluster's name is of letters, digits, '-' and '_'")
+    if name == "local" and kind != "local":
+        raise UsageError("'local' is this machine", hint="Choose another name.")
+
+
+def given_settings(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What the flags say, as it would be written to a file."""
+    known = {option.name: option for option in options.CLUSTERS[kind]}
+    settings: dict[str, Any] = {}
+    for variable, value in flags.items():
+        name = variable.removeprefix("setting_")
+        if value is None or value == ():
+            continue
+        if name not in known:
+            raise UsageError(f"a cluster of kind {kind} has no {flag_of(name)}")
+        if name == "host" and value in ("", HERE):
+            settings[name] = HERE
+            continue
+        try:
+            read = known[name].parse(value)
+        except ValueError as error:
+            raise UsageError(f"{flag_of(name)}: {error}") from error
+        number = not isinstance(read, str) and isinstance(value, str) and value.isdigit()
+        settings[name] = int(value) if number else value
+    return settings
+
+
+def with_host(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The host, from the flag, from ssh or from the user; none for this machine."""
+    host = settings.get("host")
+    if host is None:
+        from dray.transport.login import is_known
+
+        host = name if is_known(name) else ask_host(name)
+    rest = {key: value for key, value in settings.items() if key != "host"}
+    return rest if host == HERE else {"host": host, **rest}
+
+
+def ask_host(name: str) -> str:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"ssh knows no host '{name}'",
+            hint=f"Name it with --host, or add it to ~/.ssh/config as 'Host {name}'.",
+        )
+
+    def read(text: str) -> str:
+        try:
+            return text if text == HERE else options.ssh_host(text)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+
+    question = f"Login node, as in 'ssh HOST' ({HERE} for this machine)"
+    host: str = click.prompt(question, value_proc=read, err=True)
+    return host
+
+
+def scratch_is_set(host: str | None) -> bool:
+    if host is None:
+        return bool(configuration.environment().get("SCRATCH"))
+    from dray.transport.login import has_variable
+
+    return has_variable(host, "SCRATCH")
+
+
+def parsed_cluster(name: str, kind: str, settings: Mapping[str, Any]) -> ClusterConfig:
+    parse = {option.name: option.parse for option in options.CLUSTERS[kind]}
+    return ClusterConfig(name, kind, {key: parse[key](one) for key, one in settings.items()})
+
+
+def look(config: configuration.Config, cluster: ClusterConfig) -> None:
+    """Show what is there; an error where nobody answers."""
+    clusters = {**config.clusters, cluster.name: cluster}
+    there = launcher_for(config._replace(clusters=clusters)).cluster(cluster.name)
+    there.capabilities()  # nothing is written for a host that cannot be reached
+    doctor.show(there.doctor())
+
+
+def write(
+    path: Path,
+    name: str,
+    kind: str,
+    settings: Mapping[str, Any],
+    notes: tuple[str, ...] = (),
+    *,
+    replace: bool,
+) -> None:
+    from dray import config_file
+
+    order = [option.name for option in options.CLUSTERS[kind]]
+    sorted_settings = {key: settings[key] for key in order if key in settings}
+    text = config_file.cluster_table(name, kind, sorted_settings, notes)
+    config_file.add_cluster(path, name, text, replace=replace)
+    say(f"added to {path}:")
+    click.echo(text, nl=False)
+    say(f"Next:  dray doctor {name}")
+
+
+# -- importing ----------------------------------------------------------------------------------
+
+
+@command.command("import")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--name", help="What to call the cluster.  [default: from its host]")
+@click.option("--write", "do_write", is_flag=True, help="Add it to your config file.")
+@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
+def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
+    """Make settings of what you have: shows them as TOML, and with --write adds the cluster.
+
+    PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and submit_job_slurm.sh
+    beside it), ProtoMotions' train_slurm.py, or a file of shell assignments such as
+    ~/.cluster_config. It is read, never executed. Whatever has no counterpart is told in a comment.
+    """
+    from dray import config_file, importing
+
+    kind = "slurm"
+    found = importing.read(path)
+    name = name or found.name
+    require_name(name, kind)
+    if do_write:
+        require_host(found)
+        user_file = configuration.load().home.config_file
+        write(user_file, name, kind, found.cluster, notes_of(found), replace=replace)
+        if found.job:
+            say("These settings are a project's: put them into its dray.toml.")
+    else:
+        click.echo(config_file.cluster_table(name, kind, found.cluster, notes_of(found)), nl=False)
+    if found.job:
+        click.echo(f"\n{config_file.job_tables(found.job)}", nl=False)
+
+
+def notes_of(found: Found) -> tuple[str, ...]:
+    return (f"imported from {found.source}", *found.notes)
+
+
+def require_host(found: Found) -> None:
+    if "host" not in found.cluster:
+        raise UsageError(
+            f"{found.source} names no host that can be used",
+            hint="Fill it in there; without --write you see what was found.",
+        )

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from dray.cli.output import colored, launcher, print_json
 from dray.cli.parameters import ClusterName, json_option
+from dray.model import Finding
 
 
 @click.command("doctor")
@@ -11,13 +14,21 @@ from dray.cli.parameters import ClusterName, json_option
 @json_option
 def command(cluster: str, as_json: bool) -> int:
     """Check everything that a job on CLUSTER (default: local) depends on."""
+    return check(cluster, as_json)
+
+
+def check(cluster: str, as_json: bool) -> int:
     findings = launcher().doctor(cluster)
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
-        for finding in findings:
-            sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")
-            click.echo(f"{sign}  {finding.what:<10} {finding.detail}")
-            if finding.advice:
-                click.echo(f"     {'':<10} → {finding.advice}")
+        show(findings)
     return 0 if all(finding.ok for finding in findings) else 7
+
+
+def show(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")
+        click.echo(f"{sign}  {finding.what:<10} {finding.detail}")
+        if finding.advice:
+            click.echo(f"     {'':<10} → {finding.advice}")

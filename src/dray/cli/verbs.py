@@ -16,7 +16,7 @@ VERBS = {
         "rm": "remove an ended job and all its files",
     },
     "Clusters": {
-        "cluster": "list and show the clusters",
+        "cluster": "add, import, list, show and check clusters",
         "doctor": "check everything a job depends on",
     },
     "Getting started": {

@@ -36,6 +36,8 @@ LITTLE_SPACE = 1 << 30
 def refusal(job: JobSpec, have: Capabilities) -> str:
     """Why the job can never run here, or nothing."""
     wanted = job.resources
+    if wanted.gpu_type:
+        return "GPUs are not asked for by type on this machine: write --gpus N"
     if wanted.gpus > have.gpus:
         return (
             f"{wanted.gpus:g} GPUs asked for, and this machine has {have.gpus}"

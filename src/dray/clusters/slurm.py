@@ -75,8 +75,8 @@ def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
     if wanted.time:
         flags.append(f"--time={math.ceil(wanted.time / 60)}")
     if wanted.gpus:
-        kind = f"{settings['gpu_type']}:" if settings.get("gpu_type") else ""
-        flags.append(f"--gres=gpu:{kind}{wanted.gpus:.0f}")
+        kind = wanted.gpu_type or settings.get("gpu_type")
+        flags.append(f"--gres=gpu:{f'{kind}:' if kind else ''}{wanted.gpus:.0f}")
     flags += [f"--{key}={settings[key]}" for key in PASSED_ON if settings.get(key)]
     if settings.get("mail"):
         flags += [f"--mail-user={settings['mail']}", "--mail-type=END,FAIL"]
@@ -319,22 +319,40 @@ class SlurmCluster:
                 what="root",
                 detail=f"{hello['root']}, {show_size(free)} free",
             ),
-            *slurm_findings(hello),
+            *slurm_findings(hello, self.settings),
         ]
 
 
-def slurm_findings(hello: Mapping[str, Any]) -> list[Finding]:
+def slurm_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Finding]:
     if "slurm_error" in hello:
         advice = "Does it need a module, or another PATH, on the login node?"
         return [Finding(ok=False, what="slurm", detail=hello["slurm_error"], advice=advice)]
     findings = [Finding(ok=True, what="slurm", detail=hello["slurm"])]
-    for row in parse_partitions(hello.get("partitions", "")):
+    chosen = [name for name in settings.get("partition", "").split(",") if name]
+    rows = parse_partitions(hello.get("partitions", ""))
+    for row in rows:
         detail = f"{row['name']}: {row['nodes']} nodes, {row['cpus']} CPUs, {row['gres']}, "
-        ok = row["state"] == "up"
-        findings.append(
-            Finding(ok=ok, what="partition", detail=f"{detail}limit {row['time']}, {row['state']}")
-        )
-    return findings
+        detail += f"limit {row['time']}, {row['state']}"
+        ok = row["state"] == "up" or row["name"] not in chosen
+        findings.append(Finding(ok=ok, what="partition", detail=detail))
+    findings += [
+        Finding(ok=False, what="partition", detail=f"there is no partition '{name}'")
+        for name in chosen
+        if name not in {row["name"] for row in rows}
+    ]
+    accounts = sorted(set(hello.get("accounts", "").split()))
+    return [*findings, *account_findings(accounts, settings.get("account"))]
+
+
+def account_findings(accounts: list[str], chosen: str | None) -> list[Finding]:
+    """Where Slurm keeps accounts at all."""
+    if not accounts:
+        return []
+    names = ", ".join(accounts)
+    if chosen and chosen not in accounts:
+        detail = f"you have no account '{chosen}'; yours: {names}"
+        return [Finding(ok=False, what="account", detail=detail)]
+    return [Finding(ok=True, what="account", detail=names)]
 
 
 def number(text: str) -> int:
@@ -352,7 +370,8 @@ def build_pack(
         return None
     packs = Packs(folder)
     files.make_folder(packs.packs)
-    return Path(packs.packs) / write_pack(packs, code, list(wanted.values()), progress)
+    name = write_pack(packs, code, list(wanted.values()), progress, durable=False)
+    return Path(packs.packs) / name
 
 
 def stamps_below(target: Path) -> dict[str, list[Any]]:

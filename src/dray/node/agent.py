@@ -6,6 +6,7 @@ the same behind a mark, because a login shell may print anything before we are s
 
 import json
 import os
+import pwd
 import shutil
 import sys
 import time
@@ -367,7 +368,9 @@ def hello(agent: Agent, _: "Record") -> "Record":
         "python": sys.version.split()[0],
         "free": usage.f_bavail * usage.f_frsize,
     }  # type: Record
+    user = pwd.getpwuid(os.getuid()).pw_name
     for key, words in (
+        ("accounts", ("sacctmgr", "-nP", "show", "assoc", "user=" + user, "format=Account")),
         ("slurm", ("sinfo", "--version")),
         ("partitions", ("sinfo", "--noheader", "--format", "%R|%a|%l|%D|%c|%m|%G")),
     ):

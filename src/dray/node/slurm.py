@@ -189,6 +189,7 @@ class Allocation:
         if decision.again:
             decision = policy.Decision("stopped", "cancelled in Slurm")
         end_job(self.job_dir, decision)
+        files.remove(self.job_dir.alive)  # one file less on a file system that counts them
         return self._exit_code(decision)
 
     def _decide(self) -> policy.Decision:

@@ -359,6 +359,7 @@ class Supervisor:
 
     def _clean_up(self, outcome: "Record") -> None:
         self._sweep()
+        files.remove(self.attempt.heartbeat)
         try:
             left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
             if left:

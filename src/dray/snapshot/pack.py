@@ -46,7 +46,15 @@ def add_snapshot(packs: Packs, snapshot: Snapshot, progress: Progress) -> None:
         enlist(packs, snapshot.id, snapshot.manifest)
 
 
-def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress: Progress) -> str:
+def write_pack(
+    packs: Packs,
+    snapshot: Snapshot,
+    missing: list[Entry],
+    progress: Progress,
+    *,
+    durable: bool = True,
+) -> str:
+    """``durable=False`` for a pack that is only on its way elsewhere."""
     temporary = os.path.join(packs.packs, f"new-{os.getpid()}.tmp")
     total = sum(entry.size for entry in missing)
     done = 0
@@ -64,9 +72,13 @@ def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress:
                 done += entry.size
                 progress(done, total)
             name = finish_pack(pack, b"".join(index))
+            if durable:
+                pack.flush()
+                os.fsync(pack.fileno())
         os.replace(temporary, os.path.join(packs.packs, name))
         files.remove(packs.mark(name))
-        files.sync_folder(packs.packs)
+        if durable:
+            files.sync_folder(packs.packs)
     finally:
         files.remove(temporary)
     return name
@@ -78,8 +90,6 @@ def finish_pack(pack: BinaryIO, index: bytes) -> str:
     hasher.update(index)
     pack.write(index)
     pack.write(FOOTER.pack(hasher.digest(), len(index), MAGIC))
-    pack.flush()
-    os.fsync(pack.fileno())
     return f"{hasher.hexdigest()}.pack"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -73,6 +74,8 @@ class AgentLink:
     def __init__(self, host: str, root: str, python: str) -> None:
         self.host = host
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
+        # A variable that is not set there must not make the root something else altogether.
+        self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
         self._sources = zipapp.sources()
         self.app = zipapp.name_of(self._sources)
@@ -134,7 +137,7 @@ class AgentLink:
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """An agent that answers many requests, on a connection that asks for no password."""
-        words = [*self._ssh(), "-o", "BatchMode=yes", self.host, self._agent_command()]
+        words = [*self.ssh_words(), "-o", "BatchMode=yes", self.host, self._agent_command()]
         null = subprocess.DEVNULL
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=null)
 
@@ -157,7 +160,7 @@ class AgentLink:
     def _agent_command(self) -> str:
         """For any login shell: a plain sh does the rest."""
         script = (
-            f'r="{self.root}"; f="$r/node/{self.app}"; '
+            f'r="{self._shell_root}"; f="$r/node/{self.app}"; '
             f'if [ -f "$f" ]; then exec {shlex.quote(self.python)} -I -S "$f" agent "$r"; fi; '
             f"printf '\\n\\001dray-missing\\001\\n'"
         )
@@ -165,7 +168,9 @@ class AgentLink:
 
     @contextmanager
     def _start(self, remote: str) -> Iterator[subprocess.Popen[bytes]]:
-        words = ["/bin/sh", "-c", remote] if not self.host else [*self._ssh(), self.host, remote]
+        words = (
+            ["/bin/sh", "-c", remote] if not self.host else [*self.ssh_words(), self.host, remote]
+        )
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
@@ -184,7 +189,7 @@ class AgentLink:
                     process.kill()
                     process.wait()
 
-    def _ssh(self) -> list[str]:
+    def ssh_words(self) -> list[str]:
         return [
             "ssh",
             "-T",
@@ -244,7 +249,7 @@ class AgentLink:
 
     def _send_agent(self) -> None:
         script = (
-            f'umask 077; r="{self.root}"; f="$r/node/{self.app}"; mkdir -p "$r/node" && '
+            f'umask 077; r="{self._shell_root}"; f="$r/node/{self.app}"; mkdir -p "$r/node" && '
             f'cat > "$f.$$" && mv "$f.$$" "$f"'
         )
         with self._start(f"exec /bin/sh -c {shlex.quote(script)}") as process:

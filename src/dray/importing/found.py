@@ -1,0 +1,105 @@
+"""What a source is read from and what comes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from dray import options
+from dray.errors import ConfigError
+
+HANDLED = "dray does this itself"
+NO_IMAGE = "container images and what is mounted into them are not supported yet"
+
+
+class Text(NamedTuple):
+    path: str
+    content: str  # lines end in \n
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def error(self, line: int, message: str) -> ConfigError:
+        return ConfigError(f"{self.path}:{line}: {message}")
+
+
+class Found(NamedTuple):
+    """Settings as they would be written to a file, and a note for whatever is not among them."""
+
+    source: str
+    name: str  # what the cluster might be called
+    cluster: Mapping[str, Any] = MappingProxyType({})  # by key of [clusters.NAME], without kind
+    job: Mapping[str, Any] = MappingProxyType({})  # by key, such as job.resources.gpus
+    notes: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """What each module here is."""
+
+    @property
+    def WHAT(self) -> str: ...  # noqa: N802
+
+    @property
+    def BESIDE(self) -> tuple[str, ...]: ...  # noqa: N802
+
+    def recognises(self, text: Text, /) -> bool: ...
+
+    def read(self, text: Text, beside: Mapping[str, Text], /) -> Found: ...
+
+
+class Gathering:
+    """Collects settings one by one; what cannot be one becomes a note, never nothing."""
+
+    kind = "slurm"
+
+    def __init__(self, source: Text, placeholders: tuple[str, ...] = ()) -> None:
+        self.source = source
+        self.placeholders = placeholders
+        self.cluster: dict[str, Any] = {}
+        self.job: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._parsers = {one.name: one.parse for one in options.CLUSTERS[self.kind]}
+        self._parsers |= {one.key: one.parse for one in options.JOB}
+
+    def note(self, origin: str, why: str) -> None:
+        self.notes.append(f"{origin}: {why}")
+
+    def set(self, key: str, value: Any, origin: str) -> bool:
+        """Take a setting of the cluster, or with a whole key (job.…) of the job."""
+        unfilled = [one for one in self.placeholders if isinstance(value, str) and one in value]
+        if unfilled:
+            self.note(origin, "still the template's placeholder")
+            return False
+        try:
+            self._parsers[key](value)
+        except ValueError as error:
+            self.note(origin, str(error))
+            return False
+        (self.job if key.startswith("job.") else self.cluster)[key] = value
+        return True
+
+    def found(self) -> Found:
+        host = str(self.cluster.get("host", ""))
+        # In the order of the reference, whatever the order in the source was.
+        cluster = {key: self.cluster[key] for key in self._parsers if key in self.cluster}
+        job = {key: self.job[key] for key in self._parsers if key in self.job}
+        return Found(self.source.path, cluster_name(host), cluster, job, tuple(self.notes))
+
+
+def cluster_name(host: str) -> str:
+    """'me@euler.ethz.ch' → 'euler'; an address says nothing."""
+    first = host.rpartition("@")[2].split(".")[0]
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-_")
+    return name if name and not name.isdigit() else "cluster"
+
+
+def remote(path: str) -> str:
+    """As dray writes it: ${NAME} as $NAME where that is the same."""
+    return re.sub(r"\$\{(\w+)\}(?!\w)", r"$\1", path)
+
+
+def shown(name: str, value: object) -> str:
+    return f"{name} = {value}"

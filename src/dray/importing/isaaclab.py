@@ -1,0 +1,76 @@
+"""Isaac Lab's docker/cluster: .env.cluster, .env.base and the script that is submitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from dray.errors import Refused
+from dray.importing import sbatch, shell
+from dray.importing.found import NO_IMAGE, Found, Gathering, Text, remote, shown
+
+WHAT = "Isaac Lab's docker/cluster/.env.cluster"
+SCRIPT, OLDER_SCRIPT, PBS_SCRIPT = "submit_job_slurm.sh", "submit_job.sh", "submit_job_pbs.sh"
+BASE = ".env.base"
+BESIDE = (
+    SCRIPT, OLDER_SCRIPT, PBS_SCRIPT, BASE, f"../{BASE}",
+    f"cluster/{SCRIPT}", f"cluster/{OLDER_SCRIPT}", f"cluster/{PBS_SCRIPT}",
+)  # fmt: skip
+SIGNS = r"^\s*(?:export\s+)?(?:CLUSTER_ISAACLAB_DIR|CLUSTER_ISAAC_SIM_CACHE_DIR)="
+PLACEHOLDERS = ("username@cluster_ip", "/some/path/on/cluster", "name@mail")
+PBS = "PBS is not supported yet"
+
+NO_COUNTERPART = {
+    "CLUSTER_SIF_PATH": NO_IMAGE,
+    "CLUSTER_ISAAC_SIM_CACHE_DIR": NO_IMAGE,
+    "DOCKER_ISAACSIM_ROOT_PATH": NO_IMAGE,
+    "DOCKER_ISAACLAB_PATH": NO_IMAGE,
+    "DOCKER_USER_HOME": NO_IMAGE,
+    "ISAACSIM_BASE_IMAGE": NO_IMAGE,
+    "ISAACSIM_VERSION": NO_IMAGE,
+    "ACCEPT_EULA": NO_IMAGE,
+    "REMOVE_CODE_COPY_AFTER_JOB": "code goes when no job needs it any more (dray rm)",
+    "CLUSTER_PYTHON_EXECUTABLE": "it is the job's command: dray run -- python {value}",
+}
+
+
+def recognises(text: Text) -> bool:
+    return re.search(SIGNS, text.content, re.M) is not None
+
+
+def read(text: Text, beside: Mapping[str, Text]) -> Found:
+    base = shell.assignments(beside[BASE]) if BASE in beside else {}
+    found = {**base, **shell.assignments(text)}
+    into = Gathering(text, PLACEHOLDERS)
+    scheduler = found.pop("CLUSTER_JOB_SCHEDULER", shell.Assigned("SLURM", 0)).value.upper()
+    if scheduler == "PBS":
+        raise Refused(f"{text.path}: CLUSTER_JOB_SCHEDULER is PBS, and {PBS}")
+    if scheduler != "SLURM":
+        into.note(shown("CLUSTER_JOB_SCHEDULER", scheduler), "unknown; SLURM is taken for granted")
+    for name, assigned in found.items():
+        _gather_one(name, assigned, into)
+    into.set("job.outputs", ["logs"], "logs")  # Isaac Lab keeps nothing else
+    script = beside.get(SCRIPT) or beside.get(OLDER_SCRIPT)
+    if script is not None:
+        sbatch.gather(script, into)
+    if PBS_SCRIPT in beside:
+        into.note(PBS_SCRIPT, f"not read: {PBS}")
+    return into.found()
+
+
+def _gather_one(name: str, assigned: shell.Assigned, into: Gathering) -> None:
+    origin = shown(name, assigned.value) if name in NO_COUNTERPART or name in USED else name
+    if assigned.computed:
+        into.note(origin, shell.COMPUTED)
+    elif name == "CLUSTER_LOGIN":
+        into.set("host", assigned.value, origin)
+    elif name == "CLUSTER_ISAACLAB_DIR":
+        # Beside the code that is there, not in it: its copies carry the same name.
+        folder = assigned.value.rstrip("/").rpartition("/")[0]
+        into.set("root", remote(f"{folder}/dray"), origin)
+    else:
+        why = NO_COUNTERPART.get(name, "has no counterpart yet")
+        into.note(origin, why.format(value=assigned.value))
+
+
+USED = ("CLUSTER_LOGIN", "CLUSTER_ISAACLAB_DIR")
