@@ -387,9 +387,13 @@ class Launcher:
                 f"{target} holds the outputs of {mark.read_text().strip()}",
                 hint="Choose another folder: dray pull JOB FOLDER",
             )
+        is_new = not target.exists()
+        target.mkdir(parents=True, exist_ok=True)
+        mark.write_text(f"{job_id}\n")  # also keeps the folder out of the next snapshot
         copied, count = cluster.pull(job_id, target, self.reporter.progress("pulling"))
-        if count:
-            mark.write_text(f"{job_id}\n")  # also keeps the folder out of the next snapshot
+        if not count and is_new:
+            mark.unlink()
+            target.rmdir()
         return target, copied, count
 
     def doctor(self, name: str) -> list[Finding]:
@@ -434,6 +438,12 @@ def describe(
     name = settings.get("job.name") or name_of(command)
     limit = settings.get("job.resources.time")
     gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
+    both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
+    if both:
+        raise UsageError(
+            f"{both[0]} is given both as a variable and as a secret",
+            hint="A variable's value is written down in the job's description: leave out --env.",
+        )
     return JobSpec(
         id=new_id(name),
         name=name,
@@ -507,30 +517,30 @@ def tail_offsets(
     """Where the last ``lines`` lines over these attempts begin."""
     offsets: dict[int, int] = {}
     for attempt in reversed(attempts):
-        end = cluster.log_size(job_id, attempt)
-        data, start, found = b"", end, 0
-        while start > 0 and found <= lines:
-            start = max(0, start - TAIL_BLOCK)
-            data = read_span(cluster, job_id, attempt, start, end)
-            found = data.count(b"\n", 0, -1) + 1
-        offsets[attempt] = start
-        if found >= lines:
-            offsets[attempt] = end - length_of_last(data, lines)
-            break
+        offset, found = last_lines(cluster, job_id, attempt, lines)
+        offsets[attempt] = offset
         lines -= found
+        if lines <= 0:
+            break
     return offsets
 
 
-def length_of_last(data: bytes, lines: int) -> int:
-    """How many bytes the last ``lines`` lines have; the last of them may lack its newline."""
-    if lines == 0:
-        return 0
-    at = len(data) - 1
-    for _ in range(lines):
-        at = data.rfind(b"\n", 0, at)
-        if at < 0:
-            return len(data)
-    return len(data) - at - 1
+def last_lines(cluster: Cluster, job_id: str, attempt: int, lines: int) -> tuple[int, int]:
+    """(where they begin, how many there are): read backwards, each byte once."""
+    end = start = cluster.log_size(job_id, attempt)
+    found = 0
+    block = TAIL_BLOCK
+    while start > 0 and lines > 0:
+        before, start = start, max(0, start - block)
+        block = min(2 * block, 64 * TAIL_BLOCK)
+        data = read_span(cluster, job_id, attempt, start, before)
+        # A newline at the very end closes the last line; any other begins a new one.
+        at = len(data) - 1 if before == end else len(data)
+        while (at := data.rfind(b"\n", 0, at)) >= 0:
+            found += 1
+            if found == lines:
+                return start + at + 1, lines
+    return start if lines > 0 else end, found + (end > 0 and lines > 0)
 
 
 def read_span(cluster: Cluster, job_id: str, attempt: int, start: int, end: int) -> bytes:

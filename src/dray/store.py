@@ -38,6 +38,7 @@ MIGRATIONS = (
         spec TEXT NOT NULL
     ) WITHOUT ROWID;
     CREATE INDEX jobs_by_created ON jobs (created);
+    CREATE INDEX jobs_by_ended ON jobs (ended);
     CREATE INDEX jobs_active ON jobs (cluster, id) WHERE state IN ('queued', 'running');
     CREATE TABLE attempts (
         job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
@@ -278,13 +279,15 @@ class Store:
         return found
 
     def listing(self, since: float, most: int) -> list[Row]:
-        """Active jobs, and those that came in since then: newest first."""
+        """Active jobs, and those that came in or ended since then: newest first."""
         columns = ", ".join(Row._fields)
-        recent = self._rows(
-            f"SELECT {columns} FROM jobs WHERE created >= ? AND submitted"
-            " ORDER BY created DESC LIMIT ?",
-            (since, most),
-        )
+        recent = []
+        for moment in ("created", "ended"):
+            recent += self._rows(
+                f"SELECT {columns} FROM jobs WHERE {moment} >= ? AND submitted"
+                f" ORDER BY {moment} DESC LIMIT ?",
+                (since, most),
+            )
         active = self._rows(
             f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND submitted"
         )

@@ -44,7 +44,11 @@ def command(folder: Path) -> int:
     verbs = launcher_for(configuration.load(folder.absolute()))
     job_id = verbs.run([sys.executable, "train.py"])
     say(f"{job_id}: training {folder}/train.py, with a time limit of 5 s for each attempt")
-    report_attempts(verbs, job_id)
+    try:
+        report_attempts(verbs, job_id)
+    except KeyboardInterrupt:
+        say(f"\nthe job goes on; stop it with: dray stop {job_id}")
+        raise
     view = verbs.wait(job_id)
     code = tell_end(view)
     outputs, _, _ = verbs.pull(job_id, folder / "outputs" / job_id)
@@ -55,12 +59,17 @@ def command(folder: Path) -> int:
 
 def lay_out(folder: Path) -> None:
     train = resources.files("dray.demo").joinpath("train.py").read_text("utf-8")
-    known = folder / "dray.toml"
-    if folder.exists() and any(folder.iterdir()) and not known.exists():
-        raise UsageError(f"{folder} is not empty", hint="Name another folder: dray demo FOLDER")
+    wanted = {"train.py": train, "dray.toml": SETTINGS}
+    for name, content in wanted.items():
+        path = folder / name
+        if path.exists() and path.read_text("utf-8") != content:
+            raise UsageError(
+                f"{path} is there already, and is not the demo's",
+                hint="Name another folder: dray demo FOLDER",
+            )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.py").write_text(train)
-    known.write_text(SETTINGS)
+    for name, content in wanted.items():
+        (folder / name).write_text(content, "utf-8")
 
 
 def report_attempts(verbs: Launcher, job_id: str) -> None:

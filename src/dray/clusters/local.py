@@ -14,12 +14,13 @@ from typing import Any
 
 from dray.cluster import Progress
 from dray.config import inherited_environment
-from dray.errors import ClusterError, NotFound, Refused
+from dray.errors import ClusterError, NotFound, Refused, StorageError
 from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
-from dray.node import faults, files
+from dray.node import faults, files, process
 from dray.node.jobdir import JobDir, status
 from dray.node.queue import Queue
 from dray.node.shelf import prune
+from dray.node.worktree import rescue_outputs
 from dray.quantities import show_size
 from dray.snapshot import write_snapshot
 from dray.transport import zipapp
@@ -85,7 +86,7 @@ class LocalCluster:
     def capabilities(self, *, gpus: bool = True) -> Capabilities:
         declared = self.settings.get("gpus")
         return Capabilities(
-            cpus=self.settings.get("cpus") or len(os.sched_getaffinity(0)),
+            cpus=self.settings.get("cpus") or os.cpu_count() or 1,
             memory=self.settings.get("memory")
             or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             gpus=declared if declared is not None else count_gpus() if gpus else 0,
@@ -170,7 +171,9 @@ class LocalCluster:
         found = {}
         for job_id in ids:
             record = status(self._dir(job_id))
-            if record is not None:
+            if record is None:
+                continue
+            with suppress(KeyError, TypeError, ValueError):  # one damaged job must not hide others
                 found[job_id] = JobView.from_dict(record, self.name)
         return found
 
@@ -232,11 +235,22 @@ class LocalCluster:
         raise ClusterError(f"{job_dir.id} is being run or resumed by another process right now")
 
     def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
-        return copy_tree(Path(self._dir(job_id).outputs), target, progress)
+        job_dir = self._dir(job_id)
+        description = files.read_json(job_dir.job)
+        if description and not job_dir.is_cared_for():
+            # Lost with its supervisor: what it saved last may still lie in the work tree.
+            number = (job_dir.numbers() or [0])[-1]
+            rescue_outputs(job_dir, number, description["outputs"], folders=True)
+        return copy_tree(Path(job_dir.outputs), target, progress)
 
     def remove(self, job_id: str) -> None:
-        shutil.rmtree(self._dir(job_id).path, ignore_errors=True)
+        process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
+        left = files.remove_tree(self._dir(job_id).path)
         prune(str(self.root))
+        if left:
+            raise StorageError(
+                f"{left[0]} could not be removed", hint="Is it another user's? Remove it by hand."
+            )
 
     def doctor(self) -> list[Finding]:
         return [self._writable(), self._space(), *self._machine()]

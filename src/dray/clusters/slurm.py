@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from dray.cluster import Progress
-from dray.errors import ClusterError, Refused
+from dray.errors import ClusterError, Refused, StorageError
 from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
 from dray.node import files
 from dray.node.packs import Entry, Packs, entries, hash_of
@@ -303,7 +303,9 @@ class SlurmCluster:
             return len(wanted), answer.record["count"]
 
     def remove(self, job_id: str) -> None:
-        self.agent.ask("remove", id=job_id)
+        left = self.agent.ask("remove", id=job_id)["left"]
+        if left:
+            raise StorageError(f"{self.name}: {left[0]} could not be removed")
 
     def doctor(self) -> list[Finding]:
         try:

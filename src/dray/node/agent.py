@@ -313,9 +313,11 @@ def pull(agent: Agent, request: "Record") -> "Record":
     have = request["have"]
     wanted, count = [], 0
     for folder, folders, names in os.walk(top):
-        for name in names + [one for one in folders if os.path.islink(os.path.join(folder, one))]:
+        for path in (os.path.join(folder, name) for name in names + folders):
+            if not os.path.islink(path) and not os.path.isfile(path):
+                continue  # a folder; or a socket or pipe, which cannot be copied
             count += 1
-            record = describe_file(top, os.path.join(folder, name))
+            record = describe_file(top, path)
             if have.get(record["path"]) != record["stamp"]:
                 wanted.append(record)
     total = sum(record["size"] for record in wanted)
@@ -354,9 +356,9 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
 
 
 def remove(agent: Agent, request: "Record") -> "Record":
-    shutil.rmtree(agent.job(request["id"]).path, ignore_errors=True)
+    left = files.remove_tree(agent.job(request["id"]).path)
     shelf.prune(agent.root)
-    return {}
+    return {"left": left}
 
 
 def hello(agent: Agent, _: "Record") -> "Record":

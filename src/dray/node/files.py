@@ -4,10 +4,11 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, List, Optional  # noqa: F401
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -50,10 +51,12 @@ def write_json(path: str, value: "Any", durable: bool = True) -> None:
 
 
 def read_json(path: str) -> "Optional[Any]":
-    """The value, or None where there is no such file (or its folder is gone)."""
+    """The value, or None where there is no such file, or one that a power cut has left empty."""
     try:
         with open(path, "rb") as file:
             return json.loads(file.read().decode("ascii"))
+    except ValueError:
+        return None
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
@@ -90,6 +93,37 @@ def remove(path: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOENT:
             raise
+
+
+def unlink_anyway(path: str) -> None:
+    """Also from a folder that the command has made read-only."""
+    try:
+        os.unlink(path)
+    except PermissionError:
+        os.chmod(os.path.dirname(path), PRIVATE_FOLDER)
+        os.unlink(path)
+
+
+def remove_tree(path: str) -> "List[str]":
+    """All of it, read-only folders too; returns what could not be removed."""
+    left = []  # type: List[str]
+
+    def once_more(_: "Any", stuck: str, __: "Any") -> None:
+        try:
+            os.chmod(os.path.dirname(stuck), PRIVATE_FOLDER)
+            if os.path.isdir(stuck) and not os.path.islink(stuck):
+                os.chmod(stuck, PRIVATE_FOLDER)
+                shutil.rmtree(stuck)
+            else:
+                os.unlink(stuck)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            left.append(stuck)
+
+    if os.path.lexists(path):
+        shutil.rmtree(path, onerror=once_more)
+    return left
 
 
 def open_lock(path: str) -> int:

@@ -69,6 +69,17 @@ class JobDir:
         finally:
             os.close(fd)
 
+    def drop_secrets(self) -> None:
+        """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
+        if not os.path.exists(self.secrets):
+            return
+        fd = files.open_lock(self.alive)
+        try:
+            if files.try_lock(fd):
+                files.remove(self.secrets)
+        finally:
+            os.close(fd)
+
     def keeper_pid(self) -> "Optional[int]":
         try:
             with open(self.alive) as file:
@@ -103,11 +114,12 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
         return dict(end)
     attempts = job.records()
     running = bool(attempts) and attempts[-1]["outcome"] is None
-    if cared_for:
-        return {"state": "running" if running else "queued", "reason": ""}
+    decision = None if running else policy.decide(description, since_resumed(description, attempts))
+    ending = decision is not None and not decision.again
+    if cared_for:  # an attempt that has ended for good is still being cleared away
+        return {"state": "running" if running or ending else "queued", "reason": ""}
     if not attempts:
         return {"state": "lost", "reason": "dray was killed before it could start the job"}
-    decision = None if running else policy.decide(description, since_resumed(description, attempts))
     if decision is not None and not decision.again:  # killed before it could write the end down
         return {
             "state": decision.state,
@@ -126,13 +138,14 @@ def since_resumed(description: "Record", attempts: "List[Record]") -> "List[Reco
 def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
     """What the job's files tell, or None where there is no such job. Where a scheduler knows
     whether it is ``cared_for``, the lock is not asked."""
-    cared_for = job.is_cared_for() if cared_for is None else cared_for
+    if cared_for is None:
+        cared_for = job.is_cared_for()
+        if not cared_for:
+            job.drop_secrets()
     description = files.read_json(job.job)
     if description is None:
         return None
     end = end_of(job, description, cared_for)
-    if not cared_for:
-        files.remove(job.secrets)  # left by a keeper that was killed; a resume brings them anew
     return {
         "id": job.id,
         "job": description,

@@ -15,7 +15,7 @@ import traceback
 from . import faults, files, policy, process
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost
-from .queue import Grant, NeverFits, Queue
+from .queue import Grant, Queue
 from .supervisor import Place, Supervisor
 
 TYPE_CHECKING = False
@@ -66,12 +66,14 @@ class Keeper:
         try:
             self._account_for_lost_attempt()
             end = self._attempts()
+            signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         except Woken:
+            signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
             if not os.path.exists(self.job_dir.stop):
                 return  # the machine is going down: the job is left to be resumed
-            end = policy.Decision("stopped", "stopped on request")
-        except NeverFits as error:
-            end = policy.Decision("failed", str(error))
+            end = self._decide()
+            if end.again:
+                end = policy.Decision("stopped", "stopped on request")
         self._end(end)
 
     def _take_charge(self) -> None:
@@ -84,8 +86,7 @@ class Keeper:
 
     def _attempts(self) -> policy.Decision:
         while True:
-            history = since_resumed(self.job, self.job_dir.records())
-            decision = policy.decide(self.job, history)
+            decision = self._decide()
             if not decision.again:
                 return decision
             if os.path.exists(self.job_dir.stop):
@@ -95,6 +96,9 @@ class Keeper:
             if self.ticket is None:
                 self.ticket = self.queue.take_ticket(self.job_dir.id)
             self._one_attempt(self.ticket)
+
+    def _decide(self) -> policy.Decision:
+        return policy.decide(self.job, since_resumed(self.job, self.job_dir.records()))
 
     def _one_attempt(self, ticket: int) -> None:
         grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])

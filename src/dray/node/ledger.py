@@ -1,5 +1,6 @@
 """What is written down when an attempt was lost and when a job has ended."""
 
+import errno
 import os
 import time
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 
+FOR_A_MOMENT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+
+
 def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None:
     """An outcome must not be lost to a disk that is full for a moment."""
     until = time.monotonic() + patience
@@ -22,8 +26,8 @@ def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None
         try:
             files.write_json(path, value)
             return
-        except OSError:
-            if time.monotonic() > until:
+        except OSError as error:
+            if error.errno not in FOR_A_MOMENT or time.monotonic() > until:
                 raise
             time.sleep(1.0)
 

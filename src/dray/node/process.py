@@ -108,9 +108,28 @@ def descendants(ancestor: int) -> "List[int]":
     todo = list(children.get(ancestor, []))
     while todo:
         pid = todo.pop(0)
+        if is_keeper(pid):  # of a job that the command has submitted: not ours
+            continue
         found.append(pid)
         todo.extend(children.get(pid, []))
     return found
+
+
+def is_keeper(pid: int) -> bool:
+    try:
+        with open("/proc/{}/cmdline".format(pid), "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return False
+    # A keeper leads a session of its own; what it forks (supervisors) does not.
+    return b"keep" in words and any(b"/dray-node-" in word for word in words) and _leads(pid)
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except OSError:
+        return False
 
 
 def catches(pid: int, number: int) -> bool:

@@ -11,9 +11,10 @@ wait sleep on the lock of the one before them; only the first in line looks for 
 
 import fcntl
 import os
+import signal
 import time
 
-from . import files
+from . import files, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class Queue:
     def take_ticket(self, job_id: str) -> int:
         """A place at the end of the line, as an open, locked file."""
         with files.Lock(self.lock):
-            number = int(files.read_json(self.counter) or 0) + 1
+            # The tickets themselves count too: the counter may have been lost to a power cut.
+            taken = [int(name.partition("-")[0]) for name in os.listdir(self.tickets)]
+            number = max([int(files.read_json(self.counter) or 0)] + taken) + 1
             files.write_json(self.counter, number, durable=False)
             path = os.path.join(self.tickets, "{:012d}-{}".format(number, job_id))
             fd = files.open_lock(path)
@@ -91,7 +94,10 @@ class Queue:
     def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
         with files.Lock(self.lock):
             capacity = files.read_json(self.capacity) or {}
-            given = allot(capacity, self.granted(), wanted)
+            try:
+                given = allot(capacity, self.granted(), wanted)
+            except NeverFits:  # it did when it was accepted: the settings have changed since
+                return None
             if given is None:
                 return None
             path = os.path.join(self.grants, job_id)
@@ -112,6 +118,8 @@ class Queue:
                 continue
             try:
                 if files.try_lock(fd):
+                    # What a lost job has left running must not share with the next one.
+                    process.send(process.marked_with(name), signal.SIGKILL)
                     files.remove(path)
                 else:
                     living.append(files.read_json(path) or {})

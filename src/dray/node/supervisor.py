@@ -99,10 +99,12 @@ class Supervisor:
             worktree.prepare(self.job_dir, self.job["snapshot"], self.job["outputs"])
             faults.reach("supervisor:unpacked")
             self._start()
-        except (worktree.CannotPrepare, OSError) as error:
-            outcome = self._never_ran("could not prepare the work tree: {}".format(error))
+        except worktree.CannotPrepare as error:
+            outcome = self._never_ran("no work tree: {}".format(error), error.for_good)
+        except OSError as error:
+            outcome = self._never_ran("no work tree: {}".format(error), False)
         except process.CannotStart as error:
-            outcome = self._never_ran(str(error))
+            outcome = self._never_ran(str(error), True)
             outcome["exit_code"] = 127
         else:
             faults.reach("supervisor:command-started")
@@ -169,12 +171,18 @@ class Supervisor:
             if self.ask is not None:
                 self._end_command()
                 return
-            self._wait(TICK)
+            self._wait(min(TICK, self._until_limit()))
             self._beat()
         if os.WIFSIGNALED(self.status):
             # A scheduler that ends a job signals all of it at once: give our own signal a moment.
             self._wait(SETTLE)
             self.told = self.ask is not None
+
+    def _until_limit(self) -> float:
+        """Seconds until the command has to be asked to end."""
+        if self.limit is None:
+            return TICK
+        return max(self.limit - self._grace() - time.monotonic(), 0.0)
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal comes or the time is over; heed the signal."""
@@ -216,6 +224,7 @@ class Supervisor:
             return
         self.next_heartbeat = now + HEARTBEAT
         if now >= self.next_look:
+            self._rescue_outputs()
             self.newest = checkpoints.newest(self.job_dir.outputs, self.pattern) or self.newest
             # A huge outputs folder is looked through less often: never more than 0.02 % of time.
             self.next_look = now + max(CHECKPOINT_LOOK, 5000 * (time.monotonic() - now))
@@ -265,7 +274,14 @@ class Supervisor:
         process.send(trainers, number)
         self._wait_until(lambda: self._ended() or self._new_checkpoint(before))
 
+    def _rescue_outputs(self, folders: bool = False) -> None:
+        try:
+            worktree.rescue_outputs(self.job_dir, self.attempt.number, self.job["outputs"], folders)
+        except OSError as error:
+            print("an output could not be moved: {}".format(error), flush=True)
+
     def _new_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> bool:
+        self._rescue_outputs()
         found = checkpoints.newest(self.job_dir.outputs, self.pattern)
         if found is None or found.same(before):
             return False
@@ -310,14 +326,15 @@ class Supervisor:
 
     # -- the record ---------------------------------------------------------------------------
 
-    def _never_ran(self, reason: str) -> "Record":
-        # Another attempt would meet the same damaged pack or missing program.
+    def _never_ran(self, reason: str, for_good: bool) -> "Record":
+        """``for_good``: another attempt would meet the same damaged pack or missing program; a
+        full disk may be free again by then."""
         return {
             "outcome": "failed",
             "reason": reason,
             "exit_code": None,
             "signal": None,
-            "hopeless": True,
+            "hopeless": for_good,
         }
 
     def _outcome(self) -> "Record":
@@ -329,7 +346,8 @@ class Supervisor:
             "signal": process.signal_name(number) if number else None,
             "cause": "",
         }  # type: Record
-        if self.ask is not None and self.told and not self._finished_anyway(code):
+        if self.ask is not None and self.told:
+            # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
             outcome.update(outcome=self.ask.outcome, reason=self.ask.reason, cause=self.ask.cause)
         elif code == 0:
             outcome.update(outcome="done", reason="")
@@ -340,16 +358,8 @@ class Supervisor:
             outcome.update(outcome="failed", reason="exit code {}".format(code))
         return outcome
 
-    def _finished_anyway(self, code: "Optional[int]") -> bool:
-        """Exit code 0 after a request to end: a trainer that can be resumed may have saved and
-        left; one that cannot has finished its work."""
-        return (
-            code == 0
-            and self.ask is not None
-            and (self.ask.outcome == "interrupted" and not self.pattern)
-        )
-
     def _record(self, outcome: "Record") -> None:
+        self._rescue_outputs(folders=True)
         last = checkpoints.newest(self.job_dir.outputs, self.pattern)
         outcome["checkpoint"] = self._relative(last)
         outcome["progress"] = last is not None and not last.same(self.first)

@@ -10,6 +10,8 @@ import shutil
 import sys
 import time
 
+from . import files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
@@ -17,14 +19,61 @@ if TYPE_CHECKING:
     from .jobdir import AttemptDir, JobDir
 
 MARK = ".dray-unpacked"
+UNPACK_TROUBLE = 2  # exit code: the disk's fault, not the snapshot's
+
+
+# An output of such a name is a file; any other is a folder.
+FILE_ENDINGS = [
+    ".bin",
+    ".ckpt",
+    ".csv",
+    ".db",
+    ".gif",
+    ".gz",
+    ".h5",
+    ".hdf5",
+    ".html",
+    ".jit",
+    ".json",
+    ".jsonl",
+    ".log",
+    ".mp4",
+    ".msgpack",
+    ".npy",
+    ".npz",
+    ".onnx",
+    ".parquet",
+    ".pdf",
+    ".pickle",
+    ".pkl",
+    ".png",
+    ".pt",
+    ".pth",
+    ".safetensors",
+    ".svg",
+    ".tar",
+    ".toml",
+    ".txt",
+    ".usd",
+    ".xml",
+    ".yaml",
+    ".yml",
+    ".zip",
+]
 
 
 class CannotPrepare(Exception):
-    """The work tree could not be made; says why."""
+    """The work tree could not be made; says why, and whether it never could."""
+
+    def __init__(self, message: str, for_good: bool) -> None:
+        Exception.__init__(self, message)
+        self.for_good = for_good
 
 
 def prepare(job: "JobDir", snapshot: "Optional[str]", outputs: "List[str]") -> None:
-    shutil.rmtree(job.work, ignore_errors=True)
+    files.remove_tree(job.work)
+    if os.path.lexists(job.work):  # of another user, say: out of the way
+        os.rename(job.work, "{}.old-{}".format(job.work, os.urandom(3).hex()))
     os.makedirs(job.work, mode=0o700)
     os.makedirs(job.outputs, mode=0o700, exist_ok=True)
     if snapshot:
@@ -47,6 +96,7 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
             Packs(root).unpack(snapshot, target)
             status = 0
         except BaseException as error:
+            status = UNPACK_TROUBLE if isinstance(error, OSError) else 1
             os.write(writer, str(error).encode("utf-8", "replace")[:4000])
         finally:
             os._exit(status)
@@ -55,20 +105,22 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
         complaint = pipe.read().decode("utf-8", "replace")
     _, status = os.waitpid(pid, 0)
     if status != 0:
-        raise CannotPrepare(complaint or "unpacking ended with wait status {}".format(status))
+        for_good = os.WIFEXITED(status) and os.WEXITSTATUS(status) != UNPACK_TROUBLE
+        complaint = complaint or "unpacking ended with wait status {}".format(status)
+        raise CannotPrepare(complaint, for_good)
 
 
 def link_output(job: "JobDir", path: str) -> None:
-    """A name with an ending is taken for a file, any other for a folder."""
+    """A name with a usual file ending is taken for a file, any other for a folder."""
     target = os.path.join(job.outputs, path)
     link = os.path.join(job.work, path)
-    if os.path.splitext(path)[1]:
+    if os.path.splitext(path)[1].lower() in FILE_ENDINGS:
         os.makedirs(os.path.dirname(target), exist_ok=True)
     else:
         os.makedirs(target, exist_ok=True)
     os.makedirs(os.path.dirname(link), exist_ok=True)
     if os.path.isdir(link) and not os.path.islink(link):
-        shutil.rmtree(link)
+        files.remove_tree(link)
     elif os.path.lexists(link):
         os.unlink(link)
     os.symlink(target, link)
@@ -85,8 +137,7 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
     """Remove the work tree; return the paths of files that are kept in ``left/``."""
     if not os.path.isdir(job.work):
         return []
-    for path in outputs:
-        _rescue_output(job, attempt, path)
+    rescue_outputs(job, attempt.number, outputs, folders=True)
     try:
         boundary = os.lstat(os.path.join(job.work, MARK)).st_ctime_ns
     except OSError:  # killed before the command could start
@@ -95,21 +146,27 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
     if left:
         shutil.move(job.work, attempt.left)  # the work tree may be on another disk
     else:
-        shutil.rmtree(job.work, ignore_errors=True)
+        files.remove_tree(job.work)
     return left
 
 
-def _rescue_output(job: "JobDir", attempt: "AttemptDir", path: str) -> None:
-    """A program that saves by temp file and rename puts a file where our link was."""
-    link = os.path.join(job.work, path)
-    target = os.path.join(job.outputs, path)
-    if os.path.islink(link) or not os.path.lexists(link):
-        return
-    if os.path.isdir(link) and os.path.isdir(target) and not os.listdir(target):
-        os.rmdir(target)
-    elif os.path.isdir(link) and os.path.lexists(target):
-        target = "{}.attempt-{}".format(target, attempt.number)
-    shutil.move(link, target)
+def rescue_outputs(job: "JobDir", number: int, outputs: "List[str]", folders: bool) -> None:
+    """A program that saves by temp file and rename puts a file where our link was: it is moved to
+    the outputs, and the link put back. Folders are only moved once the command has ended."""
+    for path in outputs:
+        link = os.path.join(job.work, path)
+        if os.path.islink(link) or not os.path.lexists(link):
+            continue
+        is_folder = os.path.isdir(link)
+        if is_folder and not folders:
+            continue
+        target = os.path.join(job.outputs, path)
+        if is_folder and os.path.isdir(target) and not os.listdir(target):
+            os.rmdir(target)
+        elif os.path.isdir(link) and os.path.lexists(target):
+            target = "{}.attempt-{}".format(target, number)
+        shutil.move(link, target)
+        os.symlink(target, link)
 
 
 def _prune(top: str, boundary: int) -> "List[str]":
@@ -121,7 +178,7 @@ def _prune(top: str, boundary: int) -> "List[str]":
             if _is_new(path, boundary):
                 left.append(os.path.relpath(path, top))
             else:
-                os.unlink(path)
+                files.unlink_anyway(path)
         try:
             os.rmdir(folder)
         except OSError:

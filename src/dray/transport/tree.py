@@ -24,12 +24,11 @@ def copy_tree(source: Path, target: Path, progress: Progress) -> tuple[int, int]
 
 
 def walk(top: Path) -> list[Path]:
-    """Files and links below ``top``, relative to it."""
+    """Files and links below ``top``, relative to it; a socket or pipe cannot be copied."""
     found: list[Path] = []
     for folder, folders, names in os.walk(top):
-        here = Path(folder)
-        links = [name for name in folders if (here / name).is_symlink()]
-        found += [(here / name).relative_to(top) for name in names + links]
+        paths = [Path(folder) / name for name in (*names, *folders)]
+        found += [path.relative_to(top) for path in paths if path.is_symlink() or path.is_file()]
     return found
 
 

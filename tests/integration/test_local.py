@@ -1,0 +1,221 @@
+"""Corners of the local cluster that once went wrong, or easily would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+from dray.node.process import parents
+from tests.conftest import Dray, wait_for
+from tests.contract.test_contract import RESUMABLE, attempt_pid, parent_of, python
+
+LEAVES_WITH_ZERO = (
+    "import signal, sys, time\n"
+    "signal.signal(15, lambda *_: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(60)"
+)
+SAVES_BY_RENAME = """
+import json, os, sys, time
+step = json.load(open("model.json"))["step"] if os.path.exists("model.json") else 0
+while step < 30:
+    time.sleep(0.1)
+    step += 1
+    json.dump({"step": step}, open("model.tmp", "w"))
+    os.replace("model.tmp", "model.json")
+"""
+
+
+def test_the_demo_overwrites_nothing(dray: Dray) -> None:
+    dray.write("mine/train.py", "print('my precious')")
+    ended = dray("demo", "mine", check=False)
+    assert ended.returncode == 2
+    assert (dray.project / "mine/train.py").read_text() == "print('my precious')"
+    assert not (dray.project / "mine/dray.toml").exists()
+
+
+def test_a_command_that_leaves_politely_at_its_limit_is_not_done(dray: Dray) -> None:
+    job = dray.run("--time", "3s", *python(LEAVES_WITH_ZERO))
+    shown = dray.wait(job)
+    assert (shown["state"], shown["exit_code"]) == ("failed", 0)
+    assert "time limit reached" in shown["reason"]
+
+
+def test_a_short_grace_is_a_grace(dray: Dray) -> None:
+    """Half a second before the limit SIGTERM comes, not SIGKILL at the limit."""
+    job = dray.run("--time", "3s", "--grace", "0.5s", *python(LEAVES_WITH_ZERO))
+    assert dray.wait(job)["signal"] is None
+
+
+def test_checkpoints_saved_by_rename_count_as_progress(dray: Dray) -> None:
+    dray.write("train.py", SAVES_BY_RENAME)
+    flags = ("--time", "2s", "--grace", "0.5s", "--output", "model.json")
+    job = dray.run(*flags, "--checkpoint", "model.json", "--", sys.executable, "train.py")
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert len(shown["attempts"]) >= 2
+    assert json.loads((dray.job_dir(job) / "outputs/model.json").read_text())["step"] == 30
+
+
+def kill_those_who_care(dray: Dray, job: str) -> int:
+    command = wait_for(lambda: attempt_pid(dray, job))
+    supervisor = parent_of(command)
+    for pid in (parent_of(supervisor), supervisor):
+        os.kill(pid, signal.SIGKILL)
+    return command
+
+
+def test_what_a_lost_job_saved_by_rename_is_pulled(dray: Dray, tmp_path: Path) -> None:
+    save = "echo 1 > t; mv t m.json; touch $DRAY_OUTPUTS/up; exec sleep 60"
+    job = dray.run("--output", "m.json", "--", "/bin/sh", "-c", save)
+    wait_for(lambda: (dray.job_dir(job) / "outputs/up").exists())
+    kill_those_who_care(dray, job)
+    wait_for(lambda: dray.show(job)["state"] == "lost")
+    dray("pull", job, str(tmp_path / "home"))
+    assert (tmp_path / "home/m.json").read_text() == "1\n"
+
+
+def test_a_folder_made_read_only_does_not_stop_the_next_attempt(dray: Dray) -> None:
+    """As an ordinary user; root may write anywhere."""
+    dray.write("src/a", "code")
+    code = (
+        "import os\n"
+        "os.chmod('src', 0o500)\n"
+        "raise SystemExit(0 if os.environ['DRAY_ATTEMPT'] == '2' else 1)"
+    )
+    job = dray.run("--retries", "1", "--backoff", "0.1s", *python(code))
+    assert dray.wait(job)["state"] == "done"
+    dray("rm", job)
+    assert not dray.job_dir(job).exists()
+
+
+def test_damaged_state_files_hide_no_job(dray: Dray) -> None:
+    good, bad = dray.run("--", "true"), dray.run("--", "true")
+    for job in (good, bad):
+        dray.wait(job)
+    (dray.job_dir(bad) / "job.json").write_text("{")
+    (dray.job_dir(good) / "attempts/001/heartbeat.json").write_text("")
+    for name in ("counter", "capacity.json"):
+        (dray.home / "dray/local/queue" / name).write_text("")
+    for path in (dray.home / "dray").glob("store.db*"):
+        path.unlink()
+    rows = json.loads(dray("ps", "--all", "--json").stdout)
+    assert [row["id"] for row in rows] == [good]
+    assert dray.wait(dray.run("--", "true"))["state"] == "done"
+
+
+def test_pipes_and_sockets_in_the_outputs_do_not_stop_a_pull(dray: Dray, tmp_path: Path) -> None:
+    job = dray.run("--output", "o", "--", "/bin/sh", "-c", "mkfifo o/pipe; echo 1 > o/file")
+    dray.wait(job)
+    assert "1 of 1" in dray("pull", job, str(tmp_path / "home")).stderr
+    assert (tmp_path / "home/.dray-outputs").read_text() == f"{job}\n"
+
+
+def test_what_a_lost_job_left_running_is_ended_before_its_place_is_given_away(dray: Dray) -> None:
+    dray.write("dray.toml", "[clusters.local]\ngpus = 1\n")
+    script = "setsid sleep 300 & touch $DRAY_OUTPUTS/up; wait"
+    job = dray.run("--gpus", "1", "--", "/bin/sh", "-c", script)
+    wait_for(lambda: (dray.job_dir(job) / "outputs/up").exists())
+    kill_those_who_care(dray, job)
+    (stray,) = wait_for(lambda: len(dray.processes()) == 1 and dray.processes())
+    assert dray.wait(dray.run("--gpus", "1", "--", "true"))["state"] == "done"
+    assert stray not in parents()
+
+
+def test_a_smaller_machine_does_not_fail_jobs_that_wait(dray: Dray) -> None:
+    dray.write("dray.toml", "[clusters.local]\ncpus = 2\n")
+    gate = dray.home / "gate"
+    first = dray.run(
+        "--cpus", "2", "--", "/bin/sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done"
+    )
+    second = dray.run("--cpus", "2", "--", "true")
+    dray.write("dray.toml", "[clusters.local]\ncpus = 1\n")
+    third = dray.run("--", "true")
+    gate.touch()
+    assert dray.wait(first)["state"] == "done"
+    assert dray.show(second)["state"] == "queued"
+    dray.write("dray.toml", "[clusters.local]\ncpus = 2\n")
+    dray.run("--", "true")
+    assert dray.wait(second)["state"] == "done"
+    assert dray.wait(third)["state"] == "done"
+
+
+def test_a_job_that_is_being_cleared_away_is_not_queued(dray: Dray) -> None:
+    """A daemon that ignores SIGTERM holds up the clean-up for a while."""
+    code = (
+        "import os, signal, time\n"
+        "if os.fork() == 0:\n"
+        "    signal.signal(15, signal.SIG_IGN)\n    time.sleep(60)\n"
+    )
+    job = dray.run("--grace", "3s", *python(code))
+    wait_for(lambda: (dray.job_dir(job) / "attempts/001/outcome.json").exists())
+    assert dray.show(job)["state"] in ("running", "done")
+    assert dray.wait(job)["state"] == "done"
+
+
+def test_a_burst_of_signals_stops_once(dray: Dray) -> None:
+    dray.write("dray.toml", "[clusters.local]\ncpus = 1\n")
+    blocker = dray.run("--", "sleep", "60")
+    job = dray.run("--", "true")
+    keeper = int((dray.job_dir(job) / "alive").read_text())
+    (dray.job_dir(job) / "stop.json").write_text('{"now": false, "time": 0}')
+    for _ in range(20):
+        try:
+            os.kill(keeper, signal.SIGTERM)
+        except ProcessLookupError:
+            break
+        time.sleep(0.0005)
+    wait_for(lambda: dray.show(job)["state"] == "stopped")
+    dray("stop", "--now", blocker)
+
+
+def test_a_variable_that_is_a_secret_too_is_refused(dray: Dray) -> None:
+    ended = dray("run", "--env", "KEY", "--secret", "KEY", "--", "true", check=False, KEY="s3cret")
+    assert ended.returncode == 2
+    assert "s3cret" not in ended.stderr
+
+
+def test_a_long_run_that_has_just_ended_is_listed(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    dray.wait(job)
+    with sqlite3.connect(dray.home / "dray/store.db") as store:
+        store.execute("UPDATE jobs SET created = created - 300000")
+    store.close()
+    assert [row["id"] for row in json.loads(dray("ps", "--json").stdout)] == [job]
+
+
+def test_a_job_that_a_job_submits_outlives_it(dray: Dray) -> None:
+    script = f"{sys.executable} -m dray run -- /bin/sh -c 'sleep 2; echo inner'"
+    flags = ("--env", f"DRAY_HOME={dray.env['DRAY_HOME']}", "--env", f"PYTHONPATH={src()}")
+    outer = dray.run(*flags, "--", "/bin/sh", "-c", script)
+    assert dray.wait(outer)["state"] == "done"
+    inner = next(line for line in dray.log(outer).splitlines() if line.startswith("sh-"))
+    shown = dray.wait(inner)
+    assert (shown["state"], len(shown["attempts"])) == ("done", 1)
+
+
+def src() -> str:
+    return str(Path(__file__).parent.parent.parent / "src")
+
+
+def test_a_folder_with_a_dot_in_its_name_is_a_folder(dray: Dray) -> None:
+    code = "import os; os.makedirs('logs.v2', exist_ok=True); open('logs.v2/x', 'w').write('1')"
+    job = dray.run("--output", "logs.v2", *python(code))
+    assert dray.wait(job)["state"] == "done"
+    assert (dray.job_dir(job) / "outputs/logs.v2/x").exists()
+
+
+def test_the_tail_of_a_long_line_is_found(dray: Dray) -> None:
+    code = "import sys; sys.stdout.write('x' * 3_000_000 + '\\nlast')"
+    job = dray.run(*python(code))
+    dray.wait(job)
+    assert dray("logs", "--tail", "1", job).stdout == "last"
+    assert len(dray("logs", "--tail", "2", job).stdout) == 3_000_005
+
+
+def test_resumable_runs_are_still_given_up_without_progress(dray: Dray) -> None:
+    job = dray.run("--time", "1s", *RESUMABLE, *python(LEAVES_WITH_ZERO))
+    assert dray.wait(job)["state"] == "failed"
