@@ -119,7 +119,7 @@ def outcomes() -> str:
         "Times are unix seconds, sizes bytes, durations seconds. Keys are only ever added.",
         "",
         "- `dray ps --json`: a list of " + keys(Row._fields),
-        "- `dray show --json`: " + keys(sample),
+        "- `dray show --json`: " + keys({**sample, "directory": ""}),
         "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
         "",
         LAST_ATTEMPT,

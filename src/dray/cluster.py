@@ -39,6 +39,9 @@ class Cluster(Protocol):
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         """The jobs as they are now, in one query; those unknown here are left out."""
 
+    def place(self, job_id: str) -> str:
+        """Where the job's directory is, for people."""
+
     def ids(self) -> Iterator[str]:
         """Every job that lies here, for rebuilding the store."""
 

@@ -138,15 +138,28 @@ def load(start: Path | None = None, flags: Mapping[str, Any] | None = None) -> C
         found = read_file(path)
         combine(settings, found.settings)
         combine_clusters(clusters, found.clusters)
-    combine(settings, flags or {})
+    folder = "" if start == project else start.relative_to(project).as_posix()
+    combine(settings, from_folder(flags or {}, folder))
     return Config(
         home=home,
         project=project,
-        folder="" if start == project else start.relative_to(project).as_posix(),
+        folder=folder,
         job={key: value for key, value in settings.items() if key.startswith("job.")},
         snapshot_max=settings.get("snapshot.max_size", 2**30),
         clusters=clusters,
     )
+
+
+def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """A flag names an output as seen from where the user stands, as its command does."""
+    outputs = flags.get("job.outputs", ())
+    if not folder or not outputs:
+        return dict(flags)
+    moved: dict[str, Any] = {"job.outputs": tuple(f"{folder}/{path}" for path in outputs)}
+    checkpoint = flags.get("job.resume.checkpoint", "")
+    if any(checkpoint == path or checkpoint.startswith(f"{path}/") for path in outputs):
+        moved["job.resume.checkpoint"] = f"{folder}/{checkpoint}"
+    return {**flags, **moved}
 
 
 def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from os import urandom
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dray import cluster as clusters
 from dray import config as configuration
 from dray import secrets
 from dray.cluster import Cluster, Progress
 from dray.config import Config
+from dray.description import describe, new_id
 from dray.errors import ClusterError, NotFound, Refused, TimedOut, UsageError, nearest
-from dray.model import Finding, JobSpec, JobState, JobView, Plan, Resources, Resume, Snapshot
+from dray.model import Finding, JobSpec, JobState, JobView, Plan, Snapshot
 from dray.node import faults, files
-from dray.options import GpuRequest, env_name
 from dray.store import Damaged, Row, Store, set_aside
+from dray.tail import tail_offsets
 
 if TYPE_CHECKING:
     from dray.snapshot import Scanner
 
-ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 ABANDONED = 60.0  # a submission that has not succeeded after so long never will
 OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
 GONE = "is gone"
-TAIL_BLOCK = 64 * 1024
 
 
 def no_progress(done: int, total: int) -> None:
@@ -270,6 +267,9 @@ class Launcher:
             self.store.save([view])
         return view
 
+    def place(self, view: JobView) -> str:
+        return self.cluster(view.cluster).place(view.id)
+
     def events(self, job_id: str) -> list[tuple[float, str]]:
         return self.store.events(job_id)
 
@@ -421,149 +421,3 @@ class Launcher:
             )
         )
         return findings
-
-
-# -- pure ---------------------------------------------------------------------------------------
-
-
-def describe(
-    command: Sequence[str], config: Config, base: Mapping[str, str], now: float
-) -> JobSpec:
-    """The job that the settings and this command make."""
-    if not command:
-        raise UsageError(
-            "there is no command", hint="Write it behind --: dray run -- python train.py"
-        )
-    settings = config.job
-    name = settings.get("job.name") or name_of(command)
-    limit = settings.get("job.resources.time")
-    gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
-    both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
-    if both:
-        raise UsageError(
-            f"{both[0]} is given both as a variable and as a secret",
-            hint="A variable's value is written down in the job's description: leave out --env.",
-        )
-    return JobSpec(
-        id=new_id(name),
-        name=name,
-        command=tuple(command),
-        folder=config.folder,
-        project=str(config.project),
-        resources=Resources(
-            gpus=gpus.number,
-            gpu_type=gpus.kind,
-            cpus=settings.get("job.resources.cpus", 1),
-            memory=settings.get("job.resources.memory"),
-            time=limit,
-        ),
-        resume=describe_resume(settings, limit),
-        retries=settings.get("job.retries", 0),
-        outputs=settings.get("job.outputs", ()),
-        env={**base, **settings.get("job.env", {})},
-        secrets=settings.get("job.secrets", ()),
-        created=now,
-    )
-
-
-def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
-    checkpoint = settings.get("job.resume.checkpoint")
-    if not checkpoint:
-        for key, flag in (
-            ("resume_args", "resume-arg"),
-            ("checkpoint_signal", "checkpoint-signal"),
-        ):
-            if settings.get(f"job.resume.{key}"):
-                raise UsageError(
-                    f"--{flag} ({key}) is set, but no checkpoint",
-                    hint="Say which files are checkpoints: --checkpoint 'logs/**/model_*.pt'",
-                )
-    elif checkpoint.startswith("/") or ".." in checkpoint.split("/"):
-        raise UsageError(f"the checkpoint '{checkpoint}' must be relative to the outputs")
-    grace = settings.get("job.resume.grace")
-    if grace is None:
-        grace = min(30.0, limit / 10) if limit else 30.0
-    elif limit and grace >= limit:
-        raise UsageError(f"the grace of {grace:g} s is not less than the time limit of {limit:g} s")
-    return Resume(
-        checkpoint=checkpoint,
-        args=settings.get("job.resume.resume_args", ()),
-        signal=settings.get("job.resume.checkpoint_signal"),
-        grace=grace,
-        backoff=settings.get("job.resume.backoff", 10.0),
-    )
-
-
-def name_of(command: Sequence[str]) -> str:
-    """What a person would call it: the script, else the module behind -m, else the program."""
-    words = [word for word in command if re.search(r"\.(py|sh)$", word)]
-    if words:
-        name = words[0].rpartition("/")[2].rpartition(".")[0]
-    elif "-m" in command[:-1]:
-        name = command[list(command).index("-m") + 1].rpartition(".")[2]
-    else:
-        name = command[0].rpartition("/")[2]
-    cleaned = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-")
-    return cleaned or "job"
-
-
-def new_id(name: str) -> str:
-    return f"{name}-{''.join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in urandom(4))}"
-
-
-def tail_offsets(
-    cluster: Cluster, job_id: str, attempts: Sequence[int], lines: int
-) -> dict[int, int]:
-    """Where the last ``lines`` lines over these attempts begin."""
-    offsets: dict[int, int] = {}
-    for attempt in reversed(attempts):
-        offset, found = last_lines(cluster, job_id, attempt, lines)
-        offsets[attempt] = offset
-        lines -= found
-        if lines <= 0:
-            break
-    return offsets
-
-
-def last_lines(cluster: Cluster, job_id: str, attempt: int, lines: int) -> tuple[int, int]:
-    """(where they begin, how many there are): read backwards, each byte once."""
-    end = start = cluster.log_size(job_id, attempt)
-    found = 0
-    block = TAIL_BLOCK
-    while start > 0 and lines > 0:
-        before, start = start, max(0, start - block)
-        block = min(2 * block, 64 * TAIL_BLOCK)
-        data = read_span(cluster, job_id, attempt, start, before)
-        # A newline at the very end closes the last line; any other begins a new one.
-        at = len(data) - 1 if before == end else len(data)
-        while (at := data.rfind(b"\n", 0, at)) >= 0:
-            found += 1
-            if found == lines:
-                return start + at + 1, lines
-    return start if lines > 0 else end, found + (end > 0 and lines > 0)
-
-
-def read_span(cluster: Cluster, job_id: str, attempt: int, start: int, end: int) -> bytes:
-    data = b""
-    while len(data) < end - start:
-        piece = cluster.log(job_id, attempt, start + len(data))
-        if not piece:
-            break
-        data += piece
-    return data[: end - start]
-
-
-def add_to_environment(pairs: Sequence[str]) -> dict[str, str]:
-    """--env K=V, or --env K for the value it has now."""
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        try:
-            env_name(name)
-        except ValueError as error:
-            raise UsageError(f"--env {pair}: {error}") from error
-        current = configuration.environment().get(name)
-        if not equals and current is None:
-            raise UsageError(f"--env {name}: the variable is not set here")
-        found[name] = value if equals else current or ""
-    return found

@@ -194,8 +194,10 @@ def test_the_command_starts_where_the_user_stood(dray: Dray, on: tuple[str, str]
     (dray.project / "sub/dir").mkdir(parents=True)
     inner = Dray.__new__(Dray)
     inner.__dict__.update(dray.__dict__, project=dray.project / "sub/dir")
-    job = inner.run(*on, *python("import os; print(os.getcwd()[-8:], os.listdir('../..'))"))
-    inner.wait(job)
+    code = "import os; open('logs/x', 'w').write('1'); print(os.getcwd()[-8:], os.listdir('../..'))"
+    job = inner.run(*on, "--output", "logs", *python(code))
+    assert inner.wait(job)["outputs"] == ["sub/dir/logs"]
+    assert (inner.job_dir(job) / "outputs/sub/dir/logs/x").exists()
     assert inner.log(job).startswith("/sub/dir ['")
     assert "dray.toml" in inner.log(job)
 

@@ -141,7 +141,7 @@ def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:
 JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "retries", "outputs",
-    "env", "secrets", "attempts",
+    "env", "secrets", "attempts", "directory",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "ended", "host", "gpus",

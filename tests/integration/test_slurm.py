@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, parent_of, python
+from tests.integration.test_faults import oldest_python
 from tests.rigs.processes import end_by_pid_file
 
 ON = ("--on", "hpc")
@@ -92,6 +93,22 @@ def test_doctor_finds_slurm(far: Dray) -> None:
     assert all(one["ok"] for one in findings)
     assert any("slurm" in one["detail"] for one in findings)
     assert sum(one["what"] == "partition" for one in findings) == 3
+
+
+def test_a_cluster_with_an_old_python(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    """Agent and supervisor under the oldest Python of this machine: 3.6 where there is one."""
+    hpc.offer(far, python=oldest_python())
+    far.write("ünï/a b", "x")
+    limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1", "--output", "lögs")
+    command = ("--", sys.executable, "train.py", "15", "0.1", "ü")
+    job = far.run(*ON, *limits, *RESUMABLE, *command)
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert len(shown["attempts"]) >= 2
+    far("pull", job, str(tmp_path / "home"))
+    assert (tmp_path / "home/steps").exists()
+    far("rm", job)
+    assert list(far.jobs.iterdir()) == []
 
 
 # -- it runs until it is done -------------------------------------------------------------------

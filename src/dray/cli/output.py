@@ -37,9 +37,13 @@ def print_json(value: Any) -> None:
 
 
 def colored(text: str, state: str) -> str:
-    if configuration.environment().get("NO_COLOR") or not sys.stdout.isatty():
+    if configuration.environment().get("NO_COLOR") or not on_terminal():
         return text
     return click.style(text, fg=COLORS.get(state.strip()))
+
+
+def on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: int = -1) -> str:
@@ -58,7 +62,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: in
 
 
 def terminal_width() -> int:
-    if not sys.stdout.isatty():
+    if not on_terminal():
         return 10_000
     return os.get_terminal_size(sys.stdout.fileno()).columns or 80  # some terminals say 0
 

@@ -92,7 +92,7 @@ def variable(option: Option) -> str:
 
 def job_flags(values: dict[str, Any]) -> dict[str, Any]:
     """The flags that were given, by config key."""
-    from dray.launcher import add_to_environment
+    from dray.description import add_to_environment
 
     flags = {}
     for option in JOB:

@@ -16,14 +16,15 @@ from dray.quantities import show_duration, show_size
 @json_option
 def command(job: str, as_json: bool) -> None:
     """All about one job: what it is, how each attempt went, and why it ended."""
-    view = launcher().show(job)
+    verbs = launcher()
+    view = verbs.show(job)
     if as_json:
-        print_json(view.to_dict())
+        print_json({**view.to_dict(), "directory": verbs.place(view)})
     else:
-        click.echo(describe(view))
+        click.echo(describe(view, verbs.place(view)))
 
 
-def describe(view: JobView) -> str:
+def describe(view: JobView, directory: str) -> str:
     spec = view.spec
     state = colored(str(view.state), str(view.state))
     rows = [
@@ -35,6 +36,7 @@ def describe(view: JobView) -> str:
         ("submitted", when(spec.created)),
         ("ended", when(view.ended) if view.ended else ""),
         ("code", f"{spec.snapshot} of {spec.project}" if spec.snapshot else "none"),
+        ("directory", directory),
         ("outputs", ", ".join(spec.outputs)),
         ("checkpoint", spec.resume.checkpoint or ""),
         ("secrets", ", ".join(spec.secrets)),
@@ -43,7 +45,7 @@ def describe(view: JobView) -> str:
     if view.attempts:
         lines += ["", "attempts"]
     for attempt in view.attempts:
-        lines += describe_attempt(attempt)
+        lines += describe_attempt(attempt, directory)
     gone = view.reason.endswith(GONE)
     if not view.state.active and view.state is not JobState.DONE and not gone:
         lines += ["", f"its output: dray logs {spec.id}    go on with it: dray resume {spec.id}"]
@@ -61,7 +63,7 @@ def describe_resources(view: JobView) -> str:
     return ", ".join(parts)
 
 
-def describe_attempt(attempt: Attempt) -> list[str]:
+def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
     outcome = attempt.outcome or "running"
     took = (attempt.ended or time.time()) - attempt.started if attempt.started else 0.0
     line = f"  {attempt.number:>3}  {colored(outcome.ljust(11), outcome)}  {show_duration(took):>7}"
@@ -73,5 +75,6 @@ def describe_attempt(attempt: Attempt) -> list[str]:
     lines = [f"{line}  {'; '.join(details)}".rstrip()]
     if attempt.left:
         some = ", ".join(attempt.left[:3]) + (" …" if len(attempt.left) > 3 else "")
-        lines.append(f"       {len(attempt.left)} files written outside the outputs: {some}")
+        where = f"{directory}/attempts/{attempt.number:03d}/left"
+        lines.append(f"       written outside the outputs, kept in {where}: {some}")
     return lines

@@ -177,6 +177,9 @@ class LocalCluster:
                 found[job_id] = JobView.from_dict(record, self.name)
         return found
 
+    def place(self, job_id: str) -> str:
+        return self._dir(job_id).path
+
     def ids(self) -> Iterator[str]:
         jobs = self.root / "jobs"
         for path in sorted(jobs.iterdir()) if jobs.is_dir() else []:

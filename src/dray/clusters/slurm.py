@@ -277,6 +277,10 @@ class SlurmCluster:
             found[record["id"]] = JobView.from_dict(record, self.name)
         return found
 
+    def place(self, job_id: str) -> str:
+        path = f"{self.agent.root}/jobs/{job_id}"
+        return f"{self.agent.host}:{path}" if self.agent.host else path
+
     def ids(self) -> Iterator[str]:
         yield from self.agent.ask("ids")["ids"]
 

@@ -7,6 +7,8 @@ agent ROOT                        answer one request of the laptop
 
 import sys
 
+from . import locales
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
@@ -17,6 +19,7 @@ def main(arguments: "List[str]") -> int:
         from . import keeper
 
         return keeper.main(arguments[1], int(arguments[2]), int(arguments[3]))
+    locales.ensure_utf8(arguments)
     if len(arguments) == 2 and arguments[0] == "attempt":
         from . import slurm
 
@@ -25,7 +28,7 @@ def main(arguments: "List[str]") -> int:
         from . import agent
 
         return agent.main(arguments[1])
-    sys.stderr.write("usage: dray-node keep|attempt|agent …\n")
+    sys.stderr.write("usage: dray-node keep|attempt|agent ...\n")
     return 2
 
 

@@ -252,7 +252,7 @@ def without_slurm(record: "Record") -> "Record":
         return {"state": "stopped", "reason": "cancelled in Slurm", "ended": last.get("ended")}
     if not record["attempts"]:
         return {"state": "lost", "reason": "Slurm no longer has it, and it never ran"}
-    return {"state": "lost", "reason": "Slurm ended it without its supervisor's leave"}
+    return {"state": "lost", "reason": "its batch job is gone, and did not say why (see slurm.log)"}
 
 
 def log(agent: Agent, request: "Record") -> "Record":

@@ -14,7 +14,7 @@ import traceback
 
 from . import faults, files, policy, process
 from .jobdir import JobDir, since_resumed
-from .ledger import end_job, record_lost
+from .ledger import end_job, record_lost, record_own_failure
 from .queue import Grant, Queue
 from .supervisor import Place, Supervisor
 
@@ -129,9 +129,10 @@ class Keeper:
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()
                 self.keep()
-        except BaseException:
+        except BaseException as error:
             traceback.print_exc()
             sys.stderr.flush()
+            record_own_failure(self.job_dir, number, error)
             os._exit(1)
         os._exit(0)
 

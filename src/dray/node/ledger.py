@@ -52,6 +52,15 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
     write_stubbornly(attempt.outcome, outcome)
 
 
+def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:
+    """A fault of dray's is told as one, and not tried again."""
+    attempt = job_dir.attempt(number)
+    if files.read_json(attempt.outcome) is None:
+        reason = "dray itself failed: {!r} (see the logs in its directory)".format(error)
+        outcome = {"outcome": "failed", "reason": reason, "hopeless": True}
+        write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
+
+
 def end_job(job_dir: "JobDir", end: "Decision") -> None:
     record = {"state": end.state, "reason": end.reason, "time": time.time()}
     write_stubbornly(job_dir.end, record)

@@ -9,10 +9,11 @@ import os
 import re
 import subprocess
 import time
+import traceback
 
-from . import files, policy
+from . import files, locales, policy
 from .jobdir import JobDir, since_resumed
-from .ledger import end_job, record_lost
+from .ledger import end_job, record_lost, record_own_failure
 from .supervisor import Place, Supervisor
 
 TYPE_CHECKING = False
@@ -202,8 +203,12 @@ class Allocation:
         record = self.job_dir.attempt(number)
         files.make_folder(record.path)
         self.job_dir.work = self._scratch(number)
-        place = Place(None, dict(os.environ), self._seconds())
-        Supervisor(self.job_dir, record, self.job, place).run()
+        place = Place(None, locales.original_environment(), self._seconds())
+        try:
+            Supervisor(self.job_dir, record, self.job, place).run()
+        except Exception as error:
+            traceback.print_exc()
+            record_own_failure(self.job_dir, number, error)
 
     def _scratch(self, number: int) -> str:
         """The work tree lies on the node's own disk, where there is one."""

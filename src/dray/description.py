@@ -1,0 +1,117 @@
+"""From settings and a command to the description of a job. Pure but for the id's randomness."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from os import urandom
+from typing import Any
+
+from dray import config as configuration
+from dray.config import Config
+from dray.errors import UsageError
+from dray.model import JobSpec, Resources, Resume
+from dray.options import GpuRequest, env_name
+
+ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
+
+
+def describe(
+    command: Sequence[str], config: Config, base: Mapping[str, str], now: float
+) -> JobSpec:
+    """The job that the settings and this command make."""
+    if not command:
+        raise UsageError(
+            "there is no command", hint="Write it behind --: dray run -- python train.py"
+        )
+    settings = config.job
+    name = settings.get("job.name") or name_of(command)
+    limit = settings.get("job.resources.time")
+    gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
+    both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
+    if both:
+        raise UsageError(
+            f"{both[0]} is given both as a variable and as a secret",
+            hint="A variable's value is written down in the job's description: leave out --env.",
+        )
+    return JobSpec(
+        id=new_id(name),
+        name=name,
+        command=tuple(command),
+        folder=config.folder,
+        project=str(config.project),
+        resources=Resources(
+            gpus=gpus.number,
+            gpu_type=gpus.kind,
+            cpus=settings.get("job.resources.cpus", 1),
+            memory=settings.get("job.resources.memory"),
+            time=limit,
+        ),
+        resume=describe_resume(settings, limit),
+        retries=settings.get("job.retries", 0),
+        outputs=settings.get("job.outputs", ()),
+        env={**base, **settings.get("job.env", {})},
+        secrets=settings.get("job.secrets", ()),
+        created=now,
+    )
+
+
+def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
+    checkpoint = settings.get("job.resume.checkpoint")
+    if not checkpoint:
+        for key, flag in (
+            ("resume_args", "resume-arg"),
+            ("checkpoint_signal", "checkpoint-signal"),
+        ):
+            if settings.get(f"job.resume.{key}"):
+                raise UsageError(
+                    f"--{flag} ({key}) is set, but no checkpoint",
+                    hint="Say which files are checkpoints: --checkpoint 'logs/**/model_*.pt'",
+                )
+    elif checkpoint.startswith("/") or ".." in checkpoint.split("/"):
+        raise UsageError(f"the checkpoint '{checkpoint}' must be relative to the outputs")
+    grace = settings.get("job.resume.grace")
+    if grace is None:
+        grace = min(30.0, limit / 10) if limit else 30.0
+    elif limit and grace >= limit:
+        raise UsageError(f"the grace of {grace:g} s is not less than the time limit of {limit:g} s")
+    return Resume(
+        checkpoint=checkpoint,
+        args=settings.get("job.resume.resume_args", ()),
+        signal=settings.get("job.resume.checkpoint_signal"),
+        grace=grace,
+        backoff=settings.get("job.resume.backoff", 10.0),
+    )
+
+
+def name_of(command: Sequence[str]) -> str:
+    """What a person would call it: the script, else the module behind -m, else the program."""
+    words = [word for word in command if re.search(r"\.(py|sh)$", word)]
+    if words:
+        name = words[0].rpartition("/")[2].rpartition(".")[0]
+    elif "-m" in command[:-1]:
+        name = command[list(command).index("-m") + 1].rpartition(".")[2]
+    else:
+        name = command[0].rpartition("/")[2]
+    cleaned = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-")
+    return cleaned or "job"
+
+
+def new_id(name: str) -> str:
+    return f"{name}-{''.join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in urandom(4))}"
+
+
+def add_to_environment(pairs: Sequence[str]) -> dict[str, str]:
+    """--env K=V, or --env K for the value it has now."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        try:
+            env_name(name)
+        except ValueError as error:
+            raise UsageError(f"--env {pair}: {error}") from error
+        current = configuration.environment().get(name)
+        if not equals and current is None:
+            raise UsageError(f"--env {name}: the variable is not set here")
+        found[name] = value if equals else current or ""
+    return found

@@ -1,0 +1,51 @@
+"""The last lines of a job's output, read backwards from its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.cluster import Cluster
+
+TAIL_BLOCK = 64 * 1024
+
+
+def tail_offsets(
+    cluster: Cluster, job_id: str, attempts: Sequence[int], lines: int
+) -> dict[int, int]:
+    """Where the last ``lines`` lines over these attempts begin."""
+    offsets: dict[int, int] = {}
+    for attempt in reversed(attempts):
+        offset, found = last_lines(cluster, job_id, attempt, lines)
+        offsets[attempt] = offset
+        lines -= found
+        if lines <= 0:
+            break
+    return offsets
+
+
+def last_lines(cluster: Cluster, job_id: str, attempt: int, lines: int) -> tuple[int, int]:
+    """(where they begin, how many there are): read backwards, each byte once."""
+    end = start = cluster.log_size(job_id, attempt)
+    found = 0
+    block = TAIL_BLOCK
+    while start > 0 and lines > 0:
+        before, start = start, max(0, start - block)
+        block = min(2 * block, 64 * TAIL_BLOCK)
+        data = read_span(cluster, job_id, attempt, start, before)
+        # A newline at the very end closes the last line; any other begins a new one.
+        at = len(data) - 1 if before == end else len(data)
+        while (at := data.rfind(b"\n", 0, at)) >= 0:
+            found += 1
+            if found == lines:
+                return start + at + 1, lines
+    return start if lines > 0 else end, found + (end > 0 and lines > 0)
+
+
+def read_span(cluster: Cluster, job_id: str, attempt: int, start: int, end: int) -> bytes:
+    data = b""
+    while len(data) < end - start:
+        piece = cluster.log(job_id, attempt, start + len(data))
+        if not piece:
+            break
+        data += piece
+    return data[: end - start]
