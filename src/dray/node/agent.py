@@ -1,8 +1,4 @@
-"""The agent: what the laptop talks to on a login node. It answers until its input ends.
-
-A request is a line with two lengths, of a JSON text and of a payload, and these two. An answer is
-the same behind a mark, because a login shell may print anything before we are started.
-"""
+"""The agent: what the laptop talks to on a login node. It answers until its input ends."""
 
 import json
 import os
@@ -16,6 +12,7 @@ from . import files, jobdir, packs, policy, shelf, slurm
 from .jobdir import JobDir
 from .ledger import end_job
 from .supervisor import HEARTBEAT
+from .wire import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-MARK = b"\n\x01dray-answer\x01\n"
 LOG_PIECE = 1 << 20
 QUEUE_AGE = 2.0  # seconds for which one squeue serves everybody
 
@@ -288,8 +284,9 @@ def resume(agent: Agent, request: "Record") -> "Record":
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
-    if slurm.queue().get(job_dir.id):
-        raise Refusal("Refused", "{} is in Slurm's queue already".format(job_dir.id))
+    queued = already_queued(job_dir.id)
+    if queued:  # an earlier answer was lost, or another laptop was quicker
+        return {"scheduler_id": queued}
     link_snapshot(agent, job_dir, request["job"]["snapshot"])
     write_files(agent, job_dir, request["files"])
     files.remove(job_dir.stop)

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,6 +105,8 @@ def unlink_anyway(path: str) -> None:
 
 def remove_tree(path: str) -> "List[str]":
     """All of it, read-only folders too; returns what could not be removed."""
+    import shutil  # with zlib, bz2 and lzma: not for every reader of a file
+
     left = []  # type: List[str]
 
     def once_more(_: "Any", stuck: str, __: "Any") -> None:

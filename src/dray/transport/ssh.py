@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError, from_os_error
-from dray.node.agent import MARK
+from dray.node.wire import MARK
 from dray.transport import standing, zipapp
 
 CONNECT_SECONDS = 15

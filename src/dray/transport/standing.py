@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from dray.node import files
-from dray.node.agent import MARK
 from dray.node.packs import hash_of
+from dray.node.wire import MARK
 
 IDLE_SECONDS = 600.0
 SILENCE_SECONDS = 60.0  # longer than the session needs to find out that it is dead

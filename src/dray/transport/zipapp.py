@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import py_compile
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 
 from dray.node import files
@@ -38,6 +35,8 @@ def name() -> str:
 
 def build(content: dict[str, bytes]) -> bytes:
     """Sources for any Python, and beside them what this one compiles them to, for a quick start."""
+    import zipfile  # rarely needed: the file is built once for each version
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, source in content.items():
@@ -47,6 +46,9 @@ def build(content: dict[str, bytes]) -> bytes:
 
 
 def compiled(name: str, source: bytes) -> bytes:
+    import py_compile
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "module.py"
         file.write_bytes(source)
