@@ -51,6 +51,7 @@ class Laptop:
             "host": "hpc",
             "root": str(self.root),
             "python": sys.executable,
+            "setup": [f"export SLURM_TMPDIR={self.slurm.scratch}"],
         }
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         config = Path(self.env["DRAY_HOME"]) / "config.toml"

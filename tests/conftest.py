@@ -135,7 +135,13 @@ class Hpc:
     def offer(self, dray: Dray, **settings: str) -> None:
         """Make it known to this dray as the cluster 'hpc'."""
         root = dray.home / "hpc-root"
-        values = {"kind": "slurm", "host": "hpc", "root": str(root), "python": sys.executable}
+        values: dict[str, object] = {
+            "kind": "slurm",
+            "host": "hpc",
+            "root": str(root),
+            "python": sys.executable,
+            "setup": [f"export SLURM_TMPDIR={self.slurm.scratch}"],
+        }
         lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, **settings}.items()]
         config = dray.home / "dray/config.toml"
         config.parent.mkdir(mode=0o700, exist_ok=True)

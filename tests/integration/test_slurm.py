@@ -152,6 +152,7 @@ def test_a_killed_supervisor_on_the_node_is_told_truly(far: Dray, hpc: Hpc) -> N
     assert shown["state"] == "done"
     assert [one["outcome"] for one in shown["attempts"]] == ["lost", "done"]
     assert shown["attempts"][1]["from_checkpoint"] is not None
+    assert not list(hpc.slurm.scratch.glob(f"*{job}*"))  # the killed attempt's tree is gone too
 
 
 def test_requeued_by_hand_after_its_end_it_is_not_run_again(far: Dray, hpc: Hpc) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from tests.rigs.processes import end_by_pid_file, free_ports, until
@@ -25,7 +26,7 @@ class Slurm:
         self.env = {**os.environ, **SBIN, "SLURM_CONF": str(self.conf)}
 
     def start(self) -> None:
-        for name in ("run", "log", "state", "spool", "munge", "dev"):
+        for name in ("run", "log", "state", "spool", "munge", "dev", "scratch"):
             (self.folder / name).mkdir(parents=True, mode=0o755)
         (self.folder / "munge").chmod(0o700)
         self._start_munge()
@@ -131,7 +132,15 @@ class Slurm:
                 words, env=self.env, stdout=subprocess.PIPE, stderr=log, text=True, check=True
             ).stdout
 
+    @property
+    def scratch(self) -> Path:
+        """The nodes' own disk, for jobs that are told of it."""
+        return self.folder / "scratch"
+
     def stop(self) -> None:
+        with suppress(subprocess.CalledProcessError, TimeoutError):
+            self.call("scancel", "--user", getpass.getuser())
+            until(lambda: not self.call("squeue", "-h").strip(), 20)
         run = self.folder / "run"
         for path in (*run.glob("slurmd.*.pid"), run / "slurmctld.pid", run / "munged.pid"):
             end_by_pid_file(path)

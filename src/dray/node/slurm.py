@@ -11,7 +11,7 @@ import subprocess
 import time
 import traceback
 
-from . import files, locales, policy
+from . import files, locales, policy, worktree
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost, record_own_failure
 from .supervisor import Place, Supervisor
@@ -215,7 +215,9 @@ class Allocation:
         for variable in ("SLURM_TMPDIR", "TMPDIR"):
             folder = os.environ.get(variable, "")
             if folder and os.access(folder, os.W_OK):
-                return os.path.join(folder, "dray-{}-{}".format(self.job_dir.id, number))
+                worktree.sweep(folder)
+                name = "{}{}-{}".format(worktree.PREFIX, self.job_dir.id, number)
+                return os.path.join(folder, name)
         return self.job_dir.work
 
     def _seconds(self) -> "Optional[float]":

@@ -96,7 +96,8 @@ class Supervisor:
         faults.reach("supervisor:started")
         try:
             self.first = self.newest = checkpoints.newest(self.job_dir.outputs, self.pattern)
-            worktree.prepare(self.job_dir, self.job["snapshot"], self.job["outputs"])
+            number = self.attempt.number
+            worktree.prepare(self.job_dir, number, self.job["snapshot"], self.job["outputs"])
             faults.reach("supervisor:unpacked")
             self._start()
         except worktree.CannotPrepare as error:

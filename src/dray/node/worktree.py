@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .jobdir import AttemptDir, JobDir
 
 MARK = ".dray-unpacked"
+PREFIX = "dray-work-"  # of trees on a node's own disk
 UNPACK_TROUBLE = 2  # exit code: the disk's fault, not the snapshot's
 
 
@@ -70,7 +71,7 @@ class CannotPrepare(Exception):
         self.for_good = for_good
 
 
-def prepare(job: "JobDir", snapshot: "Optional[str]", outputs: "List[str]") -> None:
+def prepare(job: "JobDir", number: int, snapshot: "Optional[str]", outputs: "List[str]") -> None:
     files.remove_tree(job.work)
     if os.path.lexists(job.work):  # of another user, say: out of the way
         os.rename(job.work, "{}.old-{}".format(job.work, os.urandom(3).hex()))
@@ -80,7 +81,7 @@ def prepare(job: "JobDir", snapshot: "Optional[str]", outputs: "List[str]") -> N
         _unpack_in_child(job.root, snapshot, job.work)
     for path in outputs:
         link_output(job, path)
-    _mark(job.work)
+    _mark(job, number)
 
 
 def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
@@ -126,11 +127,28 @@ def link_output(job: "JobDir", path: str) -> None:
     os.symlink(target, link)
 
 
-def _mark(work: str) -> None:
-    """Files older than the mark are the snapshot's, files newer than it the command's."""
-    with open(os.path.join(work, MARK), "w"):
-        pass
+def _mark(job: "JobDir", number: int) -> None:
+    """Files older than the mark are the snapshot's, files newer than it the command's. It also says
+    whose tree this is."""
+    files.write_json(os.path.join(job.work, MARK), [job.path, number], durable=False)
     time.sleep(0.01)  # longer than the tick of the file system's clock
+
+
+def sweep(scratch: str) -> None:
+    """Remove trees of this user's that killed attempts have left on this node's own disk."""
+    for name in os.listdir(scratch):
+        path = os.path.join(scratch, name)
+        if name.startswith(PREFIX) and os.lstat(path).st_uid == os.getuid() and _is_over(path):
+            files.remove_tree(path)
+
+
+def _is_over(path: str) -> bool:
+    owner = files.read_json(os.path.join(path, MARK))
+    if owner is None:  # killed while it was unpacked, or being unpacked right now
+        return time.time() - os.lstat(path).st_mtime > 86400
+    job, number = owner
+    outcome = os.path.join(job, "attempts", "{:03d}".format(number), "outcome.json")
+    return os.path.exists(outcome) or not os.path.isdir(job)
 
 
 def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[str]":
