@@ -132,7 +132,7 @@ class Hpc:
         self.sshd.stop()
         self.slurm.stop()
 
-    def offer(self, dray: Dray, **settings: str) -> None:
+    def offer(self, dray: Dray, **settings: object) -> None:
         """Make it known to this dray as the cluster 'hpc'."""
         root = dray.home / "hpc-root"
         values: dict[str, object] = {

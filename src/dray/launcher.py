@@ -15,7 +15,7 @@ from dray import secrets
 from dray.cluster import Cluster, Progress
 from dray.config import Config
 from dray.description import describe, new_id
-from dray.errors import ClusterError, NotFound, Refused, TimedOut, UsageError, nearest
+from dray.errors import ClusterError, DrayError, NotFound, Refused, TimedOut, UsageError, nearest
 from dray.model import Finding, JobSpec, JobState, JobView, Plan, Snapshot
 from dray.node import faults, files
 from dray.store import Damaged, Row, Store, set_aside
@@ -120,6 +120,12 @@ class Launcher:
 
         try:
             job = self._with_code(job, self.config.project if snapshot else None, submit)
+        except DrayError as error:
+            if error.transient:
+                self._forget_unless_submitted(job.id, cluster)
+            else:  # it was refused for certain
+                self.store.remove(job.id)
+            raise
         except BaseException:
             self._forget_unless_submitted(job.id, cluster)
             raise

@@ -328,3 +328,107 @@ def test_secrets_reach_the_job_and_nothing_else(far: Dray) -> None:
     for top in (far.jobs.parent, far.home / "dray"):
         found = subprocess.run(["grep", "-rl", "s3cret-value", str(top)], capture_output=True)
         assert found.stdout == b""
+
+
+def test_an_agent_killed_while_sbatch_runs_does_not_submit_twice(
+    far: Dray, hpc: Hpc, tmp_path: Path
+) -> None:
+    """sbatch lives on without its agent; the retry waits for it and finds the job."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    for name, script in (
+        ("sbatch", 'sleep 3; exec /usr/bin/sbatch "$@"'),
+        ("python", f'PATH={slow}:$PATH exec {sys.executable} "$@"'),
+    ):
+        (slow / name).write_text(f"#!/bin/sh\n{script}\n")
+        (slow / name).chmod(0o755)
+    hpc.offer(far, python=str(slow / "python"))
+    far("doctor", "hpc")
+    with subprocess.Popen(
+        [sys.executable, "-m", "dray", "run", *ON, "--", "/bin/sleep", "5"],
+        cwd=far.project,
+        env=far.env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as submission:
+        wait_for(lambda: far.jobs.exists() and list(far.jobs.glob("*/batch.sh")))
+        for agent in agents_of(far):
+            os.kill(agent, signal.SIGKILL)
+        job = submission.communicate(timeout=60)[0].strip()
+    assert queued_names(hpc).count(job) == 1
+    shown = far.wait(job)
+    assert (shown["state"], len(shown["attempts"])) == ("done", 1)
+
+
+def agents_of(dray: Dray) -> list[int]:
+    found = []
+    for pid in dray.processes():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"agent" in words and b"-I" in words:
+            found.append(pid)
+    return found
+
+
+def test_stopped_while_the_batch_script_prepares(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, setup=["for i in $(seq 300); do sleep 0.1; done"])
+    job = far.run(*ON, "--secret", "KEY", *python("pass"), KEY="s3cret")
+    number = scheduler_id(far, job)
+    wait_for(lambda: field(hpc, number, "JobState") == "RUNNING")
+    far("stop", job)
+    shown = far.show(job)
+    assert (shown["state"], shown["attempts"]) == ("stopped", [])
+    assert not (far.job_dir(job) / "secrets.json").exists()
+
+
+def test_cancelled_before_it_ran(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, extra=["--hold"])
+    job = far.run(*ON, "--secret", "KEY", *python("pass"), KEY="s3cret")
+    hpc.slurm.call("scancel", scheduler_id(far, job))
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in Slurm before it ran")
+    assert not (far.job_dir(job) / "secrets.json").exists()
+
+
+def test_a_resume_that_slurm_refuses_changes_nothing(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, *python("raise SystemExit(3)"))
+    before = far.wait(job)
+    hpc.offer(far, partition="nosuch")
+    assert far("resume", job, check=False).returncode == 7
+    assert (far.show(job)["state"], far.show(job)["reason"]) == ("failed", before["reason"])
+
+
+def test_the_umask_is_the_users_own(far: Dray) -> None:
+    job = far.run(*ON, "--", "/bin/sh", "-c", "umask")
+    far.wait(job)
+    assert far.log(job) == "0022\n"
+
+
+def test_a_limit_that_slurm_enforces_itself_is_survived(far: Dray, hpc: Hpc) -> None:
+    """The limit is lowered behind our back: Slurm ends the batch job, a successor goes on."""
+    flags = ("--time", "10m", *RESUMABLE)
+    job = far.run(*ON, *flags, "--", sys.executable, "train.py", "4000", "0.05", "--every")
+    wait_for(lambda: "start" in far.log(job))
+    hpc.slurm.call("scontrol", "update", f"JobId={scheduler_id(far, job)}", "TimeLimit=1")
+    wait_for(lambda: len(far.show(job)["attempts"]) == 2, 150)
+    shown = far.show(job)
+    assert shown["state"] == "running"
+    far("stop", "--now", job)
+    assert shown["attempts"][0]["outcome"] in ("interrupted", "lost")
+
+
+def test_a_pull_does_not_write_through_an_old_link(far: Dray, tmp_path: Path) -> None:
+    code = (
+        "import os\n"
+        "os.makedirs('o/run1'); open('o/run1/m', 'w').write('ONE'); os.symlink('run1', 'o/latest')"
+    )
+    job = far.run(*ON, "--output", "o", *python(code))
+    far.wait(job)
+    home = tmp_path / "home"
+    far("pull", job, str(home))
+    outputs = far.job_dir(job) / "outputs/o"
+    (outputs / "latest").unlink()
+    (outputs / "latest").mkdir()
+    (outputs / "latest/m").write_text("TWO")
+    far("pull", job, str(home))
+    assert (home / "o/run1/m").read_text() == "ONE"
+    assert (home / "o/latest/m").read_text() == "TWO"

@@ -21,6 +21,7 @@ from dray.quantities import show_size
 from dray.snapshot.pack import write_pack
 from dray.transport import zipapp
 from dray.transport.ssh import AgentLink, BaseMissing
+from dray.transport.tree import make_way
 
 ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 LITTLE_SPACE = 1 << 30
@@ -300,11 +301,18 @@ class SlurmCluster:
             wanted = answer.record["files"]
             total = sum(record["size"] for record in wanted)
             done = 0
+            broken = []
             for record in wanted:
-                receive_file(answer.stream, target, record)
+                if not receive_file(answer.stream, target, record):
+                    broken.append(record["path"])
                 done += record["size"]
                 progress(done, total)
-            return len(wanted), answer.record["count"]
+        if broken:
+            raise StorageError(
+                f"{self.name}: {len(broken)} files could not be read there, such as {broken[0]}",
+                hint="Check their permissions; if the job was writing them, pull again.",
+            )
+        return len(wanted), answer.record["count"]
 
     def remove(self, job_id: str) -> None:
         left = self.agent.ask("remove", id=job_id)["left"]
@@ -394,22 +402,25 @@ def stamps_below(target: Path) -> dict[str, list[Any]]:
     return found
 
 
-def receive_file(stream: IO[bytes], target: Path, record: Mapping[str, Any]) -> None:
-    """One pulled file; it appears whole."""
+def receive_file(stream: IO[bytes], target: Path, record: Mapping[str, Any]) -> bool:
+    """One pulled file; it appears whole, or, where it could not be read there, not at all."""
     path = target / record["path"]
     if ".." in Path(record["path"]).parts or Path(record["path"]).is_absolute():
         raise ClusterError(f"the cluster sent a file for {record['path']}, outside of {target}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
+    make_way(target, Path(record["path"]))
+    temporary = path.with_name(f".{os.urandom(6).hex()}.part")
     try:
         if record["link"] is not None:
             temporary.symlink_to(record["link"])
         else:
             with temporary.open("wb") as file:
                 copy_exactly(stream, file, record["size"])
+            if stream.read(1) != b"\1":
+                return False
             temporary.chmod(record["mode"] | 0o200)
             os.utime(temporary, ns=(record["mtime"], record["mtime"]))
         temporary.replace(path)
+        return True
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -50,6 +50,8 @@ class Agent:
             answer = VERBS[request["verb"]](self, request)
         except Refusal as error:
             answer = {"error": str(error), "family": error.family}
+        except slurm.NoAnswer as error:
+            answer = {"error": str(error), "family": "NoAnswer"}
         except slurm.SlurmError as error:
             answer = {"error": str(error), "family": "ClusterError"}
         except OSError as error:
@@ -119,21 +121,50 @@ def submit(agent: Agent, request: "Record") -> "Record":
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
-    number = None
-    if os.path.exists(job_dir.job):  # an earlier answer was lost: it may be queued already
-        number = slurm.known_id(job_dir) or already_queued(record["id"])
-    else:
-        write_job(agent, job_dir, request)
-    if number is None:
-        try:
-            number = slurm.submit(job_dir)
-        except slurm.NoAnswer:
-            raise  # the job may be queued: a retry will find it
-        except slurm.SlurmError:
-            shutil.rmtree(job_dir.path, ignore_errors=True)
-            raise
+    with Submission(agent, job_dir) as lock:
+        number = None
+        known = files.read_json(job_dir.job)
+        if known is None:
+            write_job(agent, job_dir, request)
+        elif known["created"] != record["created"]:
+            raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
+        else:  # an earlier answer was lost: it may be queued already
+            number = slurm.known_id(job_dir) or already_queued(job_dir.id)
+        if number is None:
+            try:
+                number = slurm.submit(job_dir, lock=lock.fd)
+            except slurm.NoAnswer:
+                raise  # the job may be queued: a retry will find it
+            except slurm.SlurmError:
+                files.remove_tree(job_dir.path)
+                raise
     agent.forget_queue()
     return {"scheduler_id": number}
+
+
+class Submission(files.Lock):
+    """Held while a job is handed to Slurm, by sbatch too: a retry waits for it, and finds the
+    job instead of submitting it again."""
+
+    def __init__(self, agent: Agent, job_dir: JobDir) -> None:
+        files.make_folder(os.path.join(agent.root, "jobs"))
+        path = os.path.join(agent.root, "jobs", ".lock-" + job_dir.id)
+        files.Lock.__init__(self, path)
+
+    def __exit__(self, *details: object) -> None:
+        files.remove(self.path)
+        files.Lock.__exit__(self, *details)
+
+
+def being_submitted(job_dir: JobDir) -> bool:
+    try:
+        fd = os.open(os.path.join(os.path.dirname(job_dir.path), ".lock-" + job_dir.id), os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not files.try_lock(fd, shared=True)
+    finally:
+        os.close(fd)
 
 
 def already_queued(job_id: str) -> "Optional[str]":
@@ -220,7 +251,9 @@ def status_of(job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]"
         record["state"] = "queued" if waiting else record["state"]
         record["scheduler"] = queued
     elif record["state"] == "lost":
-        record.update(without_slurm(record))
+        record.update(without_slurm(job_dir, record))
+    if record["state"] in jobdir.ENDED and queued is None and not being_submitted(job_dir):
+        files.remove(job_dir.secrets)
     return record
 
 
@@ -241,13 +274,19 @@ def is_beating(job_dir: JobDir) -> bool:
         files.remove(probe)
 
 
-def without_slurm(record: "Record") -> "Record":
+def without_slurm(job_dir: JobDir, record: "Record") -> "Record":
     """A job without an end that Slurm no longer knows was ended by somebody else."""
+    if being_submitted(job_dir):
+        return {"state": "queued", "reason": "being submitted"}
+    if os.path.exists(job_dir.stop):
+        return {"state": "stopped", "reason": "stopped on request"}
     last = record["attempts"][-1] if record["attempts"] else {}
     if last.get("outcome") == "interrupted" and last.get("cause") == "signal":
         return {"state": "stopped", "reason": "cancelled in Slurm", "ended": last.get("ended")}
+    if not record["attempts"] and slurm.known_id(job_dir):
+        return {"state": "stopped", "reason": "cancelled in Slurm before it ran"}
     if not record["attempts"]:
-        return {"state": "lost", "reason": "Slurm no longer has it, and it never ran"}
+        return {"state": "lost", "reason": "it was never handed to Slurm"}
     return {"state": "lost", "reason": "its batch job is gone, and did not say why (see slurm.log)"}
 
 
@@ -265,12 +304,12 @@ def log(agent: Agent, request: "Record") -> "Record":
 
 def stop(agent: Agent, request: "Record") -> "Record":
     job_dir = agent.job(request["id"])
-    number = slurm.known_id(job_dir)
     files.write_json(job_dir.stop, {"now": request["now"], "time": time.time()})
     queued = slurm.queue().get(job_dir.id)
-    if queued is None or number is None:
+    if queued is None:
         return {}
-    if queued["state"] == "RUNNING":
+    attempts = job_dir.records()
+    if queued["state"] == "RUNNING" and attempts and attempts[-1]["outcome"] is None:
         slurm.call("scancel", "--batch", "--signal=INT", queued["id"])
     else:
         slurm.call("scancel", queued["id"])
@@ -284,16 +323,29 @@ def resume(agent: Agent, request: "Record") -> "Record":
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
-    queued = already_queued(job_dir.id)
-    if queued:  # an earlier answer was lost, or another laptop was quicker
-        return {"scheduler_id": queued}
+    with Submission(agent, job_dir) as lock:
+        number = already_queued(job_dir.id)
+        if number is None:  # else an earlier answer was lost, or another laptop was quicker
+            number = submit_again(agent, job_dir, request, lock.fd)
+    agent.forget_queue()
+    return {"scheduler_id": number}
+
+
+def submit_again(agent: Agent, job_dir: JobDir, request: "Record", lock: int) -> str:
+    end = files.read_json(job_dir.end)
     link_snapshot(agent, job_dir, request["job"]["snapshot"])
     write_files(agent, job_dir, request["files"])
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
-    number = slurm.submit(job_dir)
-    agent.forget_queue()
-    return {"scheduler_id": number}
+    try:
+        return slurm.submit(job_dir, lock=lock)
+    except slurm.NoAnswer:
+        raise
+    except slurm.SlurmError:  # it stays as it had ended
+        files.remove(job_dir.secrets)
+        if end is not None:
+            files.write_json(job_dir.end, end)
+        raise
 
 
 def ids(agent: Agent, _: "Record") -> "Record":
@@ -317,7 +369,7 @@ def pull(agent: Agent, request: "Record") -> "Record":
             record = describe_file(top, path)
             if have.get(record["path"]) != record["stamp"]:
                 wanted.append(record)
-    total = sum(record["size"] for record in wanted)
+    total = sum(record["size"] + 1 for record in wanted if record["link"] is None)
     return {"files": wanted, "count": count, "payload": total, "pieces": contents(top, wanted)}
 
 
@@ -335,21 +387,27 @@ def describe_file(top: str, path: str) -> "Record":
 
 
 def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
-    """Exactly as many bytes as were promised: a file that shrinks meanwhile is filled up, and
-    differs in its stamp the next time."""
+    """Exactly as many bytes as were promised, and one that says whether they are the file's."""
     for record in wanted:
         if record["link"] is not None:
             continue
         left = record["size"]
         try:
-            file = open(os.path.join(top, record["path"]), "rb")
-        except OSError:  # removed by the trainer this moment
-            file = open(os.devnull, "rb")
-        with file:
-            while left:
-                piece = file.read(min(left, packs.CHUNK)) or b"\0" * min(left, packs.CHUNK)
-                left -= len(piece)
-                yield piece
+            with open(os.path.join(top, record["path"]), "rb") as file:
+                while left:
+                    piece = file.read(min(left, packs.CHUNK))
+                    if not piece:
+                        break  # it shrank meanwhile
+                    left -= len(piece)
+                    yield piece
+        except OSError:  # unreadable, or removed by the trainer this moment
+            pass
+        whole = left == 0
+        while left:
+            piece = b"\0" * min(left, packs.CHUNK)
+            left -= len(piece)
+            yield piece
+        yield b"\1" if whole else b"\0"
 
 
 def remove(agent: Agent, request: "Record") -> "Record":
@@ -398,7 +456,7 @@ def main(root: str) -> int:
     if "$" in root:
         sys.stderr.write("the root {} names a variable that is not set there\n".format(root))
         return 3
-    os.umask(0o077)
+    slurm.user_umask = os.umask(0o077)
     agent = Agent(root, sys.stdin.buffer, sys.stdout.buffer)
     while agent.serve():
         pass

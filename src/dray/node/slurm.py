@@ -27,6 +27,8 @@ QUEUE_FORMAT = SEPARATOR.join(("%i", "%j", "%T", "%r", "%S"))
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
 SETTLING = 3.0  # seconds at the end of an allocation that are left to Slurm
 LOCK_PATIENCE = 60.0
+OUTAGE = 600.0  # seconds for which a controller may be away
+REQUEUEING = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
 
 class SlurmError(Exception):
@@ -76,6 +78,8 @@ def parse_time_left(text: str) -> "Optional[float]":
 
 def parse_job_state(text: str) -> str:
     found = re.search(r"\bJobState=(\w+)", text)
+    if found and found.group(1) == "COMPLETING" and "Reason=TimeLimit" in text:
+        return "TIMEOUT"
     return found.group(1) if found else ""
 
 
@@ -88,11 +92,21 @@ def clean_environment() -> "Dict[str, str]":
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def call(*words: str) -> str:
+user_umask = None  # type: Optional[int]  # the agent's own is stricter, and no job's business
+
+
+def restore_umask() -> None:
+    if user_umask is not None:
+        os.umask(user_umask)
+
+
+def call(*words: str, **more: "Any") -> str:
     try:
         ended = subprocess.run(
             words,
             env=clean_environment(),
+            pass_fds=more.get("keep_open", ()),
+            preexec_fn=restore_umask,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,12 +128,16 @@ def queue() -> "Dict[str, Record]":
     return parse_queue(call("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT))
 
 
-def submit(job_dir: JobDir, dependency: "Optional[str]" = None) -> str:
+def submit(
+    job_dir: JobDir, dependency: "Optional[str]" = None, lock: "Optional[int]" = None
+) -> str:
+    """``lock`` is held open by sbatch too: if we are killed, it ends with sbatch, not before."""
     script = os.path.join(job_dir.path, "batch.sh")
     words = ["sbatch", "--parsable"]
     if dependency:
         words.append("--dependency=afterany:" + dependency)
-    number = parse_submitted(call(*(words + [script])))
+    keep_open = (lock,) if lock is not None else ()
+    number = parse_submitted(call(*(words + [script]), keep_open=keep_open))
     remember(job_dir, number)
     return number
 
@@ -149,8 +167,8 @@ def attempt(path: str) -> int:
     """What the batch script runs; its exit code is the batch job's."""
     job_dir = JobDir(path)
     number = os.environ["SLURM_JOB_ID"]
-    remember(job_dir, number)  # also where the submitting agent was killed before it could
     alive = take_charge(job_dir)
+    remember(job_dir, number)  # also where the submitting agent was killed before it could
     try:
         return Allocation(job_dir, number).run()
     finally:
@@ -242,14 +260,25 @@ class Allocation:
 
     def _go_on(self, delay: float) -> bool:
         """See to the next attempt; False where somebody has cancelled the job."""
-        state = job_state(self.number)
+        state = self._state()
         if state == "CANCELLED":
             return False
-        if state in ("RUNNING", "") and self._requeue():
+        if state in REQUEUEING:
+            return True  # Slurm sees to it by itself
+        if state == "RUNNING" and self._requeue():
             self._postpone(delay)
-        elif state in ("RUNNING", "", "PREEMPTED"):
+        else:  # refused, or Slurm itself has ended this batch job: TIMEOUT, PREEMPTED, NODE_FAIL …
             submit(self.job_dir, dependency=self.number)
-        return True  # in any other state Slurm is requeueing it already
+        return True
+
+    def _state(self) -> str:
+        """Waits for a controller that is being restarted: a run is not lost for that."""
+        until = time.monotonic() + OUTAGE
+        while True:
+            state = job_state(self.number)
+            if state or time.monotonic() > until:
+                return state
+            time.sleep(2.0)
 
     def _requeue(self) -> bool:
         """Slurm ends this batch job when it requeues it."""

@@ -11,12 +11,13 @@ import sys
 import time
 
 from . import files
+from .jobdir import JobDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
 
-    from .jobdir import AttemptDir, JobDir
+    from .jobdir import AttemptDir
 
 MARK = ".dray-unpacked"
 PREFIX = "dray-work-"  # of trees on a node's own disk
@@ -130,7 +131,9 @@ def link_output(job: "JobDir", path: str) -> None:
 def _mark(job: "JobDir", number: int) -> None:
     """Files older than the mark are the snapshot's, files newer than it the command's. It also says
     whose tree this is."""
-    files.write_json(os.path.join(job.work, MARK), [job.path, number], durable=False)
+    path = os.path.join(job.work, MARK)
+    files.write_json(path, [job.path, number], durable=False)
+    files.try_lock(os.open(path, os.O_RDWR))  # held as long as this process lives
     time.sleep(0.01)  # longer than the tick of the file system's clock
 
 
@@ -138,17 +141,33 @@ def sweep(scratch: str) -> None:
     """Remove trees of this user's that killed attempts have left on this node's own disk."""
     for name in os.listdir(scratch):
         path = os.path.join(scratch, name)
-        if name.startswith(PREFIX) and os.lstat(path).st_uid == os.getuid() and _is_over(path):
+        try:
+            if name.startswith(PREFIX) and os.lstat(path).st_uid == os.getuid():
+                _sweep_one(path)
+        except OSError:  # another attempt sweeps too, or it is nothing we can remove
+            pass
+
+
+def _sweep_one(path: str) -> None:
+    mark = os.path.join(path, MARK)
+    if not os.path.exists(mark):  # killed while it was unpacked, or being unpacked right now
+        if time.time() - os.lstat(path).st_mtime > 86400:
             files.remove_tree(path)
-
-
-def _is_over(path: str) -> bool:
-    owner = files.read_json(os.path.join(path, MARK))
-    if owner is None:  # killed while it was unpacked, or being unpacked right now
-        return time.time() - os.lstat(path).st_mtime > 86400
-    job, number = owner
-    outcome = os.path.join(job, "attempts", "{:03d}".format(number), "outcome.json")
-    return os.path.exists(outcome) or not os.path.isdir(job)
+        return
+    fd = os.open(mark, os.O_RDWR)
+    try:
+        if not files.try_lock(fd):
+            return  # its supervisor lives
+        owner, number = files.read_json(mark) or ["", 0]
+        job = JobDir(owner)
+        description = files.read_json(job.job)
+        if description is None:
+            files.remove_tree(path)
+        else:  # what the killed attempt wrote is kept, as at the end of any other
+            job.work = path
+            clear(job, job.attempt(number), description["outputs"])
+    finally:
+        os.close(fd)
 
 
 def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[str]":

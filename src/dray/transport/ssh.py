@@ -28,6 +28,7 @@ PERSIST_SECONDS = 600
 MISSING = b"\x01dray-missing\x01"
 LOST = 255  # ssh's own exit code: the remote command's is never this
 TRIES = 3
+BULKY = 4 << 20
 HANGING = 6.0  # seconds
 
 # What ssh says, and what to do about it.
@@ -53,6 +54,7 @@ class BaseMissing(ClusterError):
 
 FAMILIES: dict[str, type[DrayError]] = {
     "BaseMissing": BaseMissing,
+    "NoAnswer": LinkLost,
     "ClusterError": ClusterError,
     "NotFound": NotFound,
     "Refused": Refused,
@@ -89,7 +91,9 @@ class AgentLink:
         for attempt in range(TRIES):
             started = time.monotonic()
             try:
-                with self._over_standing(message, payload) as answer:
+                # What may take long would keep others waiting: it gets a session of its own.
+                bulky = verb == "pull" or (payload is not None and payload.stat().st_size > BULKY)
+                with self._over_standing(None if bulky else message, payload) as answer:
                     if answer is not None:
                         yield answer
                         return
@@ -111,10 +115,12 @@ class AgentLink:
             return dict(answer.record)
 
     @contextmanager
-    def _over_standing(self, message: bytes, payload: Path | None) -> Iterator[Answer | None]:
+    def _over_standing(
+        self, message: bytes | None, payload: Path | None
+    ) -> Iterator[Answer | None]:
         """By the connection that an earlier command has left open, if it has; else None."""
-        link = standing.connect(self._socket()) if self.host else None
-        if link is None:
+        link = standing.connect(self._socket()) if self.host and message else None
+        if link is None or message is None:
             yield None
             return
         stream: Any = link.makefile("rwb")

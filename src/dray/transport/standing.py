@@ -23,7 +23,7 @@ from dray.node.packs import hash_of
 from dray.node.wire import MARK
 
 IDLE_SECONDS = 600.0
-SILENCE_SECONDS = 60.0  # longer than the session needs to find out that it is dead
+SILENCE_SECONDS = 150.0  # longer than Slurm is given to answer
 PIECE = 1 << 18
 
 
@@ -53,7 +53,17 @@ def start(path: Path, host: str, root: str, python: str) -> None:
     """In the background, detached; nobody waits for it."""
     with open(os.devnull, "r+b") as null:
         actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), stream) for stream in (0, 1, 2)]
-        words = [sys.executable, "-m", "dray.transport.standing", str(path), host, root, python]
+        # -P: nothing is imported from the folder that the user happens to stand in.
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "dray.transport.standing",
+            str(path),
+            host,
+            root,
+            python,
+        ]
         os.posix_spawn(words[0], words, os.environ, file_actions=actions, setsid=True)
 
 
@@ -81,9 +91,14 @@ def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> No
 
 def someone_asks(listener: socket.socket, process: subprocess.Popen[bytes]) -> bool:
     """False once the session has ended, or nobody has asked for a long while."""
+    assert process.stdout is not None
     watched: list[Any] = [listener, process.stdout]
-    ready, _, _ = select.select(watched, [], [], IDLE_SECONDS)
-    return ready == [listener]
+    while ready := select.select(watched, [], [], IDLE_SECONDS)[0]:
+        if ready == [listener]:
+            return True
+        if not process.stdout.read1(PIECE):  # type: ignore[attr-defined]
+            return False  # anything else is a login shell's banner
+    return False
 
 
 def relay(client: Any, process: subprocess.Popen[bytes]) -> None:
@@ -127,6 +142,7 @@ def skip_to_mark(stream: IO[bytes]) -> None:
 def main(path: str, host: str, root: str, python: str) -> None:
     from dray.transport.ssh import AgentLink
 
+    os.chdir("/")  # not to hold on to the user's folder
     serve(Path(path), AgentLink(host, root, python).open_session)
 
 

@@ -17,6 +17,7 @@ def copy_tree(source: Path, target: Path, progress: Progress) -> tuple[int, int]
     total = sum((source / path).lstat().st_size for path in changed)
     done = 0
     for path in changed:
+        make_way(target, path)
         copy_one(source / path, target / path)
         done += (target / path).lstat().st_size
         progress(done, total)
@@ -44,9 +45,20 @@ def differs(source: Path, target: Path) -> bool:
     return (there.st_size, there.st_mtime_ns) != (here.st_size, here.st_mtime_ns)
 
 
+def make_way(target: Path, path: Path) -> None:
+    """The folders that ``path`` needs below ``target``. What used to be a link or a file there is
+    replaced: writing through an old link would change another file."""
+    for parent in reversed(path.parents[:-1]):
+        here = target / parent
+        if here.is_symlink() or (here.exists() and not here.is_dir()):
+            here.unlink()
+    (target / path).parent.mkdir(parents=True, exist_ok=True)
+    if (target / path).is_dir() and not (target / path).is_symlink():
+        (target / path).rename((target / path).with_name(f"{path.name}.old-{os.urandom(3).hex()}"))
+
+
 def copy_one(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+    temporary = target.with_name(f".{os.urandom(6).hex()}.part")
     try:
         shutil.copy2(source, temporary, follow_symlinks=False)
         temporary.replace(target)
