@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import marshal
 import sys
 from pathlib import Path
 
@@ -46,21 +47,12 @@ def build(content: dict[str, bytes]) -> bytes:
 
 
 def compiled(name: str, source: bytes) -> bytes:
-    import py_compile
-    import tempfile
+    """What Python keeps in a .pyc, of the kind that is never compared with its source again."""
+    from importlib.util import MAGIC_NUMBER, source_hash
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "module.py"
-        file.write_bytes(source)
-        target = py_compile.compile(
-            str(file),
-            cfile=f"{file}c",
-            dfile=name,
-            doraise=True,
-            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-        )
-        assert target is not None
-        return Path(target).read_bytes()
+    code = compile(source, name, "exec", dont_inherit=True)
+    unchecked_hash = (0b01).to_bytes(4, "little")
+    return MAGIC_NUMBER + unchecked_hash + source_hash(source) + marshal.dumps(code)
 
 
 def install(root: Path) -> Path:
