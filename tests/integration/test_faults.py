@@ -230,7 +230,9 @@ def test_two_resumes_at_once_start_one_attempt(dray: Dray, fault: str) -> None:
     codes = sorted(process.wait() for process in resumes)
     assert codes[0] == 0
     shown = dray.wait(job)
-    assert len(shown["attempts"]) == 1 + codes.count(0)
+    # One that comes when another's attempt has just ended finds nothing left to do.
+    assert 2 <= len(shown["attempts"]) <= 1 + codes.count(0)
+    assert shown["state"] == "failed"
 
 
 def test_a_full_disk_during_the_run_is_told_truly(tmp_path: Path) -> None:

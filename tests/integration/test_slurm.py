@@ -409,11 +409,12 @@ def test_a_limit_that_slurm_enforces_itself_is_survived(far: Dray, hpc: Hpc) -> 
     job = far.run(*ON, *flags, "--", sys.executable, "train.py", "4000", "0.05", "--every")
     wait_for(lambda: "start" in far.log(job))
     hpc.slurm.call("scontrol", "update", f"JobId={scheduler_id(far, job)}", "TimeLimit=1")
-    wait_for(lambda: len(far.show(job)["attempts"]) == 2, 150)
-    shown = far.show(job)
-    assert shown["state"] == "running"
-    far("stop", "--now", job)
-    assert shown["attempts"][0]["outcome"] in ("interrupted", "lost")
+    try:
+        wait_for(lambda: len(far.show(job)["attempts"]) == 2, 150)
+        wait_for(lambda: far.show(job)["state"] == "running")
+    finally:
+        far("stop", "--now", job)
+    assert far.show(job)["attempts"][0]["outcome"] in ("interrupted", "lost")
 
 
 def test_a_pull_does_not_write_through_an_old_link(far: Dray, tmp_path: Path) -> None:

@@ -248,7 +248,9 @@ def status_of(job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]"
         record.update(state="running", reason="")
     if queued is not None and record["state"] in ("queued", "running"):
         waiting = queued["state"] in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
-        record["state"] = "queued" if waiting else record["state"]
+        # The queue's answer may be a moment old: a supervisor that beats is running.
+        if waiting and not is_beating(job_dir):
+            record["state"] = "queued"
         record["scheduler"] = queued
     elif record["state"] == "lost":
         record.update(without_slurm(job_dir, record))
