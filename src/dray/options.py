@@ -17,7 +17,6 @@ class Option(NamedTuple):
     parse: Callable[[object], Any]
     example: str
     flag: str = ""
-    short: str = ""
     metavar: str = "TEXT"
     many: bool = False  # a list in TOML, a flag that may be repeated
     default: str = ""  # in words, where there is one

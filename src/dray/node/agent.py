@@ -148,23 +148,19 @@ class Submission(files.Lock):
 
     def __init__(self, agent: Agent, job_dir: JobDir) -> None:
         files.make_folder(os.path.join(agent.root, "jobs"))
-        path = os.path.join(agent.root, "jobs", ".lock-" + job_dir.id)
-        files.Lock.__init__(self, path)
+        files.Lock.__init__(self, submission_lock(job_dir))
 
     def __exit__(self, *details: object) -> None:
         files.remove(self.path)
         files.Lock.__exit__(self, *details)
 
 
+def submission_lock(job_dir: JobDir) -> str:
+    return os.path.join(os.path.dirname(job_dir.path), ".lock-" + job_dir.id)
+
+
 def being_submitted(job_dir: JobDir) -> bool:
-    try:
-        fd = os.open(os.path.join(os.path.dirname(job_dir.path), ".lock-" + job_dir.id), os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        return not files.try_lock(fd, shared=True)
-    finally:
-        os.close(fd)
+    return files.is_locked(submission_lock(job_dir))
 
 
 def already_queued(job_id: str) -> "Optional[str]":

@@ -142,6 +142,18 @@ def try_lock(fd: int, shared: bool = False) -> bool:
     return True
 
 
+def is_locked(path: str) -> bool:
+    """Whether somebody holds the lock right now; a file that is not there is not locked."""
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not try_lock(fd, shared=True)
+    finally:
+        os.close(fd)
+
+
 class Lock:
     """A short critical section between processes."""
 

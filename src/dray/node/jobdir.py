@@ -60,14 +60,7 @@ class JobDir:
 
     def is_cared_for(self) -> bool:
         """Whether a keeper or supervisor holds the job's lock right now."""
-        try:
-            fd = os.open(self.alive, os.O_RDWR)
-        except OSError:
-            return False
-        try:
-            return not files.try_lock(fd, shared=True)
-        finally:
-            os.close(fd)
+        return files.is_locked(self.alive)
 
     def drop_secrets(self) -> None:
         """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
