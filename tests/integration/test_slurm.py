@@ -240,7 +240,7 @@ def ask_agent(dray: Dray, hpc: Hpc, request: dict[str, object]) -> dict[str, obj
     (app,) = (dray.jobs.parent / "node").glob("*.pyz")
     text = json.dumps(request).encode()
     ended = subprocess.run(
-        [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent)],
+        [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent), "slurm"],
         input=b"%d 0\n" % len(text) + text,
         env=hpc.slurm.env,
         capture_output=True,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.batch.upload import change_of
 from dray.clusters.slurm import (
     batch_script,
-    change_of,
     gpus_of,
     make_plan,
     parse_partitions,
@@ -20,13 +20,8 @@ from dray.clusters.slurm import (
 from dray.model import JobSpec, Resources
 from dray.node.agent import read_manifest
 from dray.node.packs import Packs
-from dray.node.slurm import (
-    SlurmError,
-    parse_job_state,
-    parse_queue,
-    parse_submitted,
-    parse_time_left,
-)
+from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
+from dray.node.slurm import parse_fate, parse_queue, parse_submitted, parse_time_left
 from dray.transport import zipapp
 
 JOB = JobSpec(
@@ -49,7 +44,7 @@ GOLDEN = """\
 #!/bin/bash -l
 #SBATCH --job-name=anymal-7f3k
 #SBATCH --comment=dray:anymal-7f3k
-#SBATCH --output=@ROOT@/jobs/anymal-7f3k/slurm.log
+#SBATCH --output=@ROOT@/jobs/anymal-7f3k/batch.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --nodes=1
@@ -114,23 +109,45 @@ def test_time_left(text: str, seconds: float | None) -> None:
 
 
 def test_the_queue_is_read_by_name() -> None:
-    first = "12|train-a|PENDING|Priority|N/A\n".replace("|", "\x1f")
-    second = "13|train-b|RUNNING|None|x\n".replace("|", "\x1f")
-    found = parse_queue(f"{first}{second}rubbish\n")
-    assert set(found) == {"train-a", "train-b"}
-    assert found["train-a"]["id"] == "12"
+    lines = (
+        "12|N/A|train-a|PENDING|Priority|N/A",
+        "13|N/A|train-b|RUNNING|None|x",
+        "14|3|sweep-a|COMPLETING|None|x",
+        "14|5-6,9%2|sweep-a|PENDING|Resources|x",
+        "rubbish",
+    )
+    found = parse_queue("\n".join(lines).replace("|", "\x1f"))
+    assert {name: (row["id"], row["state"]) for name, row in found.items()} == {
+        "train-a": ("12", "waiting"),
+        "train-b": ("13", "running"),
+        "sweep-a.3": ("14_3", "ending"),
+        "sweep-a.5": ("14_5", "waiting"),
+        "sweep-a.6": ("14_6", "waiting"),
+        "sweep-a.9": ("14_9", "waiting"),
+    }
 
 
 def test_sbatch_answers() -> None:
     assert parse_submitted("123;cluster\n") == "123"
     assert parse_submitted("some banner\n77\n") == "77"
-    with pytest.raises(SlurmError):
+    with pytest.raises(SchedulerError):
         parse_submitted("")
 
 
-def test_job_states() -> None:
-    assert parse_job_state("JobId=1 JobName=x JobState=CANCELLED Reason=None") == "CANCELLED"
-    assert parse_job_state("") == ""
+@pytest.mark.parametrize(
+    ("state", "reason", "fate"),
+    [
+        ("RUNNING", "None", RUNNING),
+        ("CANCELLED", "None", CANCELLED),
+        ("COMPLETING", "None", AGAIN),
+        ("COMPLETING", "TimeLimit", OVER),
+        ("REQUEUED", "None", AGAIN),
+        ("NODE_FAIL", "None", OVER),
+    ],
+)
+def test_the_fate_of_a_batch_job(state: str, reason: str, fate: str) -> None:
+    assert parse_fate(f"JobId=1 JobName=x JobState={state} Reason={reason}") == fate
+    assert parse_fate("") == UNKNOWN
 
 
 def test_reasons_in_plain_words() -> None:

@@ -1,8 +1,8 @@
 """The zipapp's entry, started with ``python -I -S``.
 
 keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
-attempt JOBDIR                    one attempt, in a batch job of Slurm
-agent ROOT                        answer one request of the laptop
+attempt JOBDIR                    one attempt, in a batch job
+agent ROOT KIND                   answer the laptop's requests, for a scheduler of this kind
 """
 
 import sys
@@ -21,13 +21,13 @@ def main(arguments: "List[str]") -> int:
         return keeper.main(arguments[1], int(arguments[2]), int(arguments[3]))
     locales.ensure_utf8(arguments)
     if len(arguments) == 2 and arguments[0] == "attempt":
-        from . import slurm
+        from . import allocation
 
-        return slurm.attempt(arguments[1])
-    if len(arguments) == 2 and arguments[0] == "agent":
+        return allocation.attempt(arguments[1])
+    if len(arguments) == 3 and arguments[0] == "agent":
         from . import agent
 
-        return agent.main(arguments[1])
+        return agent.main(arguments[1], arguments[2])
     sys.stderr.write("usage: dray-node keep|attempt|agent ...\n")
     return 2
 

@@ -2,15 +2,15 @@
 
 import json
 import os
-import pwd
 import shutil
 import sys
 import time
 import traceback
 
-from . import files, jobdir, packs, policy, shelf, slurm
+from . import files, jobdir, packs, policy, scheduler, shelf
 from .jobdir import JobDir
 from .ledger import end_job
+from .scheduler import NoAnswer, Scheduler, SchedulerError
 from .supervisor import HEARTBEAT
 from .wire import MARK
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 LOG_PIECE = 1 << 20
-QUEUE_AGE = 2.0  # seconds for which one squeue serves everybody
+QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 
 
 class Refusal(Exception):
@@ -33,8 +33,9 @@ class Refusal(Exception):
 
 
 class Agent:
-    def __init__(self, root: str, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
+    def __init__(self, root: str, batch: Scheduler, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
         self.root = root
+        self.scheduler = batch
         self.stdin = stdin
         self.stdout = stdout
         self.payload = 0
@@ -50,9 +51,9 @@ class Agent:
             answer = VERBS[request["verb"]](self, request)
         except Refusal as error:
             answer = {"error": str(error), "family": error.family}
-        except slurm.NoAnswer as error:
+        except NoAnswer as error:
             answer = {"error": str(error), "family": "NoAnswer"}
-        except slurm.SlurmError as error:
+        except SchedulerError as error:
             answer = {"error": str(error), "family": "ClusterError"}
         except OSError as error:
             answer = {"error": str(error), "family": "OSError", "errno": error.errno}
@@ -98,24 +99,30 @@ class Agent:
         finally:
             files.remove(temporary)
 
-    # -- the job's files and Slurm's queue together ---------------------------------------------
+    # -- the job's files and the scheduler's queue together -------------------------------------
 
-    def queue(self) -> "Record":
-        """One squeue for everybody who asks within a few seconds."""
-        cache = os.path.join(self.root, "squeue.json")
+    def queue(self) -> "Dict[str, Record]":
+        """One question to the scheduler for everybody who asks within a few seconds."""
+        cache = os.path.join(self.root, "queue.json")
         with files.Lock(cache + ".lock"):
             known = files.read_json(cache)
             if known is None or not 0 <= time.time() - known["time"] < QUEUE_AGE:
-                known = {"time": time.time(), "jobs": slurm.queue()}
+                known = {"time": time.time(), "text": self.scheduler.read_queue()}
                 files.write_json(cache, known, durable=False)
-        return dict(known["jobs"])
+        return self.scheduler.parse_queue(known["text"])
 
     def forget_queue(self) -> None:
-        files.remove(os.path.join(self.root, "squeue.json"))
+        files.remove(os.path.join(self.root, "queue.json"))
+
+    def already_queued(self, job_id: str) -> "Optional[str]":
+        """An earlier agent may have been cut off between the submission and writing down the
+        answer."""
+        found = self.scheduler.queue().get(job_id)
+        return str(found["id"]) if found else None
 
 
 def submit(agent: Agent, request: "Record") -> "Record":
-    """Store the code, write the job down, hand it to Slurm: exactly once."""
+    """Store the code, write the job down, hand it to the scheduler: exactly once."""
     record = request["job"]
     job_dir = agent.job(record["id"])
     missing = stage(agent, request)
@@ -129,22 +136,28 @@ def submit(agent: Agent, request: "Record") -> "Record":
         elif known["created"] != record["created"]:
             raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
         else:  # an earlier answer was lost: it may be queued already
-            number = slurm.known_id(job_dir) or already_queued(job_dir.id)
+            number = job_dir.known_number() or agent.already_queued(job_dir.id)
         if number is None:
             try:
-                number = slurm.submit(job_dir, lock=lock.fd)
-            except slurm.NoAnswer:
+                number = hand_over(agent, job_dir, lock)
+            except NoAnswer:
                 raise  # the job may be queued: a retry will find it
-            except slurm.SlurmError:
+            except SchedulerError:
                 files.remove_tree(job_dir.path)
                 raise
     agent.forget_queue()
     return {"scheduler_id": number}
 
 
+def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock) -> str:
+    number = agent.scheduler.submit(job_dir.script, keep_open=(lock.fd,))
+    job_dir.remember_number(number)
+    return number
+
+
 class Submission(files.Lock):
-    """Held while a job is handed to Slurm, by sbatch too: a retry waits for it, and finds the
-    job instead of submitting it again."""
+    """Held while a job is handed to the scheduler, by its command too: if we are killed, a retry
+    waits for that, and finds the job instead of submitting it again."""
 
     def __init__(self, agent: Agent, job_dir: JobDir) -> None:
         files.make_folder(os.path.join(agent.root, "jobs"))
@@ -161,12 +174,6 @@ def submission_lock(job_dir: JobDir) -> str:
 
 def being_submitted(job_dir: JobDir) -> bool:
     return files.is_locked(submission_lock(job_dir))
-
-
-def already_queued(job_id: str) -> "Optional[str]":
-    """An earlier agent may have been cut off between sbatch and writing down its answer."""
-    found = slurm.queue().get(job_id)
-    return str(found["id"]) if found else None
 
 
 def stage(agent: Agent, request: "Record") -> "List[str]":
@@ -229,27 +236,26 @@ def status(agent: Agent, request: "Record") -> "Record":
     queued = agent.queue()
     found = []
     for job_id in request["ids"]:
-        record = status_of(agent.job(job_id), queued.get(job_id))
+        record = status_of(agent, agent.job(job_id), queued.get(job_id))
         if record is not None:
             found.append(record)
     return {"jobs": found}
 
 
-def status_of(job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
-    """The files tell what happened, Slurm's queue tells whether it goes on."""
+def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
+    """The files tell what happened, the scheduler's queue tells whether it goes on."""
     record = jobdir.status(job_dir, queued is not None)
     if record is None:
         return None
     if record["state"] == "lost" and is_beating(job_dir):
         record.update(state="running", reason="")
     if queued is not None and record["state"] in ("queued", "running"):
-        waiting = queued["state"] in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
         # The queue's answer may be a moment old: a supervisor that beats is running.
-        if waiting and not is_beating(job_dir):
+        if queued["state"] == "waiting" and not is_beating(job_dir):
             record["state"] = "queued"
         record["scheduler"] = queued
     elif record["state"] == "lost":
-        record.update(without_slurm(job_dir, record))
+        record.update(unqueued(agent.scheduler.name, job_dir, record))
     if record["state"] in jobdir.ENDED and queued is None and not being_submitted(job_dir):
         files.remove(job_dir.secrets)
     return record
@@ -272,20 +278,21 @@ def is_beating(job_dir: JobDir) -> bool:
         files.remove(probe)
 
 
-def without_slurm(job_dir: JobDir, record: "Record") -> "Record":
-    """A job without an end that Slurm no longer knows was ended by somebody else."""
+def unqueued(scheduler_name: str, job_dir: JobDir, record: "Record") -> "Record":
+    """A job without an end that the scheduler no longer knows was ended by somebody else."""
     if being_submitted(job_dir):
         return {"state": "queued", "reason": "being submitted"}
     if os.path.exists(job_dir.stop):
         return {"state": "stopped", "reason": "stopped on request"}
+    cancelled = "cancelled in {}".format(scheduler_name)
     last = record["attempts"][-1] if record["attempts"] else {}
     if last.get("outcome") == "interrupted" and last.get("cause") == "signal":
-        return {"state": "stopped", "reason": "cancelled in Slurm", "ended": last.get("ended")}
-    if not record["attempts"] and slurm.known_id(job_dir):
-        return {"state": "stopped", "reason": "cancelled in Slurm before it ran"}
+        return {"state": "stopped", "reason": cancelled, "ended": last.get("ended")}
+    if not record["attempts"] and job_dir.known_number():
+        return {"state": "stopped", "reason": cancelled + " before it ran"}
     if not record["attempts"]:
-        return {"state": "lost", "reason": "it was never handed to Slurm"}
-    return {"state": "lost", "reason": "its batch job is gone, and did not say why (see slurm.log)"}
+        return {"state": "lost", "reason": "it was never handed to " + scheduler_name}
+    return {"state": "lost", "reason": "its batch job is gone, and did not say why (see batch.log)"}
 
 
 def log(agent: Agent, request: "Record") -> "Record":
@@ -303,14 +310,14 @@ def log(agent: Agent, request: "Record") -> "Record":
 def stop(agent: Agent, request: "Record") -> "Record":
     job_dir = agent.job(request["id"])
     files.write_json(job_dir.stop, {"now": request["now"], "time": time.time()})
-    queued = slurm.queue().get(job_dir.id)
+    queued = agent.scheduler.queue().get(job_dir.id)
     if queued is None:
         return {}
     attempts = job_dir.records()
-    if queued["state"] == "RUNNING" and attempts and attempts[-1]["outcome"] is None:
-        slurm.call("scancel", "--batch", "--signal=INT", queued["id"])
+    if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
+        agent.scheduler.interrupt(queued["id"])
     else:
-        slurm.call("scancel", queued["id"])
+        agent.scheduler.cancel(queued["id"])
         end_job(job_dir, policy.Decision("stopped", "stopped on request"))
     agent.forget_queue()
     return {}
@@ -322,24 +329,24 @@ def resume(agent: Agent, request: "Record") -> "Record":
     if missing:
         return {"missing": missing}
     with Submission(agent, job_dir) as lock:
-        number = already_queued(job_dir.id)
+        number = agent.already_queued(job_dir.id)
         if number is None:  # else an earlier answer was lost, or another laptop was quicker
-            number = submit_again(agent, job_dir, request, lock.fd)
+            number = submit_again(agent, job_dir, request, lock)
     agent.forget_queue()
     return {"scheduler_id": number}
 
 
-def submit_again(agent: Agent, job_dir: JobDir, request: "Record", lock: int) -> str:
+def submit_again(agent: Agent, job_dir: JobDir, request: "Record", lock: files.Lock) -> str:
     end = files.read_json(job_dir.end)
     link_snapshot(agent, job_dir, request["job"]["snapshot"])
     write_files(agent, job_dir, request["files"])
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
-        return slurm.submit(job_dir, lock=lock)
-    except slurm.NoAnswer:
+        return hand_over(agent, job_dir, lock)
+    except NoAnswer:
         raise
-    except slurm.SlurmError:  # it stays as it had ended
+    except SchedulerError:  # it stays as it had ended
         files.remove(job_dir.secrets)
         if end is not None:
             files.write_json(job_dir.end, end)
@@ -423,16 +430,7 @@ def hello(agent: Agent, _: "Record") -> "Record":
         "python": sys.version.split()[0],
         "free": usage.f_bavail * usage.f_frsize,
     }  # type: Record
-    user = pwd.getpwuid(os.getuid()).pw_name
-    for key, words in (
-        ("accounts", ("sacctmgr", "-nP", "show", "assoc", "user=" + user, "format=Account")),
-        ("slurm", ("sinfo", "--version")),
-        ("partitions", ("sinfo", "--noheader", "--format", "%R|%a|%l|%D|%c|%m|%G")),
-    ):
-        try:
-            found[key] = slurm.call(*words).strip()
-        except slurm.SlurmError as error:
-            found[key + "_error"] = str(error)
+    found.update(agent.scheduler.describe())
     return found
 
 
@@ -449,13 +447,13 @@ VERBS = {
 }  # type: Dict[str, Callable[[Agent, Record], Record]]
 
 
-def main(root: str) -> int:
+def main(root: str, kind: str) -> int:
     root = os.path.expandvars(os.path.expanduser(root))
     if "$" in root:
         sys.stderr.write("the root {} names a variable that is not set there\n".format(root))
         return 3
-    slurm.user_umask = os.umask(0o077)
-    agent = Agent(root, sys.stdin.buffer, sys.stdout.buffer)
+    scheduler.user_umask = os.umask(0o077)
+    agent = Agent(root, scheduler.of_kind(kind), sys.stdin.buffer, sys.stdout.buffer)
     while agent.serve():
         pass
     return 0

@@ -2,6 +2,7 @@
 
     <root>/jobs/<id>/
         job.json                 the description, and how often it was resumed
+        batch.sh, scheduler.json what the scheduler was given, and the number it gave the job
         secrets.json             values for the command's environment; gone once the job has ended
         alive                    locked as long as somebody cares for the job; the keeper's pid
         stop.json                somebody asked for the job to be stopped
@@ -40,6 +41,8 @@ class JobDir:
         self.attempts = os.path.join(path, "attempts")
         self.outputs = os.path.join(path, "outputs")
         self.work = os.path.join(path, "work")
+        self.script = os.path.join(path, "batch.sh")
+        self.scheduler = os.path.join(path, "scheduler.json")
 
     @property
     def root(self) -> str:
@@ -72,6 +75,15 @@ class JobDir:
                 files.remove(self.secrets)
         finally:
             os.close(fd)
+
+    def remember_number(self, number: str) -> None:
+        # Not worth waiting for the disk: a lost one is found again by the job's name.
+        files.write_json(self.scheduler, {"id": number}, durable=False)
+
+    def known_number(self) -> "Optional[str]":
+        """What the scheduler calls the job, if it is known here."""
+        record = files.read_json(self.scheduler)
+        return str(record["id"]) if record else None
 
     def keeper_pid(self) -> "Optional[int]":
         try:

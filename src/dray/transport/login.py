@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import tempfile
 
-from dray.transport.ssh import AgentLink
+from dray.transport.ssh import ssh_words
 
 NOBODY = "dray-asks-about-no-host"
 
@@ -45,7 +45,7 @@ def _resolve(host: str) -> dict[str, str]:
 def has_variable(host: str, name: str) -> bool:
     """Whether a command on the login node sees this variable, as dray's own would."""
     script = f'test -n "${{{name}}}" && printf "\\nset-%s\\n" {name}'
-    words = [*AgentLink(host, "", "").ssh_words(), host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    words = [*ssh_words(), host, f"exec /bin/sh -c {shlex.quote(script)}"]
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)

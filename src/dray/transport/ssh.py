@@ -73,12 +73,13 @@ class Answer:
 class AgentLink:
     """Calls the agent on a cluster's login node (or on this machine, without a host)."""
 
-    def __init__(self, host: str, root: str, python: str) -> None:
+    def __init__(self, host: str, root: str, python: str, scheduler: str) -> None:
         self.host = host
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
+        self.scheduler = scheduler
         self._sources = zipapp.sources()
         self.app = zipapp.name_of(self._sources)
 
@@ -136,14 +137,15 @@ class AgentLink:
 
     def _keep_open(self) -> None:
         if self.host:
-            standing.start(self._socket(), self.host, self.root, self.python)
+            standing.start(self._socket(), self.host, self.root, self.python, self.scheduler)
 
     def _socket(self) -> Path:
-        return standing.socket_of(socket_folder(), self.host, self.root, self.python, self.app)
+        identity = (self.host, self.root, self.python, self.scheduler, self.app)
+        return standing.socket_of(socket_folder(), *identity)
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """An agent that answers many requests, on a connection that asks for no password."""
-        words = [*self.ssh_words(), "-o", "BatchMode=yes", self.host, self._agent_command()]
+        words = [*ssh_words(), "-o", "BatchMode=yes", self.host, self._agent_command()]
         null = subprocess.DEVNULL
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=null)
 
@@ -167,16 +169,15 @@ class AgentLink:
         """For any login shell: a plain sh does the rest."""
         script = (
             f'r="{self._shell_root}"; f="$r/node/{self.app}"; '
-            f'if [ -f "$f" ]; then exec {shlex.quote(self.python)} -I -S "$f" agent "$r"; fi; '
+            f'if [ -f "$f" ]; then exec {shlex.quote(self.python)} -I -S "$f" '
+            f'agent "$r" {self.scheduler}; fi; '
             f"printf '\\n\\001dray-missing\\001\\n'"
         )
         return f"exec /bin/sh -c {shlex.quote(script)}"
 
     @contextmanager
     def _start(self, remote: str) -> Iterator[subprocess.Popen[bytes]]:
-        words = (
-            ["/bin/sh", "-c", remote] if not self.host else [*self.ssh_words(), self.host, remote]
-        )
+        words = ["/bin/sh", "-c", remote] if not self.host else [*ssh_words(), self.host, remote]
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
@@ -194,18 +195,6 @@ class AgentLink:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
-
-    def ssh_words(self) -> list[str]:
-        return [
-            "ssh",
-            "-T",
-            *("-o", "ControlMaster=auto"),
-            *("-o", f"ControlPath={socket_folder()}/%C"),
-            *("-o", f"ControlPersist={PERSIST_SECONDS}"),
-            *("-o", f"ConnectTimeout={CONNECT_SECONDS}"),
-            *("-o", f"ServerAliveInterval={ALIVE_SECONDS}"),
-            *("-o", "ServerAliveCountMax=3"),
-        ]
 
     def _read_answer(self, process: subprocess.Popen[bytes]) -> Answer | None:
         stream = process.stdout
@@ -287,6 +276,19 @@ def _feed_and_close(pipe: IO[bytes], message: bytes, payload: Path | None) -> No
     with suppress(BrokenPipeError, ValueError):
         _feed(pipe, message, payload)
         pipe.close()
+
+
+def ssh_words() -> list[str]:
+    return [
+        "ssh",
+        "-T",
+        *("-o", "ControlMaster=auto"),
+        *("-o", f"ControlPath={socket_folder()}/%C"),
+        *("-o", f"ControlPersist={PERSIST_SECONDS}"),
+        *("-o", f"ConnectTimeout={CONNECT_SECONDS}"),
+        *("-o", f"ServerAliveInterval={ALIVE_SECONDS}"),
+        *("-o", "ServerAliveCountMax=3"),
+    ]
 
 
 def socket_folder() -> Path:

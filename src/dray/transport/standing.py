@@ -49,21 +49,12 @@ def connect(path: Path) -> socket.socket | None:
     return link
 
 
-def start(path: Path, host: str, root: str, python: str) -> None:
+def start(path: Path, *agent: str) -> None:
     """In the background, detached; nobody waits for it."""
     with open(os.devnull, "r+b") as null:
         actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), stream) for stream in (0, 1, 2)]
         # -P: nothing is imported from the folder that the user happens to stand in.
-        words = [
-            sys.executable,
-            "-P",
-            "-m",
-            "dray.transport.standing",
-            str(path),
-            host,
-            root,
-            python,
-        ]
+        words = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *agent]
         os.posix_spawn(words[0], words, os.environ, file_actions=actions, setsid=True)
 
 
@@ -139,11 +130,11 @@ def skip_to_mark(stream: IO[bytes]) -> None:
         seen = (seen + line)[-len(MARK) :]
 
 
-def main(path: str, host: str, root: str, python: str) -> None:
+def main(path: str, *agent: str) -> None:
     from dray.transport.ssh import AgentLink
 
     os.chdir("/")  # not to hold on to the user's folder
-    serve(Path(path), AgentLink(host, root, python).open_session)
+    serve(Path(path), AgentLink(*agent).open_session)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Clusters behind a login node, whatever batch system they have."""

@@ -1,0 +1,196 @@
+"""A cluster behind a login node: an agent there, over SSH, and a batch system that has the jobs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dray.batch.download import receive_file, stamps_below
+from dray.batch.upload import build_pack, change_of
+from dray.cluster import Progress
+from dray.errors import ClusterError, StorageError
+from dray.model import Finding, JobSpec, JobView, Plan, Snapshot
+from dray.node import files
+from dray.node.packs import Entry, entries, hash_of
+from dray.quantities import show_size
+from dray.transport.ssh import AgentLink, BaseMissing
+
+LITTLE_SPACE = 1 << 30
+
+
+class BatchCluster:
+    """What is the same for every batch system; ``plan``, ``check``, ``waiting_reason`` and the
+    reading of what ``doctor`` found are each kind's own."""
+
+    kind = ""
+    is_here = False
+
+    def __init__(self, name: str, settings: Mapping[str, Any], _: Path, cache: Path) -> None:
+        self.name = name
+        self.settings = settings
+        self.agent = AgentLink(
+            settings.get("host", ""),
+            settings.get("root", "$HOME/.dray"),
+            settings.get("python", "python3"),
+            self.kind,
+        )
+        place = f"{name}\0{self.agent.host}\0{self.agent.root}"
+        self.known_file = cache / "sent" / hash_of(place.encode())
+
+    def environment(self) -> Mapping[str, str]:
+        return {}  # the cluster's own, as the batch script finds it
+
+    def plan(self, job: JobSpec) -> Plan:
+        raise NotImplementedError
+
+    def waiting_reason(self, queued: Mapping[str, str]) -> str:
+        """Why a job is not running yet, and when it may, in plain words."""
+        raise NotImplementedError
+
+    def findings(self, about: Mapping[str, Any]) -> list[Finding]:
+        """What ``doctor`` says of the scheduler, from what the agent found."""
+        raise NotImplementedError
+
+    def submit(
+        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+    ) -> None:
+        self._send("submit", plan, secrets, code, progress)
+
+    def resume(
+        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+    ) -> None:
+        self._send("resume", plan, secrets, code, progress)
+
+    def _send(
+        self,
+        verb: str,
+        plan: Plan,
+        secrets: Mapping[str, str],
+        code: Snapshot | None,
+        progress: Progress,
+    ) -> None:
+        """Code that the cluster lacks, the job's files and sbatch, in one stream.
+
+        What it lacks is told from memory; where that is wrong the agent says so, and a second
+        stream brings the rest.
+        """
+        contents = dict(plan.files)
+        if secrets:
+            contents["secrets.json"] = files.encode(dict(secrets)).decode()
+        request: dict[str, Any] = {"job": plan.job.to_dict(), "files": contents}
+        if code is None:
+            self.agent.ask(verb, **request)
+            return
+        change = change_of(self._last_manifest(), code.manifest)
+        lacking = list(entries(change.middle))  # the rest is there, as far as we know
+        for _ in range(3):  # from memory; with all that was thought known; with what is missing
+            request["manifest"] = change.to_dict()
+            try:
+                missing = set(self._send_pack(verb, request, code, lacking, progress))
+            except BaseMissing:
+                change = change_of(b"", code.manifest)
+                lacking = list(entries(code.manifest))
+                continue
+            if not missing:
+                self._remember(code)
+                return
+            lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
+        raise ClusterError(f"{self.name}: contents arrived and are missing all the same")
+
+    def _send_pack(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        code: Snapshot,
+        lacking: list[Entry],
+        progress: Progress,
+    ) -> Sequence[str]:
+        """Returns what the cluster still lacks."""
+        with tempfile.TemporaryDirectory(prefix="dray-") as folder:
+            payload = build_pack(folder, code, lacking, progress)
+            request["pack"] = payload.name if payload else None
+            with self.agent.call(verb, request, payload) as answer:
+                missing: Sequence[str] = answer.record.get("missing", ())
+                return missing
+
+    def _last_manifest(self) -> bytes:
+        """What was last sent there."""
+        try:
+            return self.known_file.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _remember(self, code: Snapshot) -> None:
+        files.make_folder(str(self.known_file.parent))
+        files.write_bytes(str(self.known_file), code.manifest, durable=False)
+
+    def status(self, ids: Sequence[str]) -> dict[str, JobView]:
+        if not ids:
+            return {}
+        found = {}
+        for record in self.agent.ask("status", ids=list(ids))["jobs"]:
+            queued = record.get("scheduler")
+            if record["state"] == "queued" and queued:
+                record["reason"] = self.waiting_reason(queued)
+            found[record["id"]] = JobView.from_dict(record, self.name)
+        return found
+
+    def place(self, job_id: str) -> str:
+        path = f"{self.agent.root}/jobs/{job_id}"
+        return f"{self.agent.host}:{path}" if self.agent.host else path
+
+    def ids(self) -> Iterator[str]:
+        yield from self.agent.ask("ids")["ids"]
+
+    def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
+        request = {"id": job_id, "attempt": attempt, "offset": offset}
+        with self.agent.call("log", request) as answer:
+            return answer.stream.read(answer.record["payload"])
+
+    def log_size(self, job_id: str, attempt: int) -> int:
+        return int(self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62)["size"])
+
+    def stop(self, job_id: str, *, now: bool) -> None:
+        self.agent.ask("stop", id=job_id, now=now)
+
+    def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
+        with self.agent.call("pull", {"id": job_id, "have": stamps_below(target)}) as answer:
+            wanted = answer.record["files"]
+            total = sum(record["size"] for record in wanted)
+            done = 0
+            broken = []
+            for record in wanted:
+                if not receive_file(answer.stream, target, record):
+                    broken.append(record["path"])
+                done += record["size"]
+                progress(done, total)
+        if broken:
+            raise StorageError(
+                f"{self.name}: {len(broken)} files could not be read there, such as {broken[0]}",
+                hint="Check their permissions; if the job was writing them, pull again.",
+            )
+        return len(wanted), answer.record["count"]
+
+    def remove(self, job_id: str) -> None:
+        left = self.agent.ask("remove", id=job_id)["left"]
+        if left:
+            raise StorageError(f"{self.name}: {left[0]} could not be removed")
+
+    def doctor(self) -> list[Finding]:
+        try:
+            hello = self.agent.ask("hello")
+        except ClusterError as error:
+            return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
+        free = hello["free"]
+        return [
+            Finding(ok=True, what="login", detail=f"{self.agent.host or 'this machine'} answers"),
+            Finding(ok=True, what="python", detail=hello["python"]),
+            Finding(
+                ok=free > LITTLE_SPACE,
+                what="root",
+                detail=f"{hello['root']}, {show_size(free)} free",
+            ),
+            *self.findings(hello),
+        ]

@@ -1,0 +1,56 @@
+"""Code on its way to a cluster: what of it has to be sent."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dray.cluster import Progress
+from dray.model import Snapshot
+from dray.node import files
+from dray.node.packs import Entry, Packs, hash_of
+from dray.snapshot.pack import write_pack
+
+
+class Change(NamedTuple):
+    """A manifest as what differs from another one: most often a few lines in the middle."""
+
+    base: str | None
+    head: int
+    tail: int
+    middle: bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "middle": self.middle.decode("utf-8", "surrogateescape")}
+
+
+def change_of(base: bytes, manifest: bytes) -> Change:
+    most = min(len(base), len(manifest))
+    head = common(most, lambda n: base[:n] == manifest[:n])
+    head = manifest.rfind(b"\0", 0, head) + 1  # whole lines only
+    most -= head
+    tail = common(most, lambda n: base[len(base) - n :] == manifest[len(manifest) - n :])
+    if tail < len(manifest):
+        tail = len(manifest) - 1 - manifest.find(b"\0", len(manifest) - tail - 1)
+    middle = manifest[head : len(manifest) - tail]
+    return Change(hash_of(base) if base else None, head, tail, middle)
+
+
+def common(most: int, same: Callable[[int], bool]) -> int:
+    """The greatest length up to ``most`` for which it is the same."""
+    return bisect_right(range(most + 1), False, key=lambda length: not same(length)) - 1
+
+
+def build_pack(
+    folder: str, code: Snapshot, lacking: list[Entry], progress: Progress
+) -> Path | None:
+    """A pack of what the cluster lacks, as a file; None where it has everything."""
+    wanted = {entry.hash: entry for entry in lacking if entry.kind != "d"}
+    if not wanted:
+        return None
+    packs = Packs(folder)
+    files.make_folder(packs.packs)
+    name = write_pack(packs, code, list(wanted.values()), progress, durable=False)
+    return Path(packs.packs) / name

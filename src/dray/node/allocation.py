@@ -1,0 +1,173 @@
+"""What a batch job runs on the compute node.
+
+The batch job is the job itself: it makes one attempt, and when another one is due it asks the
+scheduler to requeue it, or, where that is not allowed, submits its own successor.
+"""
+
+import os
+import time
+import traceback
+
+from . import files, locales, policy, scheduler, worktree
+from .jobdir import JobDir, since_resumed
+from .ledger import end_job, record_lost, record_own_failure
+from .scheduler import Scheduler, SchedulerError
+from .supervisor import Place, Supervisor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+    Record = Dict[str, Any]
+
+SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler
+LOCK_PATIENCE = 60.0
+OUTAGE = 600.0  # seconds for which a controller may be away
+
+
+def attempt(path: str) -> int:
+    """Its exit code is the batch job's."""
+    job_dir = JobDir(path)
+    job = files.read_json(job_dir.job) or {}
+    batch = scheduler.of_kind(job["scheduler"]["kind"])
+    alive = take_charge(job_dir)
+    # Also where the submitting agent was killed before it could.
+    job_dir.remember_number(batch.own_number())
+    try:
+        return Allocation(job_dir, job, batch).run()
+    finally:
+        os.close(alive)
+
+
+def take_charge(job_dir: JobDir) -> int:
+    """Only one attempt at a time, also when a requeue overtakes the attempt before it."""
+    alive = files.open_lock(job_dir.alive)
+    until = time.monotonic() + LOCK_PATIENCE
+    while time.monotonic() < until:
+        try:
+            if files.try_lock(alive):
+                return alive
+        except OSError:  # a file system without locks: the scheduler alone sees to it
+            return alive
+        time.sleep(0.2)
+    raise SystemExit("another attempt of {} is still running".format(job_dir.id))
+
+
+class Allocation:
+    def __init__(self, job_dir: JobDir, job: "Record", batch: Scheduler) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.scheduler = batch
+        self.number = batch.own_number()
+
+    def run(self) -> int:
+        if files.read_json(self.job_dir.end) is not None:
+            return 0  # ended before, and requeued by somebody else
+        self._account_for_lost_attempt()
+        decision = self._decide()
+        if decision.again:
+            self._one_attempt()
+            decision = self._decide()
+        if decision.again and self._go_on(decision.delay):
+            return 0
+        if decision.again:
+            decision = policy.Decision("stopped", "cancelled in " + self.scheduler.name)
+        end_job(self.job_dir, decision)
+        files.remove(self.job_dir.alive)  # one file less on a file system that counts them
+        return self._exit_code(decision)
+
+    def _decide(self) -> policy.Decision:
+        if os.path.exists(self.job_dir.stop):
+            return policy.Decision("stopped", "stopped on request")
+        return policy.decide(self.job, since_resumed(self.job, self.job_dir.records()))
+
+    def _one_attempt(self) -> None:
+        number = (self.job_dir.numbers() or [0])[-1] + 1
+        record = self.job_dir.attempt(number)
+        files.make_folder(record.path)
+        self.job_dir.work = self._scratch(number)
+        place = Place(None, locales.original_environment(), self._seconds())
+        try:
+            Supervisor(self.job_dir, record, self.job, place).run()
+        except Exception as error:
+            traceback.print_exc()
+            record_own_failure(self.job_dir, number, error)
+
+    def _scratch(self, number: int) -> str:
+        """The work tree lies on the node's own disk, where there is one."""
+        for variable in ("SLURM_TMPDIR", "TMPDIR"):
+            folder = os.environ.get(variable, "")
+            if folder and os.access(folder, os.W_OK):
+                worktree.sweep(folder)
+                name = "{}{}-{}".format(worktree.PREFIX, self.job_dir.id, number)
+                return os.path.join(folder, name)
+        return self.job_dir.work
+
+    def _seconds(self) -> "Optional[float]":
+        """How long the attempt may last: what was asked for, and what the scheduler's clock
+        leaves of it (Slurm counts in whole minutes)."""
+        asked = self.job["resources"]["time"]
+        try:
+            left = self.scheduler.time_left(self.number)
+        except SchedulerError as error:
+            print("time left unknown: {}".format(error), flush=True)
+            return float(asked) if asked else None
+        limits = [float(asked)] if asked else []
+        if left is not None:
+            limits.append(max(left - SETTLING, left * 0.5))
+        return min(limits) if limits else None
+
+    def _account_for_lost_attempt(self) -> None:
+        numbers = self.job_dir.numbers()
+        if numbers and files.read_json(self.job_dir.attempt(numbers[-1]).outcome) is None:
+            reason = "ended by {} or with its node".format(self.scheduler.name)
+            record_lost(self.job_dir, self.job, numbers[-1], reason)
+
+    def _go_on(self, delay: float) -> bool:
+        """See to the next attempt; False where somebody has cancelled the job."""
+        fate = self._fate()
+        if fate == scheduler.CANCELLED:
+            return False
+        if fate == scheduler.AGAIN:
+            return True
+        if fate == scheduler.RUNNING and self._requeue():
+            self._postpone(delay)
+        else:  # refused, or the scheduler itself has ended this batch job
+            successor = self.scheduler.submit(self.job_dir.script, after=self.number)
+            self.job_dir.remember_number(successor)
+        return True
+
+    def _fate(self) -> str:
+        """Waits for a controller that is being restarted: a run is not lost for that."""
+        until = time.monotonic() + OUTAGE
+        while True:
+            fate = self.scheduler.fate(self.number)
+            if fate != scheduler.UNKNOWN or time.monotonic() > until:
+                return fate
+            time.sleep(2.0)
+
+    def _requeue(self) -> bool:
+        if self.job["scheduler"].get("resume_with") == "chain":
+            return False
+        try:
+            self.scheduler.requeue(self.number)
+        except SchedulerError as error:
+            print("requeue was refused: {}".format(error), flush=True)
+            return False
+        return True
+
+    def _postpone(self, delay: float) -> None:
+        if delay < 1:
+            return
+        try:
+            self.scheduler.postpone(self.number, delay)
+        except SchedulerError as error:
+            print("the pause before the retry could not be set: {}".format(error), flush=True)
+
+    def _exit_code(self, end: policy.Decision) -> int:
+        """So that the scheduler's own records tell the truth too."""
+        if end.state == "done":
+            return 0
+        records = self.job_dir.records()
+        code = records[-1].get("exit_code") if records else None
+        return int(code) if code else 1

@@ -1,0 +1,142 @@
+"""What dray asks of a batch system, on one screen, and how its commands are called.
+
+Slurm and PBS each have a module with a class of this shape; the agent and the attempts use it and
+know nothing else of either.
+"""
+
+import os
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Tuple
+
+    Record = Dict[str, Any]
+
+PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
+
+# A batch job's fate, as the attempt in it sees it.
+RUNNING = "running"
+AGAIN = "again"  # the scheduler starts it again by itself
+CANCELLED = "cancelled"
+OVER = "over"  # time limit, preemption, a node's death: it will not be started again
+UNKNOWN = ""  # no answer
+
+
+class SchedulerError(Exception):
+    """A command of the scheduler's failed; says what it said."""
+
+
+class NoAnswer(SchedulerError):
+    """The scheduler did not answer: what was asked for may have been done or not."""
+
+
+class Scheduler:
+    name = ""  # for people
+
+    def own_number(self) -> str:
+        """The batch job that this process is in."""
+        raise NotImplementedError
+
+    def read_queue(self) -> str:
+        """All of this user's batch jobs that are not over, in one query, as it was answered."""
+        raise NotImplementedError
+
+    def parse_queue(self, text: str) -> "Dict[str, Record]":
+        """Job id → {"id", "state", "why", "start"}: the number that the scheduler gave it;
+        ``waiting``, ``running`` or ``ending``; and what the scheduler says of its waiting."""
+        raise NotImplementedError
+
+    def queue(self) -> "Dict[str, Record]":
+        return self.parse_queue(self.read_queue())
+
+    def submit(
+        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+    ) -> str:
+        """Returns the number; ``after`` is one that has to be over first. ``keep_open`` is held
+        open by the command too."""
+        raise NotImplementedError
+
+    def cancel(self, number: str) -> None:
+        raise NotImplementedError
+
+    def interrupt(self, number: str) -> None:
+        """Wake the attempt, so that it looks for a stop request at once. It does so by itself
+        every second: a scheduler that cannot do this need not."""
+
+    def time_left(self, number: str) -> "Optional[float]":
+        """Seconds until the scheduler ends the batch job; None where there is no limit."""
+        raise NotImplementedError
+
+    def fate(self, number: str) -> str:
+        """What becomes of the batch job: RUNNING, AGAIN, CANCELLED, OVER or UNKNOWN."""
+        raise NotImplementedError
+
+    def requeue(self, number: str) -> None:
+        """The scheduler ends the batch job, and starts it again."""
+        raise NotImplementedError
+
+    def postpone(self, number: str, seconds: float) -> None:
+        """A requeued batch job shall not start before that."""
+        raise NotImplementedError
+
+    def describe(self) -> "Record":
+        """What this place is like, for ``doctor``."""
+        raise NotImplementedError
+
+
+def of_kind(kind: str) -> Scheduler:
+    if kind == "slurm":
+        from .slurm import Slurm
+
+        return Slurm()
+    raise ValueError("there is no scheduler of kind {!r}".format(kind))
+
+
+user_umask = None  # type: Optional[int]  # the agent's own is stricter, and no job's business
+
+
+def restore_umask() -> None:
+    if user_umask is not None:
+        os.umask(user_umask)
+
+
+def clean_environment() -> "Dict[str, str]":
+    """A batch job must not see what the submitting shell happened to hold."""
+    names = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
+    own = ("SLURM_CONF", "PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT")
+    return {name: os.environ[name] for name in names + own if name in os.environ}
+
+
+def call(*words: str, **more: "Any") -> str:
+    """A command of the scheduler's; returns what it printed."""
+    try:
+        ended = subprocess.run(
+            words,
+            env=clean_environment(),
+            pass_fds=more.get("keep_open", ()),
+            preexec_fn=restore_umask,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+        )
+    except FileNotFoundError:
+        raise SchedulerError("{}: command not found".format(words[0]))
+    except subprocess.TimeoutExpired:
+        raise NoAnswer("{} did not answer within {:.0f} s".format(words[0], PATIENCE))
+    if ended.returncode != 0:
+        complaint = ended.stderr.decode("utf-8", "replace").strip()
+        raise SchedulerError(complaint or "{} ended with {}".format(words[0], ended.returncode))
+    return ended.stdout.decode("utf-8", "replace")
+
+
+def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Record":
+    """Several commands for ``describe``: what each printed, or as NAME_error why it failed."""
+    found = {}  # type: Record
+    for key, words in questions.items():
+        try:
+            found[key] = call(*words).strip()
+        except SchedulerError as error:
+            found[key + "_error"] = str(error)
+    return found
