@@ -27,7 +27,8 @@ ONE_WAY = 0.025
 class Laptop:
     """A dray that reaches a Slurm over the slow link."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.settings = settings
         self.slurm = Slurm(folder / "slurm")
         self.sshd = Sshd(folder / "ssh", {"SLURM_CONF": str(self.slurm.conf)})
         self.root = folder / "root"
@@ -52,6 +53,7 @@ class Laptop:
             "root": str(self.root),
             "python": sys.executable,
             "setup": [f"export SLURM_TMPDIR={self.slurm.scratch}"],
+            **self.settings,
         }
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         config = Path(self.env["DRAY_HOME"]) / "config.toml"

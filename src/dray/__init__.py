@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dray.api import Job, jobs, run
+    from dray.api import Job, jobs, run, run_many
     from dray.errors import DrayError
 
 __version__ = "0.1.0"
-__all__ = ["DrayError", "Job", "__version__", "jobs", "run"]
+__all__ = ["DrayError", "Job", "__version__", "jobs", "run", "run_many"]
 
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that 'import dray' and the command line stay quick.
-    if name in ("Job", "jobs", "run"):
+    if name in ("Job", "jobs", "run", "run_many"):
         from dray import api
 
         return getattr(api, name)

@@ -66,14 +66,41 @@ def run(
 ) -> Job:
     """Submit a job. ``settings`` are those of dray.toml's [job] tables by name: gpus=1, time="4h",
     outputs=["logs"], checkpoint="logs/*.pt", resume_args=[…], env={…}, secrets=[…] …"""
+    refuse_text(command)
+    launcher = _launcher(on, project, settings)
+    return Job(launcher.run([str(word) for word in command], snapshot=snapshot), launcher)
+
+
+def refuse_text(command: Sequence[str]) -> None:
     if isinstance(command, str):
         raise UsageError(
             "the command is one text", hint='Write it as a list: ["python", "train.py"]'
         )
+
+
+def _launcher(
+    on: str | None, project: str | PathLike[str] | None, settings: Mapping[str, Any]
+) -> Launcher:
     flags = parse_settings({**settings, **({"on": on} if on is not None else {})})
     start = Path(project).absolute() if project is not None else None
-    launcher = Launcher(configuration.load(start, flags))
-    return Job(launcher.run([str(word) for word in command], snapshot=snapshot), launcher)
+    return Launcher(configuration.load(start, flags))
+
+
+def run_many(
+    commands: Sequence[Sequence[str]],
+    *,
+    on: str | None = None,
+    project: str | PathLike[str] | None = None,
+    snapshot: bool = True,
+    **settings: Any,
+) -> list[Job]:
+    """Submit many jobs that differ only in their commands, at once: on a batch system a thousand
+    are one array, and one call. ``settings`` as for ``run``."""
+    for command in commands:
+        refuse_text(command)
+    launcher = _launcher(on, project, settings)
+    words = [[str(word) for word in command] for command in commands]
+    return [Job(job_id, launcher) for job_id in launcher.run_many(words, snapshot=snapshot)]
 
 
 def jobs() -> list[Job]:

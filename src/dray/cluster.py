@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
+from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Snapshot
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -36,8 +36,21 @@ class Cluster(Protocol):
     ) -> None:
         """Bring the code there, then queue the job. Done twice, it is queued once."""
 
+    def submit_array(
+        self,
+        array: JobArray,
+        secrets: Mapping[str, str],
+        code: Snapshot | None,
+        progress: Progress,
+    ) -> None:
+        """The same for all jobs of an array, in as few steps as the cluster allows."""
+
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         """The jobs as they are now, in one query; those unknown here are left out."""
+
+    def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
+        """As ``status``, but jobs that still wait for their first attempt may come as the reason
+        for that alone: ten thousand of them are told in a few lines."""
 
     def place(self, job_id: str) -> str:
         """Where the job's directory is, for people."""

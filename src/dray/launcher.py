@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,9 @@ from dray.cluster import Cluster, Progress
 from dray.config import Config
 from dray.description import describe, new_id
 from dray.errors import ClusterError, DrayError, NotFound, Refused, TimedOut, UsageError, nearest
-from dray.model import Finding, JobSpec, JobState, JobView, Plan, Snapshot
+from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Snapshot
 from dray.node import faults, files
-from dray.store import Damaged, Row, Store, set_aside
+from dray.store import Damaged, Last, Row, Store, set_aside
 from dray.tail import tail_offsets
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ ABANDONED = 60.0  # a submission that has not succeeded after so long never will
 OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
 GONE = "is gone"
+ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
 
 
 def no_progress(done: int, total: int) -> None:
@@ -118,27 +120,61 @@ class Launcher:
         def submit(job: JobSpec, code: Snapshot | None) -> None:
             cluster.submit(cluster.plan(job), values, code, progress)
 
-        try:
+        with self._intended([job.id], cluster):
             job = self._with_code(job, self.config.project if snapshot else None, submit)
-        except DrayError as error:
-            if error.transient:
-                self._forget_unless_submitted(job.id, cluster)
-            else:  # it was refused for certain
-                self.store.remove(job.id)
-            raise
-        except BaseException:
-            self._forget_unless_submitted(job.id, cluster)
-            raise
         self.store.save([JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED)])
         return job.id
 
-    def _forget_unless_submitted(self, job_id: str, cluster: Cluster) -> None:
+    def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
+        """The same for many commands that share all settings; on a batch system as one array.
+        Returns the jobs' ids, in order."""
+        cluster = self._target()
+        ids: list[str] = []
+        for start in range(0, len(commands), ARRAY_SIZE):
+            ids += self._run_array(cluster, commands[start : start + ARRAY_SIZE], snapshot)
+        return ids
+
+    def _run_array(
+        self, cluster: Cluster, commands: Sequence[Sequence[str]], snapshot: bool
+    ) -> list[str]:
+        common = self._describe(commands[0])
+        cluster.check(common)
+        values = secrets.resolve(common.secrets, configuration.environment())
+        array = JobArray(common, tuple(map(tuple, commands)))
+        while not self.store.add_intents(array, cluster.name):
+            array = array._replace(common=replace(common, id=new_id(common.name)))
+        progress = self.reporter.progress("sending code")
+
+        def submit(job: JobSpec, code: Snapshot | None) -> None:
+            cluster.submit_array(array._replace(common=job), values, code, progress)
+
+        with self._intended(array.ids, cluster):
+            project = self.config.project if snapshot else None
+            job = self._with_code(array.common, project, submit)
+        self.store.save_submitted(array._replace(common=job))
+        return array.ids
+
+    @contextmanager
+    def _intended(self, ids: Sequence[str], cluster: Cluster) -> Iterator[None]:
+        """What was written down as about to be submitted is forgotten where it was not."""
         try:
-            if not cluster.status([job_id]):
-                self.store.remove(job_id)
+            yield
+        except DrayError as error:
+            if error.transient:
+                self._forget_unless_submitted(ids, cluster)
+            else:  # it was refused for certain
+                self.store.remove(*ids)
+            raise
+        except BaseException:
+            self._forget_unless_submitted(ids, cluster)
+            raise
+
+    def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
+        try:
+            self.store.remove(*(set(ids) - set(cluster.status(ids))))
         except ClusterError:
             self.reporter.say(
-                f"{job_id} may have been submitted: dray ps tells once {cluster.name} answers"
+                f"{ids[0]} may have been submitted: dray ps tells once {cluster.name} answers"
             )
 
     def _target(self) -> Cluster:
@@ -192,20 +228,25 @@ class Launcher:
     def refresh(self, on: str | None = None) -> None:
         """Bring the store up to date: one query per cluster with active jobs. One that does not
         answer is told of; its jobs stay as they were last seen."""
-        for name, ids in self.store.active().items():
+        for name, last in self.store.active().items():
             if name not in self.config.clusters or on not in (None, name):
                 continue
             try:
-                self._refresh_on(self.cluster(name), ids)
+                self._refresh_on(self.cluster(name), last)
             except ClusterError as error:
                 self.reporter.say(f"{error.message}; jobs on {name} are shown as last seen")
 
-    def _refresh_on(self, cluster: Cluster, ids: Sequence[str]) -> None:
-        seen = cluster.status(ids)
+    def _refresh_on(self, cluster: Cluster, last: Mapping[str, Last]) -> None:
+        seen, waiting = cluster.glance(sorted(last, key=len))  # sweep.9 comes before sweep.10
         changed = [view for view in seen.values() if self._news(view)]
-        for job_id in ids:
-            if job_id in seen:
-                continue
+        new_reasons = {
+            job_id: reason
+            for job_id, reason in waiting.items()
+            if last[job_id] != (JobState.QUEUED, reason, 1)
+        }
+        if new_reasons:
+            self.store.save_waiting(new_reasons)
+        for job_id in last.keys() - seen.keys() - waiting.keys():
             age = self.store.intent_age(job_id)
             if age is None:
                 changed.append(self._gone(job_id, cluster))

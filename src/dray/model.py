@@ -6,8 +6,8 @@ module is loaded by every verb.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -183,6 +183,26 @@ class Snapshot(NamedTuple):
     files: int
     warnings: tuple[str, ...] = ()
     contents: Mapping[str, bytes] = MappingProxyType({})  # those that were read already
+
+
+class JobArray(NamedTuple):
+    """Jobs that are submitted together and differ only in their commands. ``common`` has the
+    array's id; job N has the id ``<id>.<N>``."""
+
+    common: JobSpec
+    commands: tuple[tuple[str, ...], ...]
+
+    @property
+    def id(self) -> str:
+        return self.common.id
+
+    @property
+    def ids(self) -> list[str]:
+        return [f"{self.id}.{index}" for index in range(len(self.commands))]
+
+    def jobs(self) -> Iterator[JobSpec]:
+        for job_id, command in zip(self.ids, self.commands, strict=True):
+            yield replace(self.common, id=job_id, command=command)
 
 
 class Plan(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dray.errors import DrayError, StorageError, StoreBusy, StoreError
-from dray.model import Attempt, JobSpec, JobState, JobView
+from dray.model import Attempt, JobArray, JobSpec, JobState, JobView
 from dray.node import files
 
 BUSY_SECONDS = 10.0
@@ -53,6 +53,12 @@ MIGRATIONS = (
     );
     CREATE INDEX events_by_job ON events (job, time);
     """,
+    """
+    CREATE TABLE arrays (  -- the spec that the jobs of an array have in common
+        id TEXT PRIMARY KEY,
+        spec TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
 )
 VERSION = len(MIGRATIONS)
 
@@ -78,6 +84,10 @@ class Row(NamedTuple):
     ended: float | None
     attempts: int
     command: str
+
+
+# How an active job was last seen: state, reason, and 1 if it is known to have been submitted.
+Last = tuple[str, str, int]
 
 
 class Damaged(StoreError):
@@ -218,6 +228,46 @@ class Store:
             )
             return made.rowcount == 1
 
+    def add_intents(self, array: JobArray, cluster: str) -> bool:
+        """The same for all jobs of an array; False where an id is taken."""
+        common = array.common
+        rows = [
+            (job_id, cluster, common.name, common.created, json.dumps(command))
+            for job_id, command in zip(array.ids, array.commands, strict=True)
+        ]
+        with self._writing() as connection:
+            made = connection.execute(
+                "INSERT OR IGNORE INTO arrays VALUES (?, ?)",
+                (array.id, json.dumps(common.to_dict())),
+            )
+            if made.rowcount == 0:
+                return False
+            connection.executemany(
+                "INSERT INTO jobs (id, cluster, name, state, created, command, spec)"
+                " VALUES (?, ?, ?, 'queued', ?, ?, '')",
+                rows,
+            )
+        return True
+
+    def save_submitted(self, array: JobArray) -> None:
+        """All jobs of the array are queued."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE arrays SET spec = ? WHERE id = ?",
+                (json.dumps(array.common.to_dict()), array.id),
+            )
+            # Between these two lie the ids of its jobs, and no others.
+            bounds = (f"{array.id}.", f"{array.id}/")
+            connection.execute("UPDATE jobs SET submitted = 1 WHERE id >= ? AND id < ?", bounds)
+
+    def save_waiting(self, reasons: Mapping[str, str]) -> None:
+        """These jobs are queued, for that reason."""
+        with self._writing() as connection:
+            connection.executemany(
+                "UPDATE jobs SET state = 'queued', reason = ?, submitted = 1 WHERE id = ?",
+                [(reason, job_id) for job_id, reason in reasons.items()],
+            )
+
     def save(self, views: Iterable[JobView]) -> None:
         """What was just seen of these jobs."""
         with self._writing() as connection:
@@ -260,9 +310,15 @@ class Store:
     def _note(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
         connection.execute("INSERT INTO events VALUES (?, ?, ?)", (job_id, time.time(), what))
 
-    def remove(self, job_id: str) -> None:
+    def remove(self, *ids: str) -> None:
         with self._writing() as connection:
-            connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+            connection.executemany("DELETE FROM jobs WHERE id = ?", [(one,) for one in ids])
+            arrays = {one.rpartition(".")[0] for one in ids if "." in one}
+            connection.executemany(
+                "DELETE FROM arrays WHERE id = ?1 AND NOT EXISTS"
+                " (SELECT 1 FROM jobs WHERE id >= ?1 || '.' AND id < ?1 || '/')",
+                [(one,) for one in arrays],
+            )
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -270,12 +326,15 @@ class Store:
         with self._errors(opened=True):
             return self._connection.execute(query, values).fetchall()
 
-    def active(self) -> Mapping[str, list[str]]:
+    def active(self) -> Mapping[str, dict[str, Last]]:
         """Jobs that were not yet at their end when last seen, by cluster."""
-        found: dict[str, list[str]] = {}
-        query = "SELECT cluster, id FROM jobs WHERE state IN ('queued', 'running')"
-        for cluster, job_id in self._rows(query):
-            found.setdefault(cluster, []).append(job_id)
+        query = (
+            "SELECT cluster, id, state, reason, submitted FROM jobs"
+            " WHERE state IN ('queued', 'running')"
+        )
+        found: dict[str, dict[str, Last]] = {}
+        for cluster, job_id, state, reason, submitted in self._rows(query):
+            found.setdefault(cluster, {})[job_id] = (state, reason, submitted)
         return found
 
     def listing(self, since: float, most: int) -> list[Row]:
@@ -318,22 +377,29 @@ class Store:
     def view(self, job_id: str) -> JobView | None:
         """The job as it was last seen."""
         rows = self._rows(
-            "SELECT cluster, state, reason, ended, spec FROM jobs WHERE id = ?", (job_id,)
+            "SELECT cluster, state, reason, ended, spec, command FROM jobs WHERE id = ?", (job_id,)
         )
         if not rows:
             return None
-        cluster, state, reason, ended, spec = rows[0]
+        cluster, state, reason, ended, spec, command = rows[0]
         attempts = self._rows(
             "SELECT record FROM attempts WHERE job = ? ORDER BY number", (job_id,)
         )
         return JobView(
-            spec=JobSpec.from_dict(json.loads(spec)),
+            spec=JobSpec.from_dict(
+                json.loads(spec) if spec else self._spec_in_array(job_id, json.loads(command))
+            ),
             cluster=cluster,
             state=JobState(state),
             reason=reason,
             ended=ended,
             attempts=tuple(Attempt.from_dict(json.loads(one[0])) for one in attempts),
         )
+
+    def _spec_in_array(self, job_id: str, command: list[str]) -> dict[str, Any]:
+        array = job_id.rpartition(".")[0]
+        ((common,),) = self._rows("SELECT spec FROM arrays WHERE id = ?", (array,))
+        return {**json.loads(common), "id": job_id, "command": command}
 
     def intent_age(self, job_id: str) -> float | None:
         """How long ago the submission began, if it was never seen to succeed."""

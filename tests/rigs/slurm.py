@@ -96,6 +96,7 @@ class Slurm:
             "PreemptMode=REQUEUE",
             "JobRequeue=1",
             "KillWait=5",
+            "MaxJobCount=50000",
             "GresTypes=gpu",
             f"PluginDir={PLUGINS}",
             f"NodeName=DEFAULT {shape} Gres=gpu:a100:{self.gpus} State=UNKNOWN",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,16 +13,17 @@ from dray.batch.upload import change_of
 from dray.clusters.slurm import (
     batch_script,
     gpus_of,
+    make_array_plan,
     make_plan,
     parse_partitions,
     refusal,
     waiting_reason,
 )
-from dray.model import JobSpec, Resources
+from dray.model import JobArray, JobSpec, Resources
 from dray.node.agent import read_manifest
 from dray.node.packs import Packs
 from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
-from dray.node.slurm import parse_fate, parse_queue, parse_submitted, parse_time_left
+from dray.node.slurm import number_of, parse_fate, parse_queue, parse_submitted, parse_time_left
 from dray.transport import zipapp
 
 JOB = JobSpec(
@@ -42,9 +44,9 @@ SETTINGS = {
 }
 GOLDEN = """\
 #!/bin/bash -l
+#SBATCH --output=@ROOT@/jobs/anymal-7f3k/batch.log
 #SBATCH --job-name=anymal-7f3k
 #SBATCH --comment=dray:anymal-7f3k
-#SBATCH --output=@ROOT@/jobs/anymal-7f3k/batch.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --nodes=1
@@ -66,6 +68,20 @@ exec '/opt/python 3/bin/python3' -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/an
 
 def test_the_batch_script_is_this() -> None:
     assert batch_script(JOB, SETTINGS) == GOLDEN
+
+
+def test_an_array_is_one_script_and_every_command() -> None:
+    plan = make_array_plan(JobArray(JOB, (("a",), ("b", "it's"))), "euler", SETTINGS)
+    array, single = plan.files["batch.sh"], plan.files["job.sh"]
+    assert array == (
+        GOLDEN.replace("/jobs/anymal-7f3k/batch.log", "/arrays/anymal-7f3k/%a.log")
+        .replace("#SBATCH --exclusive\n", "#SBATCH --exclusive\n#SBATCH --array=0-1\n")
+        .replace("/jobs/", "/arrays/")
+    )
+    assert single == GOLDEN.replace("anymal-7f3k", "@JOB@")
+    description = json.loads(plan.files["job.json"])
+    assert description["commands"] == [["a"], ["b", "it's"]]
+    assert description["resources"]["gpus"] == 2
 
 
 def test_nothing_of_the_command_is_in_the_script() -> None:
@@ -117,7 +133,7 @@ def test_the_queue_is_read_by_name() -> None:
         "rubbish",
     )
     found = parse_queue("\n".join(lines).replace("|", "\x1f"))
-    assert {name: (row["id"], row["state"]) for name, row in found.items()} == {
+    assert {name: (number_of(row, name), row["state"]) for name, row in found.items()} == {
         "train-a": ("12", "waiting"),
         "train-b": ("13", "running"),
         "sweep-a.3": ("14_3", "ending"),

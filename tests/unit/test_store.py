@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dray.errors import StorageError, StoreBusy, StoreError
-from dray.model import Attempt, JobSpec, JobState, JobView, Resources
+from dray.model import Attempt, JobArray, JobSpec, JobState, JobView, Resources
 from dray.store import MIGRATIONS, VERSION, Damaged, Store, set_aside
 
 Open = Callable[[], Store]
@@ -91,7 +91,7 @@ def test_an_intent_is_written_once(store: Store) -> None:
     assert age is not None
     assert 0 <= age < 60
     assert store.listing(0, -1) == []
-    assert store.active() == {"local": ["train-abcd"]}
+    assert store.active() == {"local": {"train-abcd": ("queued", "", 0)}}
     store.save([view()])
     assert store.intent_age("train-abcd") is None
     assert [row.id for row in store.listing(0, -1)] == ["train-abcd"]
@@ -251,7 +251,7 @@ def test_a_newer_version_is_refused_and_left_alone(path: Path, open_store: Open)
 WRITER = """
 import sys, time
 from pathlib import Path
-from dray.model import Attempt, JobSpec, JobState, JobView
+from dray.model import Attempt, JobArray, JobSpec, JobState, JobView
 from dray.store import Store
 
 path, me, count, go = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
@@ -435,3 +435,35 @@ def test_a_full_disk_undoes_what_was_begun(store: Store) -> None:
     store._connection.execute("PRAGMA max_page_count = 1000000")
     store.save([view("job-1")])
     assert store.count() == 2
+
+
+# -- arrays -------------------------------------------------------------------------------------
+
+
+def test_an_arrays_jobs_are_kept_each_with_its_command(store: Store) -> None:
+    array = JobArray(spec("sweep-abcd"), (("a",), ("b", "ü")))
+    assert store.add_intents(array, "local")
+    assert not store.add_intents(array, "local")
+    assert set(store.active()["local"].values()) == {("queued", "", 0)}
+    known = array._replace(common=replace(array.common, snapshot="s" * 64))
+    store.save_submitted(known)
+    assert [row.id for row in store.listing(0, -1)] == ["sweep-abcd.1", "sweep-abcd.0"]
+    found = store.view("sweep-abcd.1")
+    assert found is not None
+    assert found.spec == list(known.jobs())[1]
+
+
+def test_why_jobs_wait_is_kept(store: Store) -> None:
+    store.save([view("one-abcd", JobState.QUEUED), view("two-abcd", JobState.RUNNING)])
+    store.save_waiting({"one-abcd": "later"})
+    assert store.active()["local"]["one-abcd"] == ("queued", "later", 1)
+    assert store.active()["local"]["two-abcd"] == ("running", "because", 1)
+
+
+def test_an_array_is_forgotten_with_its_last_job(store: Store) -> None:
+    array = JobArray(spec("sweep-abcd"), (("a",), ("b",)))
+    store.add_intents(array, "local")
+    store.remove("sweep-abcd.0")
+    assert not store.add_intents(array, "local")
+    store.remove("sweep-abcd.1")
+    assert store.add_intents(array, "local")

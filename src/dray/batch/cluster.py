@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ from dray.batch.download import receive_file, stamps_below
 from dray.batch.upload import build_pack, change_of
 from dray.cluster import Progress
 from dray.errors import ClusterError, StorageError
-from dray.model import Finding, JobSpec, JobView, Plan, Snapshot
+from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Snapshot
 from dray.node import files
+from dray.node.arrays import fold, unfold
 from dray.node.packs import Entry, entries, hash_of
 from dray.quantities import show_size
 from dray.transport.ssh import AgentLink, BaseMissing
@@ -45,6 +46,9 @@ class BatchCluster:
     def plan(self, job: JobSpec) -> Plan:
         raise NotImplementedError
 
+    def plan_array(self, array: JobArray) -> Plan:
+        raise NotImplementedError
+
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         """Why a job is not running yet, and when it may, in plain words."""
         raise NotImplementedError
@@ -58,6 +62,15 @@ class BatchCluster:
     ) -> None:
         self._send("submit", plan, secrets, code, progress)
 
+    def submit_array(
+        self,
+        array: JobArray,
+        secrets: Mapping[str, str],
+        code: Snapshot | None,
+        progress: Progress,
+    ) -> None:
+        self._send("submit", self.plan_array(array), secrets, code, progress, array=True)
+
     def resume(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
     ) -> None:
@@ -70,6 +83,7 @@ class BatchCluster:
         secrets: Mapping[str, str],
         code: Snapshot | None,
         progress: Progress,
+        **more: bool,
     ) -> None:
         """Code that the cluster lacks, the job's files and sbatch, in one stream.
 
@@ -79,7 +93,9 @@ class BatchCluster:
         contents = dict(plan.files)
         if secrets:
             contents["secrets.json"] = files.encode(dict(secrets)).decode()
-        request: dict[str, Any] = {"job": plan.job.to_dict(), "files": contents}
+        job = plan.job
+        about = {"id": job.id, "created": job.created, "snapshot": job.snapshot}
+        request: dict[str, Any] = {"job": about, "files": contents, **more}
         if code is None:
             self.agent.ask(verb, **request)
             return
@@ -129,8 +145,20 @@ class BatchCluster:
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         if not ids:
             return {}
+        return self._views(self.agent.ask("status", ids=fold(ids))["jobs"])
+
+    def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
+        if not ids:
+            return {}, {}
+        answer = self.agent.ask("status", ids=fold(ids), brief=True)
+        waiting: dict[str, str] = {}
+        for group in answer["waiting"]:
+            waiting.update(dict.fromkeys(unfold(group["ids"]), self.waiting_reason(group)))
+        return self._views(answer["jobs"]), waiting
+
+    def _views(self, records: Iterable[dict[str, Any]]) -> dict[str, JobView]:
         found = {}
-        for record in self.agent.ask("status", ids=list(ids))["jobs"]:
+        for record in records:
             queued = record.get("scheduler")
             if record["state"] == "queued" and queued:
                 record["reason"] = self.waiting_reason(queued)
@@ -142,7 +170,7 @@ class BatchCluster:
         return f"{self.agent.host}:{path}" if self.agent.host else path
 
     def ids(self) -> Iterator[str]:
-        yield from self.agent.ask("ids")["ids"]
+        yield from unfold(self.agent.ask("ids")["ids"])
 
     def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
         request = {"id": job_id, "attempt": attempt, "offset": offset}

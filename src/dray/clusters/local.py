@@ -15,7 +15,7 @@ from typing import Any
 from dray.cluster import Progress
 from dray.config import inherited_environment
 from dray.errors import ClusterError, NotFound, Refused, StorageError
-from dray.model import Capabilities, Finding, JobSpec, JobView, Plan, Snapshot
+from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Snapshot
 from dray.node import faults, files, process
 from dray.node.jobdir import JobDir, status
 from dray.node.queue import Queue
@@ -166,6 +166,19 @@ class LocalCluster:
         finally:
             os.close(alive)
             os.close(ticket)
+
+    def submit_array(
+        self,
+        array: JobArray,
+        secrets: Mapping[str, str],
+        code: Snapshot | None,
+        progress: Progress,
+    ) -> None:
+        for job in array.jobs():
+            self.submit(self.plan(job), secrets, code, progress)
+
+    def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
+        return self.status(ids), {}
 
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         found = {}

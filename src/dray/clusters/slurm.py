@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dray.batch.cluster import BatchCluster
 from dray.errors import Refused
-from dray.model import Capabilities, Finding, JobSpec, Plan
-from dray.node import files
+from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
+from dray.node import arrays, files
 from dray.transport import zipapp
 
 ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
@@ -36,14 +38,17 @@ REASONS = {
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def batch_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
-    """What sbatch is given. Nothing of the user's command is in it: that is in job.json."""
-    lines = ["#!/bin/bash -l", *(f"#SBATCH {flag}" for flag in sbatch_flags(job, settings))]
+def batch_script(job: JobSpec, settings: Mapping[str, Any], jobs: int = 0) -> str:
+    """What sbatch is given. Nothing of the user's command is in it: that is in job.json.
+    With a number of ``jobs``, it is an array's."""
+    folder = f"{ROOT}/arrays/{job.id}" if jobs else f"{ROOT}/jobs/{job.id}"
+    flags = [f"--output={folder}/{'%a' if jobs else 'batch'}.log", *sbatch_flags(job, settings)]
+    flags += [f"--array=0-{jobs - 1}"] if jobs else []
+    lines = ["#!/bin/bash -l", *(f"#SBATCH {flag}" for flag in flags)]
     modules = " ".join(shlex.quote(name) for name in settings.get("modules", ()))
     lines += [f"module load {modules}"] if modules else []
     lines += settings.get("setup", ())
     python = shlex.quote(settings.get("python", "python3"))
-    folder = f"{ROOT}/jobs/{job.id}"
     lines.append(f"exec {python} -I -S '{ROOT}/node/{zipapp.name()}' attempt '{folder}'")
     return "\n".join(lines) + "\n"
 
@@ -53,7 +58,6 @@ def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
     flags = [
         f"--job-name={job.id}",
         f"--comment=dray:{job.id}",
-        f"--output={ROOT}/jobs/{job.id}/batch.log",
         "--open-mode=append",
         "--requeue",
         "--nodes=1",
@@ -77,17 +81,35 @@ PASSED_ON = ("account", "partition", "qos", "constraint", "reservation", "nodeli
 
 
 def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
-    scheduler = {"kind": "slurm", "resume_with": settings.get("resume_with")}
-    description = {**job.to_dict(), "scheduler": scheduler}
     return Plan(
         job=job,
         cluster=cluster,
         files={
-            "job.json": files.encode(description).decode(),
+            "job.json": files.encode(description(job, settings)).decode(),
             "batch.sh": batch_script(job, settings),
         },
         command=("sbatch", "--parsable", f"{ROOT}/jobs/{job.id}/batch.sh"),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
+    )
+
+
+def description(job: JobSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+    scheduler = {"kind": "slurm", "resume_with": settings.get("resume_with")}
+    return {**job.to_dict(), "scheduler": scheduler}
+
+
+def make_array_plan(array: JobArray, cluster: str, settings: Mapping[str, Any]) -> Plan:
+    """One directory and one batch job for all; job.sh is for a job that goes on by itself."""
+    common = {**description(array.common, settings), "commands": array.commands}
+    return Plan(
+        job=array.common,
+        cluster=cluster,
+        files={
+            "job.json": json.dumps(common),
+            "batch.sh": batch_script(array.common, settings, len(array.commands)),
+            "job.sh": batch_script(replace(array.common, id=arrays.JOB), settings),
+        },
+        command=("sbatch", "--parsable", f"{ROOT}/arrays/{array.id}/batch.sh"),
     )
 
 
@@ -177,6 +199,9 @@ class SlurmCluster(BatchCluster):
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, self.settings)
+
+    def plan_array(self, array: JobArray) -> Plan:
+        return make_array_plan(array, self.name, self.settings)
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

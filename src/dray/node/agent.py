@@ -2,12 +2,12 @@
 
 import json
 import os
-import shutil
 import sys
 import time
 import traceback
 
-from . import files, jobdir, packs, policy, scheduler, shelf
+from . import arrays, files, jobdir, packs, policy, scheduler, shelf
+from .arrays import ArrayDir
 from .jobdir import JobDir
 from .ledger import end_job
 from .scheduler import NoAnswer, Scheduler, SchedulerError
@@ -16,7 +16,7 @@ from .wire import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional  # noqa: F401
+    from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple  # noqa: F401
 
     Record = Dict[str, Any]
 
@@ -81,6 +81,13 @@ class Agent:
     def job(self, job_id: str) -> JobDir:
         return JobDir(os.path.join(self.root, "jobs", job_id))
 
+    def own_directory(self, job_id: str) -> JobDir:
+        """For what is to be written; a job of an array may not have had one so far."""
+        place = arrays.split(job_id)
+        if place is None:
+            return self.job(job_id)
+        return ArrayDir(self.root, place[0]).make_job(place[1])
+
     def receive(self, path: str) -> None:
         """The request's payload, as a file that appears whole."""
         temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
@@ -112,27 +119,34 @@ class Agent:
         return self.scheduler.parse_queue(known["text"])
 
     def forget_queue(self) -> None:
-        files.remove(os.path.join(self.root, "queue.json"))
+        """Not while somebody asks: what they were about to write down would be old already."""
+        cache = os.path.join(self.root, "queue.json")
+        with files.Lock(cache + ".lock"):
+            files.remove(cache)
 
     def already_queued(self, job_id: str) -> "Optional[str]":
         """An earlier agent may have been cut off between the submission and writing down the
         answer."""
-        found = self.scheduler.queue().get(job_id)
-        return str(found["id"]) if found else None
+        for name, queued in self.scheduler.queue().items():
+            if name == job_id or name.startswith(job_id + "."):
+                return str(queued["id"])
+        return None
 
 
 def submit(agent: Agent, request: "Record") -> "Record":
-    """Store the code, write the job down, hand it to the scheduler: exactly once."""
+    """Store the code, write the job (or the array) down, hand it to the scheduler: exactly once."""
     record = request["job"]
     job_dir = agent.job(record["id"])
+    if request.get("array"):
+        job_dir = ArrayDir(agent.root, record["id"])
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
-    with Submission(agent, job_dir) as lock:
+    with Submission(job_dir) as lock:
         number = None
         known = files.read_json(job_dir.job)
         if known is None:
-            write_job(agent, job_dir, request)
+            arrays.write_directory(job_dir, *contents_of(agent, request))
         elif known["created"] != record["created"]:
             raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
         else:  # an earlier answer was lost: it may be queued already
@@ -149,6 +163,16 @@ def submit(agent: Agent, request: "Record") -> "Record":
     return {"scheduler_id": number}
 
 
+def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
+    """The files of the job's directory, and the snapshot that it holds on to."""
+    contents = {}
+    for name, text in request["files"].items():
+        text = text.replace("@ROOT@", agent.root) if name.endswith(".sh") else text
+        contents[name] = text.encode("utf-8", "surrogateescape")
+    snapshot = request["job"]["snapshot"]
+    return contents, os.path.join(agent.root, "snapshots", snapshot) if snapshot else None
+
+
 def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock) -> str:
     number = agent.scheduler.submit(job_dir.script, keep_open=(lock.fd,))
     job_dir.remember_number(number)
@@ -159,8 +183,9 @@ class Submission(files.Lock):
     """Held while a job is handed to the scheduler, by its command too: if we are killed, a retry
     waits for that, and finds the job instead of submitting it again."""
 
-    def __init__(self, agent: Agent, job_dir: JobDir) -> None:
-        files.make_folder(os.path.join(agent.root, "jobs"))
+    def __init__(self, job_dir: JobDir) -> None:
+        files.make_folder(os.path.join(job_dir.root, "jobs"))
+        files.make_folder(os.path.dirname(job_dir.path))
         files.Lock.__init__(self, submission_lock(job_dir))
 
     def __exit__(self, *details: object) -> None:
@@ -204,42 +229,68 @@ def read_manifest(store: packs.Packs, change: "Record") -> bytes:
     return base[: change["head"]] + middle + base[len(base) - change["tail"] :]
 
 
-def write_job(agent: Agent, job_dir: JobDir, request: "Record") -> None:
-    """The job's directory appears whole, with its description in it."""
-    new = JobDir(os.path.join(agent.root, "jobs", ".new-" + job_dir.id))
-    try:
-        files.make_folder(new.attempts)
-        files.make_folder(new.outputs)
-        write_files(agent, new, request["files"])
-        link_snapshot(agent, new, request["job"]["snapshot"])
-        os.rename(new.path, job_dir.path)
-    finally:
-        shutil.rmtree(new.path, ignore_errors=True)
-
-
-def write_files(agent: Agent, job_dir: JobDir, contents: "Dict[str, str]") -> None:
-    for name, content in contents.items():
-        if name == "batch.sh":
-            content = content.replace("@ROOT@", agent.root)
-        path = os.path.join(job_dir.path, name)
-        files.write_bytes(path, content.encode("utf-8", "surrogateescape"), durable=False)
-
-
-def link_snapshot(agent: Agent, job_dir: JobDir, snapshot: "Optional[str]") -> None:
-    if snapshot:
-        link = os.path.join(job_dir.path, "snapshot")
-        files.remove(link)
-        os.link(os.path.join(agent.root, "snapshots", snapshot), link)
-
-
 def status(agent: Agent, request: "Record") -> "Record":
+    """All that is known of the jobs. With ``brief``, those that wait and have made no attempt are
+    only named, together with others that wait for the same reason."""
     queued = agent.queue()
+    have_directory = set(names_in(agent, "jobs"))
     found = []
-    for job_id in request["ids"]:
-        record = status_of(agent, agent.job(job_id), queued.get(job_id))
+    seen = {}  # type: Dict[str, ArrayDir]
+    waiting = {}  # type: Dict[Tuple[str, str], List[str]]
+    for job_id in arrays.unfold(request["ids"]):
+        row = queued.get(job_id)
+        never_ran = job_id not in have_directory or not agent.job(job_id).numbers()
+        if request.get("brief") and row and row["state"] == "waiting" and never_ran:
+            waiting.setdefault((row["why"], row["start"]), []).append(job_id)
+            continue
+        if job_id in have_directory:
+            record = status_of(agent, agent.job(job_id), row)
+        else:
+            record = status_in_array(agent, seen, job_id, row)
         if record is not None:
             found.append(record)
-    return {"jobs": found}
+    for array in seen.values():
+        drop_secrets(array, queued)
+    groups = [
+        {"ids": arrays.fold(ids), "why": why, "start": start}
+        for (why, start), ids in waiting.items()
+    ]
+    return {"jobs": found, "waiting": groups}
+
+
+def status_in_array(
+    agent: Agent, seen: "Dict[str, ArrayDir]", job_id: str, queued: "Optional[Record]"
+) -> "Optional[Record]":
+    """Of a job that has no directory of its own yet: it never ran."""
+    place = arrays.split(job_id)
+    if place is None:
+        return None
+    array = seen.setdefault(place[0], ArrayDir(agent.root, place[0]))
+    description = array.description_of(place[1])
+    if description is None:
+        return None
+    record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Record
+    record.update(state="queued", reason="")
+    if queued is not None:
+        record["scheduler"] = queued
+    else:
+        record.update(unqueued(agent.scheduler.name, array, record))
+    return record
+
+
+def drop_secrets(array: ArrayDir, queued: "Dict[str, Record]") -> None:
+    """Once no job of the array can start any more."""
+    in_queue = any(name.startswith(array.id + ".") for name in queued)
+    if not in_queue and not being_submitted(array):
+        files.remove(array.secrets)
+
+
+def names_in(agent: Agent, folder: str) -> "List[str]":
+    try:
+        names = os.listdir(os.path.join(agent.root, folder))
+    except FileNotFoundError:
+        names = []
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
@@ -308,27 +359,28 @@ def log(agent: Agent, request: "Record") -> "Record":
 
 
 def stop(agent: Agent, request: "Record") -> "Record":
-    job_dir = agent.job(request["id"])
+    job_dir = agent.own_directory(request["id"])
     files.write_json(job_dir.stop, {"now": request["now"], "time": time.time()})
     queued = agent.scheduler.queue().get(job_dir.id)
     if queued is None:
         return {}
     attempts = job_dir.records()
+    number = agent.scheduler.number_of(queued, job_dir.id)
     if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
-        agent.scheduler.interrupt(queued["id"])
+        agent.scheduler.interrupt(number)
     else:
-        agent.scheduler.cancel(queued["id"])
+        agent.scheduler.cancel(number)
         end_job(job_dir, policy.Decision("stopped", "stopped on request"))
     agent.forget_queue()
     return {}
 
 
 def resume(agent: Agent, request: "Record") -> "Record":
-    job_dir = agent.job(request["job"]["id"])
+    job_dir = agent.own_directory(request["job"]["id"])
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
-    with Submission(agent, job_dir) as lock:
+    with Submission(job_dir) as lock:
         number = agent.already_queued(job_dir.id)
         if number is None:  # else an earlier answer was lost, or another laptop was quicker
             number = submit_again(agent, job_dir, request, lock)
@@ -338,8 +390,7 @@ def resume(agent: Agent, request: "Record") -> "Record":
 
 def submit_again(agent: Agent, job_dir: JobDir, request: "Record", lock: files.Lock) -> str:
     end = files.read_json(job_dir.end)
-    link_snapshot(agent, job_dir, request["job"]["snapshot"])
-    write_files(agent, job_dir, request["files"])
+    arrays.write_contents(job_dir, *contents_of(agent, request))
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
@@ -354,11 +405,11 @@ def submit_again(agent: Agent, job_dir: JobDir, request: "Record", lock: files.L
 
 
 def ids(agent: Agent, _: "Record") -> "Record":
-    try:
-        names = sorted(os.listdir(os.path.join(agent.root, "jobs")))
-    except FileNotFoundError:
-        names = []
-    return {"ids": [name for name in names if not name.startswith(".")]}
+    found = names_in(agent, "jobs")
+    for name in names_in(agent, "arrays"):
+        array = ArrayDir(agent.root, name)
+        found += [arrays.job_id(name, index) for index in sorted(array.without_directory())]
+    return {"ids": arrays.fold(found)}
 
 
 def pull(agent: Agent, request: "Record") -> "Record":
@@ -417,6 +468,9 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
 
 def remove(agent: Agent, request: "Record") -> "Record":
     left = files.remove_tree(agent.job(request["id"]).path)
+    place = arrays.split(request["id"])
+    if place is not None:
+        ArrayDir(agent.root, place[0]).remove_job(place[1])
     shelf.prune(agent.root)
     return {"left": left}
 

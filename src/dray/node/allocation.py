@@ -9,6 +9,7 @@ import time
 import traceback
 
 from . import files, locales, policy, scheduler, worktree
+from .arrays import ArrayDir
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost, record_own_failure
 from .scheduler import Scheduler, SchedulerError
@@ -26,10 +27,13 @@ OUTAGE = 600.0  # seconds for which a controller may be away
 
 
 def attempt(path: str) -> int:
-    """Its exit code is the batch job's."""
+    """Its exit code is the batch job's. ``path`` is a job's directory, or an array's."""
     job_dir = JobDir(path)
     job = files.read_json(job_dir.job) or {}
     batch = scheduler.of_kind(job["scheduler"]["kind"])
+    if "commands" in job:
+        job_dir = ArrayDir(job_dir.root, job_dir.id).make_job(batch.own_index())
+        job = files.read_json(job_dir.job) or {}
     alive = take_charge(job_dir)
     # Also where the submitting agent was killed before it could.
     job_dir.remember_number(batch.own_number())

@@ -38,13 +38,21 @@ class Scheduler:
         """The batch job that this process is in."""
         raise NotImplementedError
 
+    def own_index(self) -> int:
+        """Which job of its array this process is in."""
+        raise NotImplementedError
+
     def read_queue(self) -> str:
         """All of this user's batch jobs that are not over, in one query, as it was answered."""
         raise NotImplementedError
 
     def parse_queue(self, text: str) -> "Dict[str, Record]":
-        """Job id → {"id", "state", "why", "start"}: the number that the scheduler gave it;
-        ``waiting``, ``running`` or ``ending``; and what the scheduler says of its waiting."""
+        """Job id → {"id", "state", "why", "start"}: the number that the scheduler gave it or its
+        array; ``waiting``, ``running`` or ``ending``; what the scheduler says of its waiting."""
+        raise NotImplementedError
+
+    def number_of(self, row: "Record", job_id: str) -> str:
+        """The number of this very job, from its row in the queue."""
         raise NotImplementedError
 
     def queue(self) -> "Dict[str, Record]":

@@ -4,7 +4,7 @@ import os
 import pwd
 import re
 
-from . import scheduler
+from . import arrays, scheduler
 from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
@@ -31,13 +31,20 @@ def parse_queue(text: str) -> "Dict[str, Record]":
         if len(parts) != 6:
             continue
         number, indices, name, state, why, start = parts
-        about = {"state": STATES.get(state, "ending"), "why": why, "start": start}
-        if indices == "N/A":
-            found[name] = dict(about, id=number)
-            continue
-        for index in parse_indices(indices):
-            found["{}.{}".format(name, index)] = dict(about, id="{}_{}".format(number, index))
+        row = {"id": number, "why": why, "start": start}  # type: Record
+        row.update(state=STATES.get(state, "ending"), array=indices != "N/A")
+        if not row["array"]:
+            found[name] = row
+        else:
+            names = (arrays.job_id(name, index) for index in parse_indices(indices))
+            found.update(dict.fromkeys(names, row))
     return found
+
+
+def number_of(row: "Record", job_id: str) -> str:
+    """What Slurm calls the job itself; the row may be that of many."""
+    place = arrays.split(job_id) if row["array"] else None
+    return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
 
 
 def parse_indices(text: str) -> "Iterator[int]":
@@ -94,12 +101,18 @@ class Slurm(scheduler.Scheduler):
         array, index = (os.environ.get("SLURM_ARRAY_" + name) for name in ("JOB_ID", "TASK_ID"))
         return "{}_{}".format(array, index) if array else os.environ["SLURM_JOB_ID"]
 
+    def own_index(self) -> int:
+        return int(os.environ["SLURM_ARRAY_TASK_ID"])
+
     def read_queue(self) -> str:
         me = str(os.getuid())
         return call("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT)
 
     def parse_queue(self, text: str) -> "Dict[str, Record]":
         return parse_queue(text)
+
+    def number_of(self, row: "Record", job_id: str) -> str:
+        return number_of(row, job_id)
 
     def submit(
         self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()

@@ -1,0 +1,164 @@
+"""Jobs that were submitted together, and differ only in their commands.
+
+    <root>/arrays/<array>/
+        job.json                 what the jobs have in common, and every job's command
+        batch.sh, scheduler.json, secrets.json, snapshot   as in a job's own directory
+        job.sh                   the batch script of a job that goes on by itself
+        removed.json             which jobs have been removed
+        7.log                    what the batch job of job 7 said
+
+Job N of an array has the id ``<array>.N``. It gets a directory of its own, made from the array's,
+when it first needs one: a thousand jobs that wait are one directory.
+"""
+
+import os
+
+from . import files
+from .jobdir import JobDir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple  # noqa: F401
+
+    Record = Dict[str, Any]
+
+JOB = "@JOB@"  # stands for the job's id in the script that each job may need for itself
+
+
+def job_id(array: str, index: int) -> str:
+    return "{}.{}".format(array, index)
+
+
+def split(name: str) -> "Optional[Tuple[str, int]]":
+    """The array and the index in it; None for a job that is in no array."""
+    array, dot, index = name.rpartition(".")
+    return (array, int(index)) if dot and index.isdigit() else None
+
+
+def fold(names: "Iterable[str]") -> "List[str]":
+    """Ids as short as they can be said: sweep-7f3k.0-999 for a thousand in a row."""
+    runs = []  # type: List[List[Any]]  # first id, its array and the last index
+    expected = ""
+    for name in names:
+        if name != expected:
+            runs.append([name] + list(split(name) or ("", -1)))
+        else:
+            runs[-1][2] += 1
+        array, index = runs[-1][1:]
+        expected = "{}.{}".format(array, index + 1) if array else ""
+    return [
+        "{}-{}".format(first, last) if array and first != job_id(array, last) else first
+        for first, array, last in runs
+    ]
+
+
+def unfold(folded: "Iterable[str]") -> "Iterator[str]":
+    for text in folded:
+        array, dot, indices = text.rpartition(".")
+        first, dash, last = indices.partition("-")
+        if not dot or not dash:
+            yield text
+            continue
+        for index in range(int(first), int(last) + 1):
+            yield job_id(array, index)
+
+
+class ArrayDir(JobDir):
+    """An array's directory; what it shares with a job's own is in the same files."""
+
+    def __init__(self, root: str, array: str) -> None:
+        JobDir.__init__(self, os.path.join(root, "arrays", array))
+        self.removed = os.path.join(self.path, "removed.json")
+        self._common = None  # type: Optional[Record]
+
+    def common(self) -> "Record":
+        """It is never changed, so it is read once."""
+        if self._common is None:
+            self._common = files.read_json(self.job) or {"commands": ()}
+        return self._common
+
+    def description_of(self, index: int) -> "Optional[Record]":
+        """What job.json says in the job's own directory; None where there is no such job."""
+        common = self.common()
+        if index >= len(common["commands"]) or index in self.removed_indices():
+            return None
+        own = {key: common[key] for key in common if key != "commands"}
+        own.update(id=job_id(self.id, index), command=common["commands"][index])
+        return own
+
+    def make_job(self, index: int) -> JobDir:
+        """The job's own directory. Several may try at once: one is first, all find the same."""
+        name = job_id(self.id, index)
+        job_dir = JobDir(os.path.join(self.root, "jobs", name))
+        if os.path.exists(job_dir.job):
+            return job_dir
+        description = self.description_of(index)
+        if description is None:
+            raise FileNotFoundError("there is no job {} in {}".format(name, self.path))
+        with open(os.path.join(self.path, "job.sh"), "rb") as file:
+            script = file.read().replace(JOB.encode(), name.encode())
+        contents = {"job.json": files.encode(description), "batch.sh": script}
+        values = files.read_json(self.secrets)
+        if values is not None:
+            contents["secrets.json"] = files.encode(values)
+        write_directory(job_dir, contents, os.path.join(self.path, "snapshot"))
+        self._forget_secrets()
+        return job_dir
+
+    def _forget_secrets(self) -> None:
+        """Once every job has them for itself."""
+        if os.path.exists(self.secrets) and not self.without_directory():
+            files.remove(self.secrets)
+
+    def indices(self) -> "Set[int]":
+        """Of the jobs that have not been removed."""
+        return set(range(len(self.common()["commands"]))) - self.removed_indices()
+
+    def without_directory(self) -> "Set[int]":
+        own = {split(name) for name in os.listdir(os.path.join(self.root, "jobs"))}
+        return {index for index in self.indices() if (self.id, index) not in own}
+
+    def removed_indices(self) -> "Set[int]":
+        return set((files.read_json(self.removed) or {}).get("indices", ()))
+
+    def remove_job(self, index: int) -> None:
+        """The array's directory goes with its last job."""
+        with files.Lock(self.path + ".lock"):
+            removed = self.removed_indices() | {index}
+            files.write_json(self.removed, {"indices": sorted(removed)})
+            if not self.indices():
+                files.remove_tree(self.path)
+        if not os.path.exists(self.path):
+            files.remove(self.path + ".lock")
+
+
+def write_directory(
+    job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]"
+) -> None:
+    """A job's directory appears whole, with its description in it, or not at all. ``snapshot``
+    is linked, so that the code stays as long as the job."""
+    folder, name = os.path.split(job_dir.path)
+    new = JobDir(os.path.join(folder, ".new-{}-{}".format(name, os.urandom(4).hex())))
+    try:
+        files.make_folder(new.path)
+        if not isinstance(job_dir, ArrayDir):
+            files.make_folder(new.attempts)
+            files.make_folder(new.outputs)
+        write_contents(new, contents, snapshot)
+        os.rename(new.path, job_dir.path)
+    except OSError:
+        if not os.path.exists(job_dir.job):  # else another one was quicker
+            raise
+    finally:
+        files.remove_tree(new.path)
+
+
+def write_contents(
+    job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]"
+) -> None:
+    for name, content in contents.items():
+        files.write_bytes(os.path.join(job_dir.path, name), content, durable=False)
+    if snapshot and os.path.exists(snapshot):
+        link = os.path.join(job_dir.path, "snapshot")
+        files.remove(link)
+        os.link(snapshot, link)
