@@ -350,8 +350,9 @@ class Store:
         active = self._rows(
             f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND submitted"
         )
-        rows = {row[0]: Row(*row) for row in recent + active}.values()
-        return sorted(rows, key=lambda row: (row.created, row.id), reverse=True)
+        rows = {row[0]: Row._make(row) for row in recent + active}.values()
+        # In an array .9 comes before .10.
+        return sorted(rows, key=lambda row: (row.created, len(row.id), row.id), reverse=True)
 
     def count(self) -> int:
         return int(self._rows("SELECT count(*) FROM jobs")[0][0])

@@ -181,3 +181,16 @@ def test_what_slurm_refuses_leaves_nothing(far: Dray, hpc: Hpc) -> None:
         run_many(far, [show("a"), show("b")], on="hpc")
     assert states(far) == {}
     assert not any((far.jobs.parent / "arrays").glob("[!.]*"))
+
+
+def test_jobs_in_the_same_state_share_a_line(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, extra=["--hold"])
+    ids = run_many(far, [show(str(number)) for number in range(12)], on="hpc")
+    array = ids[0].partition(".")[0]
+    far("stop", ids[10])
+    first, *rest = far("ps").stdout.splitlines()[1:]
+    assert first.startswith(f"{array}.11 ")
+    assert rest[0].startswith(f"{array}.10 ")
+    assert rest[1].startswith(f"{array}.0-9 ")
+    assert "queued" in rest[1]
+    hpc.slurm.call("scancel", "--name", array)
