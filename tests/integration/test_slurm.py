@@ -88,6 +88,25 @@ def test_the_plan_shows_the_batch_script(far: Dray) -> None:
     assert not far.jobs.exists()
 
 
+def test_what_slurm_would_never_start_is_refused_before(far: Dray, hpc: Hpc) -> None:
+    """By what a submission brought home of the cluster, and once that is old by a new look."""
+    hpc.offer(far, partition="nosuch")
+    ended = far("run", *ON, *python("pass"), check=False)
+    assert ended.returncode == 7, "nothing is known yet: Slurm itself refuses"
+    hpc.offer(far)
+    far.wait(far.run(*ON, *python("pass")))
+    far.wait(far.run(*ON, *python("pass")))
+    for flags, message in (
+        (("--gpus", "3"), "no node of partition gpu has more than 2"),
+        (("--gpus", "h100:1"), "has no GPUs of type 'h100'"),
+        (("--cpus", "9"), "9 CPUs asked for"),
+    ):
+        ended = far("run", *ON, *flags, *python("pass"), check=False)
+        assert ended.returncode == 4
+        assert message in ended.stderr
+    assert len(json.loads(far("ps", "--json").stdout)) == 2
+
+
 def test_doctor_finds_slurm(far: Dray) -> None:
     findings = json.loads(far("doctor", "--json", "hpc").stdout)
     assert all(one["ok"] for one in findings)

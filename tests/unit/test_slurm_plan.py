@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from dray.batch.upload import change_of
 from dray.clusters.slurm import (
     batch_script,
-    gpus_of,
+    facts_of,
+    find_problem,
+    gpus_by_type,
     make_array_plan,
     make_plan,
     parse_partitions,
-    refusal,
     waiting_reason,
 )
 from dray.model import JobArray, JobSpec, Resources
@@ -101,10 +103,50 @@ def test_a_plain_job_asks_for_little() -> None:
         assert word not in plain
 
 
-def test_fractions_are_refused() -> None:
-    half = JobSpec(id="x-1", name="x", command=("true",), resources=Resources(gpus=0.5))
-    assert "whole GPUs" in refusal(half)
-    assert refusal(JOB) == ""
+HAS = {
+    "partitions": """\
+gpu*|up|1-00:00:00|4|64|256000|gpu:a100:4(S:0-1)
+gpu*|up|1-00:00:00|2|96|512000|gpu:2080ti:8
+cpu|up|infinite|9|128|100000|(null)
+old|drain|infinite|1|8|1000|gpu:2
+""",
+    "accounts": "mine\nours\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "settings", "says"),
+    [
+        ({"gpus": 4}, {}, ""),
+        ({"gpus": 0.5}, {}, "whole GPUs only"),
+        ({"gpus": 1.5}, {}, "whole GPUs only"),
+        ({"gpus": 9}, {}, "9 GPUs asked for, and no node of partition gpu has more than 8"),
+        ({"gpus": 8, "gpu_type": "2080ti"}, {}, ""),
+        ({"gpus": 5}, {"gpu_type": "a100"}, "has more than 4"),
+        ({"gpus": 1, "gpu_type": "h100"}, {}, "has no GPUs of type 'h100'"),
+        ({"gpus": 1}, {"partition": "cpu"}, "partition cpu has none"),
+        ({"cpus": 96, "gpus": 1, "gpu_type": "a100"}, {}, "96 CPUs asked for"),
+        ({"memory": 300 << 30}, {}, ""),
+        ({"memory": 600 << 30}, {}, "600 GB of memory asked for"),
+        ({"time": 2 * 86400}, {}, "2d0h asked for, and partition gpu allows 1d0h"),
+        ({"time": 2 * 86400}, {"qos": "long"}, ""),
+        ({"time": 2 * 86400}, {"partition": "gpu,cpu"}, ""),
+        ({}, {"partition": "gup"}, "there is no partition 'gup'"),
+        ({}, {"partition": "old"}, "takes no jobs now"),
+        ({}, {"account": "theirs"}, "you have no account 'theirs'"),
+        ({"gpus": 99}, {"extra": ("--partition=secret",)}, ""),
+    ],
+)
+def test_what_slurm_would_refuse(
+    wanted: dict[str, Any], settings: dict[str, Any], says: str
+) -> None:
+    job = replace(JOB, resources=Resources(**wanted))
+    found = find_problem(job, settings, HAS)
+    assert found is None if not says else found is not None and says in found.what
+
+
+def test_nothing_known_means_nothing_refused() -> None:
+    assert find_problem(JOB, {"partition": "any", "account": "any"}, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -176,9 +218,10 @@ def test_reasons_in_plain_words() -> None:
 def test_partitions_and_gpus() -> None:
     (row,) = parse_partitions("gpu|up|1-00:00:00|4|64+|256000|gpu:a100:4(S:0-1),gpu:v100:2\nbad\n")
     assert row["name"] == "gpu"
-    assert gpus_of(row["gres"]) == 6
-    assert gpus_of("(null)") == 0
-    assert gpus_of("gpu:3") == 3
+    assert gpus_by_type(row["gres"]) == {"a100": 4, "v100": 2}
+    assert gpus_by_type("(null)") == {}
+    assert gpus_by_type("gpu:3") == {"": 3}
+    assert facts_of({"partitions": "a*|up|30:00|1|2|3|(null)\n"}).shapes[0].time == 1800.0
 
 
 LINES = st.lists(st.sampled_from([b"f aa 1 a\0", b"f bb 2 b\0", b"x cc 3 c d\0", b"d - 0 e\0"]))

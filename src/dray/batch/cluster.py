@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dray.batch.download import receive_file, stamps_below
+from dray.batch.facts import Problem
 from dray.batch.upload import build_pack, change_of
 from dray.cluster import Progress
-from dray.errors import ClusterError, StorageError
+from dray.errors import ClusterError, Refused, StorageError
 from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Snapshot
 from dray.node import files
 from dray.node.arrays import fold, unfold
 from dray.node.packs import Entry, entries, hash_of
 from dray.quantities import show_size
-from dray.transport.ssh import AgentLink, BaseMissing
+from dray.transport.ssh import AgentLink, Answer, BaseMissing
 
 LITTLE_SPACE = 1 << 30
+FACTS_AGE = 86400.0  # what was seen longer ago says nothing of today
 
 
 class BatchCluster:
-    """What is the same for every batch system; ``plan``, ``check``, ``waiting_reason`` and the
-    reading of what ``doctor`` found are each kind's own."""
+    """What is the same for every batch system; the planning of jobs and the reading of what the
+    scheduler says are each kind's own."""
 
     kind = ""
     is_here = False
@@ -37,11 +41,40 @@ class BatchCluster:
             settings.get("python", "python3"),
             self.kind,
         )
-        place = f"{name}\0{self.agent.host}\0{self.agent.root}"
-        self.known_file = cache / "sent" / hash_of(place.encode())
+        place = hash_of(f"{name}\0{self.agent.host}\0{self.agent.root}".encode())
+        self.known_file = cache / "sent" / place
+        self.facts_file = cache / "facts" / place
 
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
+
+    def check(self, job: JobSpec) -> None:
+        """By what was last seen of the cluster; before a job is refused, that is seen anew."""
+        found = self.problem(job, self._known_facts())
+        if found is not None:
+            with suppress(ClusterError):  # offline, a plan can still be told what is wrong
+                found = self.problem(job, self.facts())
+        if found is not None:
+            raise Refused(f"{self.name}: {found.what}", hint=found.advice)
+
+    def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
+        """What would be refused, by what the agent found; nothing may be known of that."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, Any]:
+        """What the agent finds there, asked anew."""
+        found = self.agent.ask("hello")
+        self._remember_facts(found)
+        return found
+
+    def _known_facts(self) -> dict[str, Any]:
+        found: dict[str, Any] | None = files.read_json(str(self.facts_file))
+        return found if found and time.time() - found["seen"] < FACTS_AGE else {}
+
+    def _remember_facts(self, found: Mapping[str, Any]) -> None:
+        files.make_folder(str(self.facts_file.parent))
+        seen = {**found, "seen": time.time()}
+        files.write_json(str(self.facts_file), seen, durable=False)
 
     def plan(self, job: JobSpec) -> Plan:
         raise NotImplementedError
@@ -96,8 +129,10 @@ class BatchCluster:
         job = plan.job
         about = {"id": job.id, "created": job.created, "snapshot": job.snapshot}
         request: dict[str, Any] = {"job": about, "files": contents, **more}
+        request["facts"] = self._known_facts().get("time")
         if code is None:
-            self.agent.ask(verb, **request)
+            with self.agent.call(verb, request) as answer:
+                self._take_news(answer)
             return
         change = change_of(self._last_manifest(), code.manifest)
         lacking = list(entries(change.middle))  # the rest is there, as far as we know
@@ -128,8 +163,13 @@ class BatchCluster:
             payload = build_pack(folder, code, lacking, progress)
             request["pack"] = payload.name if payload else None
             with self.agent.call(verb, request, payload) as answer:
+                self._take_news(answer)
                 missing: Sequence[str] = answer.record.get("missing", ())
                 return missing
+
+    def _take_news(self, answer: Answer) -> None:
+        if "facts" in answer.record:
+            self._remember_facts(answer.record["facts"])
 
     def _last_manifest(self) -> bytes:
         """What was last sent there."""
@@ -208,7 +248,7 @@ class BatchCluster:
 
     def doctor(self) -> list[Finding]:
         try:
-            hello = self.agent.ask("hello")
+            hello = self.facts()
         except ClusterError as error:
             return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
         free = hello["free"]
@@ -218,7 +258,9 @@ class BatchCluster:
             Finding(
                 ok=free > LITTLE_SPACE,
                 what="root",
-                detail=f"{hello['root']}, {show_size(free)} free",
+                detail=f"{hello['root']}, {show_size(free)} free"
+                + (f", {hello['files']:,} files" if hello["files"] else ""),
             ),
+            Finding(ok=True, what="containers", detail=", ".join(hello["containers"]) or "none"),
             *self.findings(hello),
         ]

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from dray.batch.cluster import BatchCluster
-from dray.errors import Refused
+from dray.batch.facts import Facts, Problem, Shape, Wish, problem
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
 from dray.node import arrays, files
+from dray.node.slurm import parse_time_left
 from dray.transport import zipapp
 
 ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
@@ -113,11 +114,41 @@ def make_array_plan(array: JobArray, cluster: str, settings: Mapping[str, Any]) 
     )
 
 
-def refusal(job: JobSpec) -> str:
-    """Why Slurm cannot run this job, or nothing."""
-    if 0 < job.resources.gpus < 1:
-        return "Slurm gives whole GPUs only"
-    return ""
+def find_problem(
+    job: JobSpec, settings: Mapping[str, Any], found: Mapping[str, Any]
+) -> Problem | None:
+    if job.resources.gpus % 1:
+        return Problem("Slurm gives whole GPUs only", "Ask for a whole number of GPUs.")
+    extra = settings.get("extra", ())
+    if any(flag.startswith(("-p", "--partition", "--reservation", "-A")) for flag in extra):
+        return None  # nobody knows what these come to
+    wish = Wish(
+        partitions=tuple(name for name in settings.get("partition", "").split(",") if name),
+        account=settings.get("account"),
+        gpu_type=settings.get("gpu_type"),
+        time_is_checked=not settings.get("qos") and not settings.get("reservation"),
+    )
+    return problem(job, wish, facts_of(found))
+
+
+def facts_of(found: Mapping[str, Any]) -> Facts:
+    rows = parse_partitions(found.get("partitions", ""))
+    return Facts(
+        shapes=tuple(
+            Shape(
+                partition=row["name"],
+                open=row["state"] in ("up", "down"),  # a partition that is down still takes jobs
+                default=row["default"] == "yes",
+                time=parse_time_left(row["time"]),
+                nodes=number(row["nodes"]),
+                cpus=number(row["cpus"]),
+                memory=number(row["memory"]) << 20 or None,
+                gpus=gpus_by_type(row["gres"]),
+            )
+            for row in rows
+        ),
+        accounts=tuple(sorted(set(found.get("accounts", "").split()))),
+    )
 
 
 def waiting_reason(queued: Mapping[str, str]) -> str:
@@ -131,12 +162,19 @@ def waiting_reason(queued: Mapping[str, str]) -> str:
 def parse_partitions(text: str) -> list[dict[str, str]]:
     names = ("name", "state", "time", "nodes", "cpus", "memory", "gres")
     rows = [line.split("|") for line in text.splitlines()]
-    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+    found = [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+    for row in found:
+        row["default"] = "yes" if row["name"].endswith("*") else "no"
+        row["name"] = row["name"].rstrip("*")
+    return found
 
 
-def gpus_of(gres: str) -> int:
-    """'gpu:a100:4(S:0-1)' → 4."""
-    return sum(int(number) for number in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres))
+def gpus_by_type(gres: str) -> dict[str, int]:
+    """'gpu:a100:4(S:0-1),gpu:2' → {"a100": 4, "": 2}."""
+    found: dict[str, int] = {}
+    for kind, count in re.findall(r"gpu(?::([^:,(]+))?:(\d+)(?=[,(]|$)", gres):
+        found[kind] = found.get(kind, 0) + int(count)
+    return found
 
 
 def slurm_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Finding]:
@@ -149,6 +187,7 @@ def slurm_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> lis
     for row in rows:
         detail = f"{row['name']}: {row['nodes']} nodes, {row['cpus']} CPUs, {row['gres']}, "
         detail += f"limit {row['time']}, {row['state']}"
+        detail += ", the default" if row["default"] == "yes" else ""
         ok = row["state"] == "up" or row["name"] not in chosen
         findings.append(Finding(ok=ok, what="partition", detail=detail))
     findings += [
@@ -185,17 +224,15 @@ class SlurmCluster(BatchCluster):
 
     def capabilities(self, *, gpus: bool = True) -> Capabilities:  # noqa: ARG002
         """Of the largest node in any partition."""
-        rows = parse_partitions(self.agent.ask("hello").get("partitions", ""))
+        shapes = facts_of(self.facts()).shapes
         return Capabilities(
-            cpus=max((number(row["cpus"]) for row in rows), default=0),
-            memory=max((number(row["memory"]) << 20 for row in rows), default=0) or None,
-            gpus=max((gpus_of(row["gres"]) for row in rows), default=0),
+            cpus=max((one.cpus for one in shapes), default=0),
+            memory=max((one.memory or 0 for one in shapes), default=0) or None,
+            gpus=max((sum(one.gpus.values()) for one in shapes), default=0),
         )
 
-    def check(self, job: JobSpec) -> None:
-        reason = refusal(job)
-        if reason:
-            raise Refused(f"{self.name}: {reason}", hint="Ask for a whole number of GPUs.")
+    def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
+        return find_problem(job, self.settings, facts)
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, self.settings)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 LOG_PIECE = 1 << 20
+FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
+CONTAINERS = ("apptainer", "singularity", "enroot")
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 
 
@@ -60,11 +63,14 @@ class Agent:
         except Exception:
             answer = {"error": traceback.format_exc(), "family": "ClusterError"}
         self.skip_payload()
+        afterwards = answer.pop("afterwards", None)
         pieces = answer.pop("pieces", ())
         self.send(answer)
         for piece in pieces:
             self.stdout.write(piece)
         self.stdout.flush()
+        if afterwards is not None:
+            afterwards()
         return True
 
     def skip_payload(self) -> None:
@@ -160,7 +166,7 @@ def submit(agent: Agent, request: "Record") -> "Record":
                 files.remove_tree(job_dir.path)
                 raise
     agent.forget_queue()
-    return {"scheduler_id": number}
+    return dict(news_of_this_place(agent, request), scheduler_id=number)
 
 
 def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
@@ -476,16 +482,40 @@ def remove(agent: Agent, request: "Record") -> "Record":
 
 
 def hello(agent: Agent, _: "Record") -> "Record":
-    """What this place is like, for ``doctor``."""
+    """What this place is like, asked anew; the laptop checks jobs by it before it submits."""
     files.make_folder(agent.root)
     usage = os.statvfs(agent.root)
     found = {
+        "time": time.time(),
         "root": agent.root,
         "python": sys.version.split()[0],
         "free": usage.f_bavail * usage.f_frsize,
+        "files": usage.f_favail if usage.f_files else None,
+        "containers": [name for name in CONTAINERS if shutil.which(name)],
     }  # type: Record
     found.update(agent.scheduler.describe())
+    files.write_json(facts_of(agent), found, durable=False)
     return found
+
+
+def facts_of(agent: Agent) -> str:
+    return os.path.join(agent.root, "facts.json")
+
+
+def news_of_this_place(agent: Agent, request: "Record") -> "Record":
+    """What is known of it goes along with an answer, unless the laptop has it; what is old is
+    asked anew once the answer is on its way."""
+    known = files.read_json(facts_of(agent))
+    if known is None or not 0 <= time.time() - known["time"] < FACTS_AGE:
+        return {"afterwards": lambda: refresh_facts(agent)}
+    return {"facts": known} if known["time"] != request.get("facts") else {}
+
+
+def refresh_facts(agent: Agent) -> None:
+    try:
+        hello(agent, {})
+    except (OSError, SchedulerError):  # nobody waits for it
+        pass
 
 
 VERBS = {

@@ -157,6 +157,6 @@ class Slurm(scheduler.Scheduler):
                     "format=Account",
                 ),
                 "slurm": ("sinfo", "--version"),
-                "partitions": ("sinfo", "--noheader", "--format", "%R|%a|%l|%D|%c|%m|%G"),
+                "partitions": ("sinfo", "--all", "--noheader", "--format", "%P|%a|%l|%D|%c|%m|%G"),
             }
         )
