@@ -64,7 +64,7 @@ class Cluster(Protocol):
     def log_size(self, job_id: str, attempt: int) -> int:
         """How long the attempt's output is by now."""
 
-    def stop(self, job_id: str, *, now: bool) -> None:
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
         """Ask for the end: with a checkpoint first, or at once."""
 
     def resume(
@@ -75,8 +75,8 @@ class Cluster(Protocol):
     def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
         """Copy new and changed outputs to ``target``: (files copied, files in all)."""
 
-    def remove(self, job_id: str) -> None:
-        """Delete the job's directory, and code that no other job needs."""
+    def remove(self, ids: Sequence[str]) -> None:
+        """Delete the jobs' directories, and code that no other job needs."""
 
     def doctor(self) -> list[Finding]:
         """Everything a job here depends on, checked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -288,6 +288,13 @@ class Launcher:
         """The id that this id, or unique beginning of one, means."""
         return self._find(reference)[0]
 
+    def find_all(self, references: Iterable[str]) -> list[str]:
+        """The ids that these mean; an array's id means all its jobs."""
+        found: dict[str, None] = {}
+        for reference in references:
+            found.update(dict.fromkeys(self.store.in_array(reference) or [self.find(reference)]))
+        return list(found)
+
     def _find(self, reference: str) -> tuple[str, Cluster]:
         found = self.store.matching(reference) if reference else []
         if not found:
@@ -330,6 +337,33 @@ class Launcher:
             time.sleep(pause)
             pause = min(pause * 1.3, 1.0)
         return view
+
+    def wait_all(self, ids: Sequence[str], timeout: float | None = None) -> list[JobView]:
+        """Return once all have ended: one question per cluster at a time, for any number."""
+        if len(ids) == 1:
+            return [self.wait(ids[0], timeout)]
+        until = time.monotonic() + timeout if timeout is not None else None
+        pause = 0.05
+        while active := self._active_among(ids):
+            if until is not None and time.monotonic() >= until:
+                first = next(iter(active))
+                raise TimedOut(
+                    f"{len(active)} jobs are still active after {timeout:g} s: {first} …"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.3, 2.0)
+        return [view for view in map(self.store.view, ids) if view is not None]
+
+    def _active_among(self, ids: Iterable[str]) -> dict[str, str]:
+        """Those that have not ended, with their cluster."""
+        self.refresh()
+        wanted = set(ids)
+        return {
+            job_id: name
+            for name, last in self.store.active().items()
+            for job_id in last
+            if job_id in wanted
+        }
 
     def logs(
         self,
@@ -386,9 +420,16 @@ class Launcher:
         view = self.show(reference)
         if not view.state.active:
             raise Refused(f"{view.id} is {view.state}: there is nothing to stop")
-        self.cluster(view.cluster).stop(view.id, now=now)
-        self.store.note(view.id, "stop requested")
-        return self.wait(view.id)
+        return self.stop_all([view.id], now=now)[0]
+
+    def stop_all(self, ids: Sequence[str], *, now: bool = False) -> list[JobView]:
+        """Those of them that have not ended; one call per cluster."""
+        active = self._active_among(ids)
+        for name in set(active.values()):
+            there = sorted((one for one in active if active[one] == name), key=len)
+            self.cluster(name).stop(there, now=now)
+            self.store.note("stop requested", *there)
+        return self.wait_all(list(active)) if active else []
 
     def resume(self, reference: str, *, update_code: bool = False) -> str:
         """Another attempt of an ended job, from its newest valid checkpoint."""
@@ -410,17 +451,25 @@ class Launcher:
             cluster.resume(cluster.plan(job), values, code, progress)
 
         job = self._with_code(job, project, resume)
-        self.store.note(view.id, "resumed")
+        self.store.note("resumed", view.id)
         self.store.save([replace(view, spec=job, state=JobState.QUEUED, reason="", ended=None)])
         return view.id
 
     def remove(self, reference: str) -> str:
-        view = self.show(reference)
-        if view.state.active:
-            raise Refused(f"{view.id} is {view.state}", hint=f"Stop it first: dray stop {view.id}")
-        self.cluster(view.cluster).remove(view.id)
-        self.store.remove(view.id)
-        return view.id
+        return self.remove_all([self.find(reference)])[0]
+
+    def remove_all(self, ids: Sequence[str]) -> list[str]:
+        """All or, where one has not ended, none."""
+        active = self._active_among(ids)
+        for job_id in active:
+            raise Refused(f"{job_id} has not ended", hint=f"Stop it first: dray stop {job_id}")
+        places: dict[str, list[str]] = {}
+        for job_id in ids:
+            places.setdefault(self._find(job_id)[1].name, []).append(job_id)
+        for name, there in places.items():
+            self.cluster(name).remove(sorted(there, key=len))
+            self.store.remove(*there)
+        return list(ids)
 
     def pull(self, reference: str, target: Path | None = None) -> tuple[Path, int, int]:
         """Bring the outputs home: (where, files copied, files in all). Can be repeated."""

@@ -303,9 +303,10 @@ class Store:
         if before is None or before[0] != view.state:
             self._note(connection, view.id, str(view.state))
 
-    def note(self, job_id: str, what: str) -> None:
+    def note(self, what: str, *ids: str) -> None:
         with self._writing() as connection:
-            self._note(connection, job_id, what)
+            for job_id in ids:
+                self._note(connection, job_id, what)
 
     def _note(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
         connection.execute("INSERT INTO events VALUES (?, ?, ?)", (job_id, time.time(), what))
@@ -370,6 +371,18 @@ class Store:
             (prefix, end),
         )
         return [tuple(row) for row in rows]
+
+    def in_array(self, array: str) -> list[str]:
+        """The jobs of this array, in order; none where there is no such array."""
+        if not array.isascii():
+            return []
+        bounds = (f"{array}.", f"{array}/")
+        return [
+            row[0]
+            for row in self._rows(
+                "SELECT id FROM jobs WHERE id >= ? AND id < ? ORDER BY length(id), id", bounds
+            )
+        ]
 
     def recent_ids(self, most: int = 200) -> list[tuple[str, str]]:
         rows = self._rows("SELECT id, state FROM jobs ORDER BY created DESC LIMIT ?", (most,))

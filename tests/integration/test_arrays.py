@@ -183,6 +183,23 @@ def test_what_slurm_refuses_leaves_nothing(far: Dray, hpc: Hpc) -> None:
     assert not any((far.jobs.parent / "arrays").glob("[!.]*"))
 
 
+def test_an_arrays_id_means_all_its_jobs(far: Dray, hpc: Hpc) -> None:
+    sleeping = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"]
+    ids = run_many(far, [sleeping, sleeping, *([show("x")] * 60)], on="hpc", cpus=6)
+    array = ids[0].partition(".")[0]
+    wait_for(lambda: far.log(ids[0]) and far.log(ids[1]))
+    assert far("rm", array, check=False).returncode == 4
+    said = far("stop", array).stderr
+    assert "62 jobs: 62 stopped" in said
+    assert far.show(ids[0])["reason"] == far.show(ids[40])["reason"] == "stopped on request"
+    assert far("wait", array, check=False).returncode == 1
+    far("resume", ids[40])
+    assert far.wait(ids[40])["state"] == "done"
+    assert f"removed {array}.0-61" in far("rm", array).stderr
+    assert json.loads(far("ps", "--all", "--json").stdout) == []
+    assert not any((far.jobs.parent / "arrays").glob("[!.]*"))
+
+
 def test_jobs_in_the_same_state_share_a_line(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far, extra=["--hold"])
     ids = run_many(far, [show(str(number)) for number in range(12)], on="hpc")

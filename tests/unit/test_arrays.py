@@ -66,10 +66,10 @@ def test_the_arrays_secrets_go_once_every_job_has_them(array: ArrayDir) -> None:
 
 
 def test_a_removed_job_does_not_come_back(array: ArrayDir) -> None:
-    array.remove_job(1)
+    array.remove_jobs([1])
     assert array.description_of(1) is None
     assert array.description_of(0) is not None
     with pytest.raises(FileNotFoundError):
         array.make_job(1)
-    array.remove_job(0)
+    array.remove_jobs([0])
     assert not Path(array.path).exists()

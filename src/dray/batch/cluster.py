@@ -220,8 +220,8 @@ class BatchCluster:
     def log_size(self, job_id: str, attempt: int) -> int:
         return int(self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62)["size"])
 
-    def stop(self, job_id: str, *, now: bool) -> None:
-        self.agent.ask("stop", id=job_id, now=now)
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
+        self.agent.ask("stop", ids=fold(ids), now=now)
 
     def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
         with self.agent.call("pull", {"id": job_id, "have": stamps_below(target)}) as answer:
@@ -241,8 +241,8 @@ class BatchCluster:
             )
         return len(wanted), answer.record["count"]
 
-    def remove(self, job_id: str) -> None:
-        left = self.agent.ask("remove", id=job_id)["left"]
+    def remove(self, ids: Sequence[str]) -> None:
+        left = self.agent.ask("remove", ids=fold(ids))["left"]
         if left:
             raise StorageError(f"{self.name}: {left[0]} could not be removed")
 

@@ -4,6 +4,7 @@ import click
 
 from dray.cli.output import launcher, say
 from dray.cli.parameters import job_argument
+from dray.node.arrays import fold
 
 
 @click.command("rm")
@@ -11,5 +12,6 @@ from dray.cli.parameters import job_argument
 def command(jobs: tuple[str, ...]) -> None:
     """Remove ended jobs with their outputs and logs. Pull first what you want to keep."""
     verbs = launcher()
-    for job_id in [verbs.find(job) for job in jobs]:  # a wrong name, and nothing is removed
-        say(f"removed {verbs.remove(job_id)}")
+    ids = verbs.find_all(jobs)  # a wrong name, and nothing is removed
+    for name in fold(verbs.remove_all(ids)):
+        say(f"removed {name}")

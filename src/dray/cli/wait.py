@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import click
 
 from dray.cli.output import launcher, say
 from dray.cli.parameters import job_argument
 from dray.model import JobState, JobView
 from dray.quantities import parse_duration
+
+MANY = 10  # jobs, from which on they are counted and not named
 
 
 @click.command("wait")
@@ -18,8 +23,17 @@ def command(jobs: tuple[str, ...], timeout: str | None) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
     verbs = launcher()
-    ids = [verbs.find(job) for job in jobs]
-    return max(tell_end(verbs.wait(job_id, seconds)) for job_id in ids)
+    return tell_ends(verbs.wait_all(verbs.find_all(jobs), seconds))
+
+
+def tell_ends(views: Sequence[JobView]) -> int:
+    """Of many, how many ended how; of a few, each."""
+    if len(views) <= MANY:
+        return max((tell_end(view) for view in views), default=0)
+    counts = Counter(str(view.state) for view in views)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    say(f"{len(views)} jobs: {told}")
+    return 0 if set(counts) == {JobState.DONE} else 1
 
 
 def tell_end(view: JobView) -> int:

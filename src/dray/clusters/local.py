@@ -213,7 +213,11 @@ class LocalCluster:
         except FileNotFoundError:
             return 0
 
-    def stop(self, job_id: str, *, now: bool) -> None:
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
+        for job_id in ids:
+            self._stop_one(job_id, now)
+
+    def _stop_one(self, job_id: str, now: bool) -> None:
         job_dir = self._dir(job_id)
         files.write_json(job_dir.stop, {"now": now, "time": time.time()})
         pid = job_dir.keeper_pid()
@@ -259,9 +263,11 @@ class LocalCluster:
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
         return copy_tree(Path(job_dir.outputs), target, progress)
 
-    def remove(self, job_id: str) -> None:
-        process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
-        left = files.remove_tree(self._dir(job_id).path)
+    def remove(self, ids: Sequence[str]) -> None:
+        left = []
+        for job_id in ids:
+            process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
+            left += files.remove_tree(self._dir(job_id).path)
         prune(str(self.root))
         if left:
             raise StorageError(

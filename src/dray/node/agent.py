@@ -281,6 +281,8 @@ def status_in_array(
         record["scheduler"] = queued
     else:
         record.update(unqueued(agent.scheduler.name, array, record))
+    if place[1] in arrays.read_indices(array.stopped):
+        record.update(state="stopped", reason="stopped on request")
     return record
 
 
@@ -365,20 +367,39 @@ def log(agent: Agent, request: "Record") -> "Record":
 
 
 def stop(agent: Agent, request: "Record") -> "Record":
-    job_dir = agent.own_directory(request["id"])
-    files.write_json(job_dir.stop, {"now": request["now"], "time": time.time()})
-    queued = agent.scheduler.queue().get(job_dir.id)
-    if queued is None:
-        return {}
-    attempts = job_dir.records()
-    number = agent.scheduler.number_of(queued, job_dir.id)
-    if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
-        agent.scheduler.interrupt(number)
-    else:
-        agent.scheduler.cancel(number)
-        end_job(job_dir, policy.Decision("stopped", "stopped on request"))
+    ids = list(arrays.unfold(request["ids"]))
+    queued = agent.scheduler.queue()
+    numbers = []
+    have_directory = set(names_in(agent, "jobs"))
+    for array, indices in arrays.by_array(set(ids) - have_directory).items():
+        ArrayDir(agent.root, array).stop_jobs(indices)
+        names = [arrays.job_id(array, index) for index in indices]
+        numbers += [
+            agent.scheduler.number_of(queued[name], name) for name in names if name in queued
+        ]
+    for job_id in ids:
+        if job_id in have_directory:
+            numbers += ask_to_stop(agent, agent.job(job_id), queued.get(job_id), request["now"])
+    if numbers:
+        agent.scheduler.cancel(numbers)
     agent.forget_queue()
     return {}
+
+
+def ask_to_stop(
+    agent: Agent, job_dir: JobDir, queued: "Optional[Record]", now: bool
+) -> "List[str]":
+    """Its supervisor sees to it; what has none is returned, to be cancelled."""
+    files.write_json(job_dir.stop, {"now": now, "time": time.time()})
+    if queued is None:
+        return []
+    number = agent.scheduler.number_of(queued, job_dir.id)
+    attempts = job_dir.records()
+    if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
+        agent.scheduler.interrupt(number)
+        return []
+    end_job(job_dir, policy.Decision("stopped", "stopped on request"))
+    return [number]
 
 
 def resume(agent: Agent, request: "Record") -> "Record":
@@ -473,10 +494,10 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
 
 
 def remove(agent: Agent, request: "Record") -> "Record":
-    left = files.remove_tree(agent.job(request["id"]).path)
-    place = arrays.split(request["id"])
-    if place is not None:
-        ArrayDir(agent.root, place[0]).remove_job(place[1])
+    ids = list(arrays.unfold(request["ids"]))
+    left = [path for job_id in ids for path in files.remove_tree(agent.job(job_id).path)]
+    for array, indices in arrays.by_array(ids).items():
+        ArrayDir(agent.root, array).remove_jobs(indices)
     shelf.prune(agent.root)
     return {"left": left}
 

@@ -5,6 +5,7 @@
         batch.sh, scheduler.json, secrets.json, snapshot   as in a job's own directory
         job.sh                   the batch script of a job that goes on by itself
         removed.json             which jobs have been removed
+        stopped.json             which jobs were to be stopped before they had a directory
         7.log                    what the batch job of job 7 said
 
 Job N of an array has the id ``<array>.N``. It gets a directory of its own, made from the array's,
@@ -69,6 +70,7 @@ class ArrayDir(JobDir):
     def __init__(self, root: str, array: str) -> None:
         JobDir.__init__(self, os.path.join(root, "arrays", array))
         self.removed = os.path.join(self.path, "removed.json")
+        self.stopped = os.path.join(self.path, "stopped.json")
         self._common = None  # type: Optional[Record]
 
     def common(self) -> "Record":
@@ -80,7 +82,7 @@ class ArrayDir(JobDir):
     def description_of(self, index: int) -> "Optional[Record]":
         """What job.json says in the job's own directory; None where there is no such job."""
         common = self.common()
-        if index >= len(common["commands"]) or index in self.removed_indices():
+        if index >= len(common["commands"]) or index in read_indices(self.removed):
             return None
         own = {key: common[key] for key in common if key != "commands"}
         own.update(id=job_id(self.id, index), command=common["commands"][index])
@@ -101,6 +103,8 @@ class ArrayDir(JobDir):
         values = files.read_json(self.secrets)
         if values is not None:
             contents["secrets.json"] = files.encode(values)
+        if index in read_indices(self.stopped):
+            contents["stop.json"] = files.encode({"now": True})
         write_directory(job_dir, contents, os.path.join(self.path, "snapshot"))
         self._forget_secrets()
         return job_dir
@@ -112,24 +116,43 @@ class ArrayDir(JobDir):
 
     def indices(self) -> "Set[int]":
         """Of the jobs that have not been removed."""
-        return set(range(len(self.common()["commands"]))) - self.removed_indices()
+        return set(range(len(self.common()["commands"]))) - read_indices(self.removed)
 
     def without_directory(self) -> "Set[int]":
         own = {split(name) for name in os.listdir(os.path.join(self.root, "jobs"))}
         return {index for index in self.indices() if (self.id, index) not in own}
 
-    def removed_indices(self) -> "Set[int]":
-        return set((files.read_json(self.removed) or {}).get("indices", ()))
+    def stop_jobs(self, indices: "Iterable[int]") -> None:
+        """Those that have no directory; they must not begin any more."""
+        with files.Lock(self.path + ".lock"):
+            add_indices(self.stopped, indices)
 
-    def remove_job(self, index: int) -> None:
+    def remove_jobs(self, indices: "Iterable[int]") -> None:
         """The array's directory goes with its last job."""
         with files.Lock(self.path + ".lock"):
-            removed = self.removed_indices() | {index}
-            files.write_json(self.removed, {"indices": sorted(removed)})
+            add_indices(self.removed, indices)
             if not self.indices():
                 files.remove_tree(self.path)
         if not os.path.exists(self.path):
             files.remove(self.path + ".lock")
+
+
+def read_indices(path: str) -> "Set[int]":
+    return set(files.read_json(path) or ())
+
+
+def add_indices(path: str, indices: "Iterable[int]") -> None:
+    files.write_json(path, sorted(read_indices(path) | set(indices)))
+
+
+def by_array(names: "Iterable[str]") -> "Dict[str, List[int]]":
+    """The indices of those that are in an array."""
+    found = {}  # type: Dict[str, List[int]]
+    for name in names:
+        place = split(name)
+        if place is not None:
+            found.setdefault(place[0], []).append(place[1])
+    return found
 
 
 def write_directory(

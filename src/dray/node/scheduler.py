@@ -9,7 +9,7 @@ import subprocess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Tuple
 
     Record = Dict[str, Any]
 
@@ -65,7 +65,8 @@ class Scheduler:
         open by the command too."""
         raise NotImplementedError
 
-    def cancel(self, number: str) -> None:
+    def cancel(self, numbers: "List[str]") -> None:
+        """In one call, as far as that is possible."""
         raise NotImplementedError
 
     def interrupt(self, number: str) -> None:

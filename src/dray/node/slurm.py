@@ -9,7 +9,7 @@ from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, Optional, Tuple
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
 
     Record = Dict[str, Any]
 
@@ -54,6 +54,19 @@ def parse_indices(text: str) -> "Iterator[int]":
         if first.isdigit() and (last or first).isdigit():
             for index in range(int(first), int(last or first) + 1):
                 yield index
+
+
+def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
+    """14_0, 14_1, 15 → 14_[0,1], 15: scancel cancels what is in brackets at once."""
+    alone = []
+    indices = {}  # type: Dict[str, List[str]]
+    for number in numbers:
+        array, _, index = number.partition("_")
+        if index:
+            indices.setdefault(array, []).append(index)
+        else:
+            alone.append(number)
+    return alone + ["{}_[{}]".format(array, ",".join(indices[array])) for array in indices]
 
 
 def parse_submitted(text: str) -> str:
@@ -122,11 +135,12 @@ class Slurm(scheduler.Scheduler):
             words.append("--dependency=afterany:" + after)
         return parse_submitted(call(*(words + [script]), keep_open=keep_open))
 
-    def cancel(self, number: str) -> None:
-        call("scancel", number)
+    def cancel(self, numbers: "List[str]") -> None:
+        call("scancel", *fold_numbers(numbers))
 
     def interrupt(self, number: str) -> None:
-        call("scancel", "--batch", "--signal=INT", number)
+        if "_" not in number:  # Slurm 22.05 hangs or fails on signals to one job of an array
+            call("scancel", "--batch", "--signal=INT", number)
 
     def time_left(self, number: str) -> "Optional[float]":
         return parse_time_left(call("squeue", "--noheader", "--job", number, "--format", "%L"))
