@@ -37,9 +37,11 @@ class Job:
         """Return the state it ended in; with a timeout, raise if it is still active then."""
         return self._launcher.wait(self.id, timeout).state
 
-    def logs(self, *, attempt: int | None = None, follow: bool = False) -> Iterator[bytes]:
+    def logs(
+        self, *, attempt: int | None = None, rank: int = 0, follow: bool = False
+    ) -> Iterator[bytes]:
         """The command's raw output, piece by piece."""
-        for _, piece in self._launcher.logs(self.id, attempt=attempt, follow=follow):
+        for _, piece in self._launcher.logs(self.id, attempt=attempt, rank=rank, follow=follow):
             yield piece
 
     def stop(self, *, now: bool = False) -> JobState:

@@ -58,11 +58,11 @@ class Cluster(Protocol):
     def ids(self) -> Iterator[str]:
         """Every job that lies here, for rebuilding the store."""
 
-    def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
-        """A piece of the attempt's raw output, from ``offset``; empty at the end."""
+    def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
+        """A piece of a rank's raw output, from ``offset``; empty at the end."""
 
-    def log_size(self, job_id: str, attempt: int) -> int:
-        """How long the attempt's output is by now."""
+    def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
+        """How long a rank's output is by now."""
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         """Ask for the end: with a checkpoint first, or at once."""

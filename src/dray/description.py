@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from os import urandom
@@ -27,32 +28,47 @@ def describe(
     settings = config.job
     name = settings.get("job.name") or name_of(command)
     limit = settings.get("job.resources.time")
-    gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
     both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
     if both:
         raise UsageError(
             f"{both[0]} is given both as a variable and as a secret",
             hint="A variable's value is written down in the job's description: leave out --env.",
         )
+    resources = describe_resources(
+        settings, config.cluster(settings.get("job.on", "local")).settings
+    )
     return JobSpec(
         id=new_id(name),
         name=name,
         command=tuple(command),
         folder=config.folder,
         project=str(config.project),
-        resources=Resources(
-            gpus=gpus.number,
-            gpu_type=gpus.kind,
-            cpus=settings.get("job.resources.cpus", 1),
-            memory=settings.get("job.resources.memory"),
-            time=limit,
-        ),
+        resources=resources,
         resume=describe_resume(settings, limit),
         retries=settings.get("job.retries", 0),
+        launch=settings.get("job.launch") or ("none" if resources.nodes == 1 else "srun"),
         outputs=settings.get("job.outputs", ()),
         env={**base, **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
         created=now,
+    )
+
+
+def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) -> Resources:
+    """What the job says itself; else, for each GPU, what is usual on the cluster."""
+    gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
+    usual = {
+        key: math.ceil(cluster[f"{key}_per_gpu"] * gpus.number)
+        for key in ("cpus", "memory")
+        if gpus.number and f"{key}_per_gpu" in cluster
+    }
+    return Resources(
+        nodes=settings.get("job.resources.nodes", 1),
+        gpus=gpus.number,
+        gpu_type=gpus.kind,
+        cpus=settings.get("job.resources.cpus", usual.get("cpus", 1)),
+        memory=settings.get("job.resources.memory", usual.get("memory")),
+        time=settings.get("job.resources.time"),
     )
 
 

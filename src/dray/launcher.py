@@ -19,6 +19,7 @@ from dray.description import describe, new_id
 from dray.errors import ClusterError, DrayError, NotFound, Refused, TimedOut, UsageError, nearest
 from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Snapshot
 from dray.node import faults, files
+from dray.node.layout import tasks_of
 from dray.store import Damaged, Last, Row, Store, set_aside
 from dray.tail import tail_offsets
 
@@ -370,28 +371,33 @@ class Launcher:
         reference: str,
         *,
         attempt: int | None = None,
+        rank: int = 0,
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Pieces of raw output with the attempt they are of, in order."""
+        """Pieces of one rank's raw output with the attempt they are of, in order."""
         view = self.show(reference)
         self._require_files(view)
         numbers = [one.number for one in view.attempts]
         if attempt is not None and attempt not in numbers and not follow:
             made = f"its attempts are {numbers}" if numbers else "it has made none yet"
             raise NotFound(f"{view.id} has no attempt {attempt}: {made}")
+        ranks = tasks_of(view.spec.to_dict())
+        if not 0 <= rank < ranks:
+            raise NotFound(f"{view.id} has no rank {rank}: its last one is {ranks - 1}")
         cluster = self.cluster(view.cluster)
         if tail is not None:
-            offsets = tail_offsets(cluster, view.id, [attempt] if attempt else numbers, tail)
+            offsets = tail_offsets(cluster, view.id, [attempt] if attempt else numbers, tail, rank)
         else:
             offsets = {}
-        return self._log_pieces(view.id, cluster, attempt, offsets, follow)
+        return self._log_pieces(view.id, cluster, attempt, rank, offsets, follow)
 
     def _log_pieces(
         self,
         job_id: str,
         cluster: Cluster,
         only: int | None,
+        rank: int,
         offsets: Mapping[int, int],
         follow: bool,
     ) -> Iterator[tuple[int, bytes]]:
@@ -400,7 +406,7 @@ class Launcher:
         pause = 0.05
         while True:
             view = self.show(job_id)  # before reading: what ended by now has written all it will
-            while piece := cluster.log(job_id, place, offset):
+            while piece := cluster.log(job_id, place, offset, rank):
                 offset += len(piece)
                 pause = 0.05
                 yield place, piece

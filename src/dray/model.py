@@ -30,8 +30,9 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a job asks for, for each attempt."""
+    """What a job asks for, for each attempt; GPUs, CPUs and memory are those of one node."""
 
+    nodes: int = 1
     gpus: float = 0.0
     gpu_type: str | None = None
     cpus: int = 1
@@ -63,6 +64,7 @@ class JobSpec:
     resources: Resources = field(default_factory=Resources)
     resume: Resume = field(default_factory=Resume)
     retries: int = 0
+    launch: str = "none"  # how the command is spread: see dray.node.layout
     outputs: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names only
@@ -160,6 +162,7 @@ class JobView:
             "resources": asdict(self.spec.resources),
             "resume": {**asdict(self.spec.resume), "args": list(self.spec.resume.args)},
             "retries": self.spec.retries,
+            "launch": self.spec.launch,
             "outputs": list(self.spec.outputs),
             "env": dict(self.spec.env),
             "secrets": list(self.spec.secrets),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dray.node.layout import LAUNCHES
 from dray.quantities import parse_count, parse_duration, parse_gpus, parse_size
 
 
@@ -135,6 +136,26 @@ def resume_way(value: object) -> str:
     return str(value)
 
 
+def launch_way(value: object) -> str:
+    return one_of(value, LAUNCHES)
+
+
+def gpu_flag(value: object) -> str:
+    return one_of(value, ("gres", "gpus-per-node", "gpus"))
+
+
+def one_of(value: object, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"'{value}' is none of {', '.join(choices)}")
+    return str(value)
+
+
+def yes_or_no(value: object) -> bool:
+    if value not in (True, False, "true", "false"):
+        raise ValueError(f"'{value}' is neither true nor false")
+    return value in (True, "true")
+
+
 def retries(value: object) -> int:
     return parse_count(value, least=0)
 
@@ -159,11 +180,20 @@ JOB = (
         default="taken from the command",
     ),
     Option(
+        key="job.resources.nodes",
+        flag="--nodes",
+        metavar="N",
+        parse=parse_count,
+        help="Nodes; GPUs, CPUs and memory are asked for on each of them.",
+        example="2",
+        default="1",
+    ),
+    Option(
         key="job.resources.gpus",
         flag="--gpus",
         metavar="N",
         parse=gpu_request,
-        help="GPUs; a fraction (0.5) shares one, a100:2 asks for a type.",
+        help="GPUs of a node; a fraction (0.5) shares one, a100:2 asks for a type.",
         example="1",
         default="0",
     ),
@@ -172,7 +202,7 @@ JOB = (
         flag="--cpus",
         metavar="N",
         parse=parse_count,
-        help="CPU cores.",
+        help="CPU cores of a node.",
         example="4",
         default="1",
     ),
@@ -181,7 +211,7 @@ JOB = (
         flag="--memory",
         metavar="SIZE",
         parse=parse_size,
-        help="Memory (512M, 32G); an attempt that uses more is ended.",
+        help="Memory of a node (512M, 32G); an attempt that uses more is ended.",
         example='"32G"',
         default="not limited",
     ),
@@ -193,6 +223,16 @@ JOB = (
         help="Time limit of one attempt (90s, 30m, 4h, 1d12h); then the job is resumed.",
         example='"4h"',
         default="not limited",
+    ),
+    Option(
+        key="job.launch",
+        flag="--launch",
+        metavar="HOW",
+        parse=launch_way,
+        help="How the command is spread: `srun` (once per GPU), `torchrun` (torchrun on each node)"
+        " or `none` (once, on the first node).",
+        example='"torchrun"',
+        default="none on one node, srun on several",
     ),
     Option(
         key="job.retries",
@@ -359,6 +399,32 @@ CLUSTERS = {
             )
         ),
         Option(
+            key="clusters.*.gpu_flag",
+            parse=gpu_flag,
+            help="How sbatch is asked for GPUs: `gres`, `gpus-per-node` or `gpus`.",
+            example='"gpus-per-node"',
+            default="gres",
+        ),
+        Option(
+            key="clusters.*.cpus_per_gpu",
+            parse=parse_count,
+            help="CPU cores for each GPU, where a job does not say how many.",
+            example="8",
+        ),
+        Option(
+            key="clusters.*.memory_per_gpu",
+            parse=parse_size,
+            help="Memory for each GPU, where a job does not say how much.",
+            example='"60G"',
+        ),
+        Option(
+            key="clusters.*.exclusive",
+            parse=yes_or_no,
+            help="Whether jobs have their nodes to themselves.",
+            example="true",
+            default="false",
+        ),
+        Option(
             key="clusters.*.modules",
             many=True,
             parse=texts,
@@ -377,7 +443,7 @@ CLUSTERS = {
             many=True,
             parse=texts,
             help="Further flags for sbatch, as they are.",
-            example='["--exclusive"]',
+            example='["--licenses=matlab"]',
         ),
         Option(
             key="clusters.*.resume_with",

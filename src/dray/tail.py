@@ -10,12 +10,12 @@ TAIL_BLOCK = 64 * 1024
 
 
 def tail_offsets(
-    cluster: Cluster, job_id: str, attempts: Sequence[int], lines: int
+    cluster: Cluster, job_id: str, attempts: Sequence[int], lines: int, rank: int
 ) -> dict[int, int]:
     """Where the last ``lines`` lines over these attempts begin."""
     offsets: dict[int, int] = {}
     for attempt in reversed(attempts):
-        offset, found = last_lines(cluster, job_id, attempt, lines)
+        offset, found = last_lines(cluster, job_id, attempt, lines, rank)
         offsets[attempt] = offset
         lines -= found
         if lines <= 0:
@@ -23,15 +23,17 @@ def tail_offsets(
     return offsets
 
 
-def last_lines(cluster: Cluster, job_id: str, attempt: int, lines: int) -> tuple[int, int]:
+def last_lines(
+    cluster: Cluster, job_id: str, attempt: int, lines: int, rank: int
+) -> tuple[int, int]:
     """(where they begin, how many there are): read backwards, each byte once."""
-    end = start = cluster.log_size(job_id, attempt)
+    end = start = cluster.log_size(job_id, attempt, rank)
     found = 0
     block = TAIL_BLOCK
     while start > 0 and lines > 0:
         before, start = start, max(0, start - block)
         block = min(2 * block, 64 * TAIL_BLOCK)
-        data = read_span(cluster, job_id, attempt, start, before)
+        data = read_span(cluster, job_id, attempt, start, before, rank)
         # A newline at the very end closes the last line; any other begins a new one.
         at = len(data) - 1 if before == end else len(data)
         while (at := data.rfind(b"\n", 0, at)) >= 0:
@@ -41,10 +43,12 @@ def last_lines(cluster: Cluster, job_id: str, attempt: int, lines: int) -> tuple
     return start if lines > 0 else end, found + (end > 0 and lines > 0)
 
 
-def read_span(cluster: Cluster, job_id: str, attempt: int, start: int, end: int) -> bytes:
+def read_span(
+    cluster: Cluster, job_id: str, attempt: int, start: int, end: int, rank: int
+) -> bytes:
     data = b""
     while len(data) < end - start:
-        piece = cluster.log(job_id, attempt, start + len(data))
+        piece = cluster.log(job_id, attempt, start + len(data), rank)
         if not piece:
             break
         data += piece

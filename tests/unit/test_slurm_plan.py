@@ -19,13 +19,21 @@ from dray.clusters.slurm import (
     make_array_plan,
     make_plan,
     parse_partitions,
+    sbatch_flags,
     waiting_reason,
 )
 from dray.model import JobArray, JobSpec, Resources
 from dray.node.agent import read_manifest
 from dray.node.packs import Packs
 from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
-from dray.node.slurm import number_of, parse_fate, parse_queue, parse_submitted, parse_time_left
+from dray.node.slurm import (
+    number_of,
+    parse_fate,
+    parse_queue,
+    parse_submitted,
+    parse_time_left,
+    srun_words,
+)
 from dray.transport import zipapp
 
 JOB = JobSpec(
@@ -40,7 +48,7 @@ SETTINGS = {
     "gpu_type": "a100",
     "modules": ("eth_proxy", "gcc/12"),
     "setup": ("ulimit -c 0",),
-    "extra": ("--exclusive",),
+    "extra": ("--licenses=matlab",),
     "mail": "me@example.org",
     "python": "/opt/python 3/bin/python3",
 }
@@ -61,7 +69,7 @@ GOLDEN = """\
 #SBATCH --partition=gpu,long
 #SBATCH --mail-user=me@example.org
 #SBATCH --mail-type=END,FAIL
-#SBATCH --exclusive
+#SBATCH --licenses=matlab
 module load eth_proxy gcc/12
 ulimit -c 0
 exec '/opt/python 3/bin/python3' -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/anymal-7f3k'
@@ -77,13 +85,69 @@ def test_an_array_is_one_script_and_every_command() -> None:
     array, single = plan.files["batch.sh"], plan.files["job.sh"]
     assert array == (
         GOLDEN.replace("/jobs/anymal-7f3k/batch.log", "/arrays/anymal-7f3k/%a.log")
-        .replace("#SBATCH --exclusive\n", "#SBATCH --exclusive\n#SBATCH --array=0-1\n")
+        .replace("#SBATCH --licenses=matlab\n", "#SBATCH --licenses=matlab\n#SBATCH --array=0-1\n")
         .replace("/jobs/", "/arrays/")
     )
     assert single == GOLDEN.replace("anymal-7f3k", "@JOB@")
     description = json.loads(plan.files["job.json"])
     assert description["commands"] == [["a"], ["b", "it's"]]
     assert description["resources"]["gpus"] == 2
+
+
+def flags_of(job: JobSpec, **settings: object) -> list[str]:
+    """Those that say how much of what is asked for."""
+    words = ("--nodes", "--ntasks", "--cpus", "--mem", "--gres", "--gpus", "--exclusive")
+    return [flag for flag in sbatch_flags(job, settings) if flag.startswith(words)]
+
+
+def wide(launch: str, **more: Any) -> JobSpec:
+    return replace(JOB, launch=launch, resources=replace(JOB.resources, nodes=4, **more))
+
+
+def test_on_several_nodes_the_resources_are_those_of_each() -> None:
+    each = ["--mem=33792M", "--gres=gpu:2"]
+    tasks = ["--nodes=4", "--ntasks-per-node=2", "--cpus-per-task=4"]
+    assert flags_of(wide("srun")) == [*tasks, *each]
+    tasks = ["--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=8"]
+    assert flags_of(wide("torchrun")) == [*tasks, *each]
+    assert flags_of(wide("none")) == ["--nodes=4", "--ntasks=4", "--cpus-per-task=8", *each]
+
+
+def test_every_task_has_a_cpu() -> None:
+    tasks = ["--nodes=4", "--ntasks-per-node=8", "--cpus-per-task=1"]
+    assert flags_of(wide("srun", gpus=8.0, cpus=1, memory=None)) == [*tasks, "--gres=gpu:8"]
+    assert "--cpus-per-task=3" in flags_of(wide("srun", cpus=5))
+    tasks = ["--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=8"]
+    assert flags_of(wide("srun", gpus=0.0, memory=None)) == tasks
+
+
+@pytest.mark.parametrize(
+    ("flag", "kind", "words"),
+    [
+        ("gres", None, "--gres=gpu:2"),
+        ("gpus-per-node", None, "--gpus-per-node=2"),
+        ("gpus", None, "--gpus=8"),
+        ("gpus-per-node", "a100", "--gpus-per-node=a100:2"),
+        ("gpus", "a100", "--gpus=a100:8"),
+    ],
+)
+def test_gpus_as_the_cluster_spells_them(flag: str, kind: str | None, words: str) -> None:
+    assert flags_of(wide("srun"), gpu_flag=flag, gpu_type=kind)[-1] == words
+
+
+def test_whole_nodes() -> None:
+    assert "--exclusive" in flags_of(JOB, exclusive=True)
+    assert "--exclusive" not in flags_of(JOB, exclusive=False)
+
+
+def test_what_srun_is_told() -> None:
+    assert srun_words(wide("srun").to_dict())[:5] == [
+        "srun",
+        "--nodes=4",
+        "--ntasks=8",
+        "--ntasks-per-node=2",
+        "--cpus-per-task=4",
+    ]
 
 
 def test_nothing_of_the_command_is_in_the_script() -> None:

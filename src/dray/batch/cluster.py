@@ -212,13 +212,14 @@ class BatchCluster:
     def ids(self) -> Iterator[str]:
         yield from unfold(self.agent.ask("ids")["ids"])
 
-    def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
-        request = {"id": job_id, "attempt": attempt, "offset": offset}
+    def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
+        request = {"id": job_id, "attempt": attempt, "offset": offset, "rank": rank}
         with self.agent.call("log", request) as answer:
             return answer.stream.read(answer.record["payload"])
 
-    def log_size(self, job_id: str, attempt: int) -> int:
-        return int(self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62)["size"])
+    def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
+        answer = self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62, rank=rank)
+        return int(answer["size"])
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         self.agent.ask("stop", ids=fold(ids), now=now)

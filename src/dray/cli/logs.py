@@ -14,11 +14,18 @@ from dray.launcher import Launcher
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.")
+@click.option(
+    "--rank",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Of this rank, where the command runs many times (of this node, with torchrun).",
+)
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-def command(job: str, follow: bool, attempt: int | None, tail: int | None) -> None:
+def command(job: str, follow: bool, attempt: int | None, rank: int, tail: int | None) -> None:
     """Print what the command wrote, byte for byte, over all attempts."""
     verbs = launcher()
-    pieces = verbs.logs(job, attempt=attempt, tail=tail, follow=follow)
+    pieces = verbs.logs(job, attempt=attempt, rank=rank, tail=tail, follow=follow)
     print_log(verbs, pieces, job)
 
 

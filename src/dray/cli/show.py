@@ -58,6 +58,10 @@ def describe_resources(view: JobView) -> str:
     parts.append(f"{wanted.cpus} CPU")
     if wanted.memory:
         parts.append(show_size(wanted.memory))
+    if wanted.nodes > 1:
+        parts = [f"{wanted.nodes} nodes of {', '.join(parts)}"]
+    if view.spec.launch != "none":
+        parts.append(f"by {view.spec.launch}")
     if wanted.time:
         parts.append(f"{show_duration(wanted.time)} an attempt")
     return ", ".join(parts)

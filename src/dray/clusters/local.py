@@ -55,6 +55,15 @@ def refusal(job: JobSpec, have: Capabilities) -> str:
     return ""
 
 
+def spread_refusal(job: JobSpec) -> str:
+    """Why the command cannot be spread here, or nothing."""
+    if job.resources.nodes > 1:
+        return f"{job.resources.nodes} nodes asked for, and this machine is one"
+    if job.launch != "none":
+        return f"a command is started once on this machine, not by {job.launch}"
+    return ""
+
+
 def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
     folder = f"{root}/jobs/{job.id}"
     return Plan(
@@ -94,6 +103,13 @@ class LocalCluster:
         )
 
     def check(self, job: JobSpec) -> None:
+        reason = spread_refusal(job)
+        if reason:
+            raise Refused(
+                f"{self.name}: {reason}",
+                hint="Leave out --nodes and --launch, or choose another cluster: --on CLUSTER. "
+                "Several GPUs here: torchrun --standalone in front of the command.",
+            )
         reason = refusal(job, self.capabilities(gpus=job.resources.gpus > 0))
         if reason:
             raise Refused(
@@ -199,17 +215,17 @@ class LocalCluster:
             if not path.name.startswith(".") and (path / "job.json").exists():
                 yield path.name
 
-    def log(self, job_id: str, attempt: int, offset: int = 0) -> bytes:
+    def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
         try:
-            with open(self._dir(job_id).attempt(attempt).log, "rb") as file:
+            with open(self._dir(job_id).attempt(attempt).log_of(rank), "rb") as file:
                 file.seek(offset)
                 return file.read(LOG_PIECE)
         except FileNotFoundError:
             return b""
 
-    def log_size(self, job_id: str, attempt: int) -> int:
+    def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         try:
-            return os.path.getsize(self._dir(job_id).attempt(attempt).log)
+            return os.path.getsize(self._dir(job_id).attempt(attempt).log_of(rank))
         except FileNotFoundError:
             return 0
 

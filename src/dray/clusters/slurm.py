@@ -13,7 +13,7 @@ from typing import Any
 from dray.batch.cluster import BatchCluster
 from dray.batch.facts import Facts, Problem, Shape, Wish, problem
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
-from dray.node import arrays, files
+from dray.node import arrays, files, layout
 from dray.node.slurm import parse_time_left
 from dray.transport import zipapp
 
@@ -55,27 +55,41 @@ def batch_script(job: JobSpec, settings: Mapping[str, Any], jobs: int = 0) -> st
 
 
 def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
-    wanted = job.resources
+    wanted, spread = job.resources, job.to_dict()
     flags = [
         f"--job-name={job.id}",
         f"--comment=dray:{job.id}",
         "--open-mode=append",
         "--requeue",
-        "--nodes=1",
-        "--ntasks=1",
-        f"--cpus-per-task={wanted.cpus}",
+        f"--nodes={wanted.nodes}",
+        # A command that is started once may spread itself: its srun is not to be held to a number.
+        f"--ntasks-per-node={layout.tasks_per_node(spread)}"
+        if layout.is_spread(spread)
+        else f"--ntasks={wanted.nodes}",
+        f"--cpus-per-task={layout.cpus_per_task(spread)}",
     ]
     if wanted.memory:
         flags.append(f"--mem={math.ceil(wanted.memory / 2**20)}M")
     if wanted.time:
         flags.append(f"--time={math.ceil(wanted.time / 60)}")
     if wanted.gpus:
-        kind = wanted.gpu_type or settings.get("gpu_type")
-        flags.append(f"--gres=gpu:{f'{kind}:' if kind else ''}{wanted.gpus:.0f}")
+        flags.append(gpu_flag(job, settings))
+    if settings.get("exclusive"):
+        flags.append("--exclusive")
     flags += [f"--{key}={settings[key]}" for key in PASSED_ON if settings.get(key)]
     if settings.get("mail"):
         flags += [f"--mail-user={settings['mail']}", "--mail-type=END,FAIL"]
     return [*flags, *settings.get("extra", ())]
+
+
+def gpu_flag(job: JobSpec, settings: Mapping[str, Any]) -> str:
+    """As this cluster spells it; all but --gpus count those of one node."""
+    wanted = job.resources
+    kind = wanted.gpu_type or settings.get("gpu_type")
+    flag = settings.get("gpu_flag", "gres")
+    count = int(wanted.gpus) * (wanted.nodes if flag == "gpus" else 1)
+    asked = f"{kind}:{count}" if kind else f"{count}"
+    return f"--{flag}=gpu:{asked}" if flag == "gres" else f"--{flag}={asked}"
 
 
 PASSED_ON = ("account", "partition", "qos", "constraint", "reservation", "nodelist", "exclude")

@@ -2,6 +2,7 @@
 
 keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
+rank JOBDIR                       one task of an attempt that is spread over several
 agent ROOT KIND                   answer the laptop's requests, for a scheduler of this kind
 """
 
@@ -24,11 +25,15 @@ def main(arguments: "List[str]") -> int:
         from . import allocation
 
         return allocation.attempt(arguments[1])
+    if len(arguments) == 2 and arguments[0] == "rank":
+        from . import rank
+
+        return rank.main(arguments[1])
     if len(arguments) == 3 and arguments[0] == "agent":
         from . import agent
 
         return agent.main(arguments[1], arguments[2])
-    sys.stderr.write("usage: dray-node keep|attempt|agent ...\n")
+    sys.stderr.write("usage: dray-node keep|attempt|rank|agent ...\n")
     return 2
 
 

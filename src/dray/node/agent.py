@@ -357,7 +357,7 @@ def unqueued(scheduler_name: str, job_dir: JobDir, record: "Record") -> "Record"
 def log(agent: Agent, request: "Record") -> "Record":
     attempt = agent.job(request["id"]).attempt(request["attempt"])
     try:
-        with open(attempt.log, "rb") as file:
+        with open(attempt.log_of(request.get("rank", 0)), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(request["offset"])
             piece = file.read(LOG_PIECE)

@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 
-from . import files, locales, policy, scheduler, worktree
+from . import files, layout, locales, policy, scheduler, worktree
 from .arrays import ArrayDir
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost, record_own_failure
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler
 LOCK_PATIENCE = 60.0
+HURRY = 5.0  # seconds for which a running attempt waits for an answer
 OUTAGE = 600.0  # seconds for which a controller may be away
 
 
@@ -63,6 +64,7 @@ class Allocation:
         self.job = job
         self.scheduler = batch
         self.number = batch.own_number()
+        self.reserve = SETTLING  # what the attempt does not use of the scheduler's time
 
     def run(self) -> int:
         if files.read_json(self.job_dir.end) is not None:
@@ -89,23 +91,16 @@ class Allocation:
         number = (self.job_dir.numbers() or [0])[-1] + 1
         record = self.job_dir.attempt(number)
         files.make_folder(record.path)
-        self.job_dir.work = self._scratch(number)
-        place = Place(None, locales.original_environment(), self._seconds())
+        self.job_dir.work = worktree.place_of(self.job_dir, number)
+        place = Place(None, locales.original_environment(), self._seconds(), self._time_left)
+        if layout.is_spread(self.job):
+            place.launcher = self.scheduler.launcher(self.job)
+            place.number = self.number
         try:
             Supervisor(self.job_dir, record, self.job, place).run()
         except Exception as error:
             traceback.print_exc()
             record_own_failure(self.job_dir, number, error)
-
-    def _scratch(self, number: int) -> str:
-        """The work tree lies on the node's own disk, where there is one."""
-        for variable in ("SLURM_TMPDIR", "TMPDIR"):
-            folder = os.environ.get(variable, "")
-            if folder and os.access(folder, os.W_OK):
-                worktree.sweep(folder)
-                name = "{}{}-{}".format(worktree.PREFIX, self.job_dir.id, number)
-                return os.path.join(folder, name)
-        return self.job_dir.work
 
     def _seconds(self) -> "Optional[float]":
         """How long the attempt may last: what was asked for, and what the scheduler's clock
@@ -119,7 +114,16 @@ class Allocation:
         limits = [float(asked)] if asked else []
         if left is not None:
             limits.append(max(left - SETTLING, left * 0.5))
+            self.reserve = left - min(limits)
         return min(limits) if limits else None
+
+    def _time_left(self) -> "Optional[float]":
+        """Asked again later: somebody may have changed the limit."""
+        try:
+            left = self.scheduler.time_left(self.number, patience=HURRY)
+        except SchedulerError:
+            return None
+        return None if left is None else left - self.reserve
 
     def _account_for_lost_attempt(self) -> None:
         numbers = self.job_dir.numbers()

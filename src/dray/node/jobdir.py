@@ -9,6 +9,7 @@
         end.json                 the job's end: state and reason
         dray.log                 what dray itself had to say
         attempts/001/attempt.json, log, heartbeat.json, outcome.json, left/
+        attempts/001/ranks/      the logs of further ranks, of those that wrote anything
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
 
@@ -102,6 +103,12 @@ class AttemptDir:
         self.heartbeat = os.path.join(path, "heartbeat.json")
         self.outcome = os.path.join(path, "outcome.json")
         self.left = os.path.join(path, "left")
+
+    def log_of(self, rank: int) -> str:
+        return os.path.join(self.path, "ranks", "{}.log".format(rank)) if rank else self.log
+
+    def left_on(self, host: str) -> str:
+        return "{}-{}".format(self.left, host)
 
     def record(self) -> "Record":
         """All that is known of this attempt, flat; ``outcome`` is None while it runs."""

@@ -6,7 +6,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, NoReturn, Set, Tuple
+    from typing import Dict, List, NoReturn, Optional, Set, Tuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -28,13 +28,19 @@ def to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def start(argv: "List[str]", folder: str, env: "Dict[str, str]", log: int) -> int:
+def start(
+    argv: "List[str]",
+    folder: str,
+    env: "Dict[str, str]",
+    log: int,
+    stdin: "Optional[int]" = None,
+) -> int:
     """Start the command in a session of its own; its output goes straight into the log file."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _become(argv, folder, env, log, writer)
+        _become(argv, folder, env, log, stdin, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         complaint = pipe.read()
@@ -45,7 +51,12 @@ def start(argv: "List[str]", folder: str, env: "Dict[str, str]", log: int) -> in
 
 
 def _become(
-    argv: "List[str]", folder: str, env: "Dict[str, str]", log: int, complaints: int
+    argv: "List[str]",
+    folder: str,
+    env: "Dict[str, str]",
+    log: int,
+    stdin: "Optional[int]",
+    complaints: int,
 ) -> "NoReturn":
     try:
         os.setsid()
@@ -54,8 +65,7 @@ def _become(
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(to_bytes(folder))
@@ -133,15 +143,14 @@ def _leads(pid: int) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler of its own for the signal."""
+    """Whether the process has a handler of its own for the signal, or blocks it to wait for it,
+    as srun does to pass it on."""
     try:
         with open("/proc/{}/status".format(pid), "rb") as file:
-            for line in file:
-                if line.startswith(b"SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+            masks = [line.split()[1] for line in file if line.startswith((b"SigCgt:", b"SigBlk:"))]
     except OSError:
-        pass
-    return False
+        return False
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 def topmost_catchers(ancestor: int, number: int) -> "List[int]":

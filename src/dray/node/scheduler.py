@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
+    from .layout import Seat
+
     Record = Dict[str, Any]
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
@@ -73,7 +75,16 @@ class Scheduler:
         """Wake the attempt, so that it looks for a stop request at once. It does so by itself
         every second: a scheduler that cannot do this need not."""
 
-    def time_left(self, number: str) -> "Optional[float]":
+    def launcher(self, job: "Record") -> "List[str]":
+        """The words that start the command behind them in every task of the job. What is written
+        to its input reaches every task, and what a task writes comes back from it."""
+        raise NotImplementedError
+
+    def seat(self) -> "Seat":
+        """Which of those tasks this process is."""
+        raise NotImplementedError
+
+    def time_left(self, number: str, patience: float = PATIENCE) -> "Optional[float]":
         """Seconds until the scheduler ends the batch job; None where there is no limit."""
         raise NotImplementedError
 
@@ -119,6 +130,7 @@ def clean_environment() -> "Dict[str, str]":
 
 def call(*words: str, **more: "Any") -> str:
     """A command of the scheduler's; returns what it printed."""
+    patience = more.get("patience", PATIENCE)
     try:
         ended = subprocess.run(
             words,
@@ -128,12 +140,12 @@ def call(*words: str, **more: "Any") -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=PATIENCE,
+            timeout=patience,
         )
     except FileNotFoundError:
         raise SchedulerError("{}: command not found".format(words[0]))
     except subprocess.TimeoutExpired:
-        raise NoAnswer("{} did not answer within {:.0f} s".format(words[0], PATIENCE))
+        raise NoAnswer("{} did not answer within {:.0f} s".format(words[0], patience))
     if ended.returncode != 0:
         complaint = ended.stderr.decode("utf-8", "replace").strip()
         raise SchedulerError(complaint or "{} ended with {}".format(words[0], ended.returncode))

@@ -4,7 +4,7 @@ import os
 import pwd
 import re
 
-from . import arrays, scheduler
+from . import arrays, layout, scheduler
 from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
@@ -91,6 +91,22 @@ def parse_time_left(text: str) -> "Optional[float]":
     return seconds + int(days or 0) * 86400
 
 
+def srun_words(job: "Record") -> "List[str]":
+    """Each said outright: a user's environment may hold other defaults."""
+    return [
+        "srun",
+        "--nodes={}".format(layout.nodes_of(job)),
+        "--ntasks={}".format(layout.tasks_of(job)),
+        "--ntasks-per-node={}".format(layout.tasks_per_node(job)),
+        "--cpus-per-task={}".format(layout.cpus_per_task(job)),
+        "--export=ALL",
+        "--input=all",
+        "--output=all",
+        "--error=all",
+        "--kill-on-bad-exit=1",
+    ]
+
+
 def parse_fate(text: str) -> str:
     """From what ``scontrol show job`` says."""
     found = re.search(r"\bJobState=(\w+)", text)
@@ -142,8 +158,18 @@ class Slurm(scheduler.Scheduler):
         if "_" not in number:  # Slurm 22.05 hangs or fails on signals to one job of an array
             call("scancel", "--batch", "--signal=INT", number)
 
-    def time_left(self, number: str) -> "Optional[float]":
-        return parse_time_left(call("squeue", "--noheader", "--job", number, "--format", "%L"))
+    def launcher(self, job: "Record") -> "List[str]":
+        return srun_words(job)
+
+    def seat(self) -> layout.Seat:
+        env = os.environ
+        rank, local, node = (int(env["SLURM_" + name]) for name in ("PROCID", "LOCALID", "NODEID"))
+        address = env.get("SLURM_LAUNCH_NODE_IPADDR", "")
+        return layout.Seat(rank, local, node, env["SLURMD_NODENAME"], address)
+
+    def time_left(self, number: str, patience: float = scheduler.PATIENCE) -> "Optional[float]":
+        words = ("squeue", "--noheader", "--job", number, "--format", "%L")
+        return parse_time_left(call(*words, patience=patience))
 
     def fate(self, number: str) -> str:
         try:

@@ -13,13 +13,15 @@ import socket
 import time
 
 from . import checkpoints, faults, files, process, worktree
+from .command import Command
 from .ledger import write_stubbornly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Union
 
     from .jobdir import AttemptDir, JobDir
+    from .ranks import Ranks
 
     Record = Dict[str, Any]
 
@@ -27,10 +29,12 @@ TICK = 1.0
 HEARTBEAT = 10.0
 CHECKPOINT_LOOK = 30.0
 SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written
-LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
+LIMIT_LOOK = 600.0  # how often the scheduler is asked whether the time limit was changed
+LAST_LOOK = 10.0  # and once more so long before the command would be asked to end
 RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
 HEEDED = (
     signal.SIGCHLD,
+    signal.SIGIO,
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGHUP,
@@ -52,14 +56,22 @@ class Ask:
 
 class Place:
     """What an attempt is given: its GPUs (None: the scheduler has set them in the environment),
-    the environment it starts from, and how many seconds it has."""
+    the environment it starts from, how many seconds it has, and how to ask for that again. A
+    command that is spread has a launcher, and the number of its batch job."""
 
     def __init__(
-        self, gpus: "Optional[List[int]]", env: "Dict[str, str]", seconds: "Optional[float]"
+        self,
+        gpus: "Optional[List[int]]",
+        env: "Dict[str, str]",
+        seconds: "Optional[float]",
+        time_left: "Optional[Callable[[], Optional[float]]]" = None,
     ) -> None:
         self.gpus = gpus
         self.env = env
         self.seconds = seconds
+        self.time_left = time_left
+        self.launcher = []  # type: List[str]
+        self.number = ""
 
 
 class Supervisor:
@@ -70,14 +82,14 @@ class Supervisor:
         self.attempt = attempt
         self.job = job
         self.place = place
-        self.pid = 0
-        self.status = None  # type: Optional[int]  # the command's wait status
+        self.command = self._make_command()
         self.ask = None  # type: Optional[Ask]
         self.told = False  # whether the command has felt anything of it
         self.started = time.time()
         limit = place.seconds
         self.deadline = self.started + limit if limit else None  # told to the command
         self.limit = time.monotonic() + limit if limit else None  # kept by us: no clock change
+        self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self._grace())
         self.next_heartbeat = 0.0
         self.next_look = 0.0
         self.pattern = job["resume"]["checkpoint"]
@@ -85,6 +97,14 @@ class Supervisor:
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
         self.fresh_since = 0.0
+
+    def _make_command(self) -> "Union[Command, Ranks]":
+        place = self.place
+        if not place.launcher:
+            return Command(self.job_dir, self.job, place.env, self.attempt.log)
+        from .ranks import Ranks  # with sockets: not for every attempt
+
+        return Ranks(self.job_dir, self.job, place.env, self.attempt, place.launcher, place.number)
 
     # -- the attempt from start to end --------------------------------------------------------
 
@@ -120,20 +140,15 @@ class Supervisor:
 
     def _start(self) -> None:
         argv = self.job["command"] + self._resume_args()
-        log = os.open(self.attempt.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
         try:
-            folder = os.path.join(self.job_dir.work, self.job["folder"])
-            os.makedirs(folder, exist_ok=True)
-            env = self._environment()
-            self.pid = process.start(argv, folder, env, log)
+            self.command.start(argv, self._told())
         finally:
-            os.close(log)
             files.write_json(
                 self.attempt.attempt,
                 {
                     "started": self.started,
                     "host": socket.gethostname(),
-                    "pid": self.pid or None,
+                    "pid": self.command.pid or None,
                     "gpus": self.place.gpus or [],
                     "deadline": self.deadline,
                     "from_checkpoint": self._relative(self.first),
@@ -148,33 +163,31 @@ class Supervisor:
         path = self.first.path
         return [one.replace("{checkpoint}", path) for one in self.job["resume"]["args"]]
 
-    def _environment(self) -> "Dict[str, str]":
-        env = dict(self.place.env)
-        env.update(self.job["env"])
-        env.update(files.read_json(self.job_dir.secrets) or {})
+    def _told(self) -> "Dict[str, str]":
+        """What the command's environment says of this attempt."""
+        told = {
+            "DRAY_JOB_ID": self.job_dir.id,
+            "DRAY_ATTEMPT": str(self.attempt.number),
+            "DRAY_OUTPUTS": self.job_dir.outputs,
+        }
         if self.place.gpus is not None:
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(str(one) for one in self.place.gpus)
-        env.update(
-            DRAY_JOB_ID=self.job_dir.id,
-            DRAY_ATTEMPT=str(self.attempt.number),
-            DRAY_OUTPUTS=self.job_dir.outputs,
-        )
+            told["CUDA_VISIBLE_DEVICES"] = ",".join(str(one) for one in self.place.gpus)
         if self.deadline:
-            env["DRAY_DEADLINE"] = "{:.0f}".format(self.deadline)
+            told["DRAY_DEADLINE"] = "{:.0f}".format(self.deadline)
         if self.first is not None:
-            env["DRAY_CHECKPOINT"] = self.first.path
-        return env
+            told["DRAY_CHECKPOINT"] = self.first.path
+        return told
 
     # -- while the command runs ---------------------------------------------------------------
 
     def _watch(self) -> None:
-        while self.status is None:
+        while not self.command.ended():
             if self.ask is not None:
                 self._end_command()
                 return
             self._wait(min(TICK, self._until_limit()))
             self._beat()
-        if os.WIFSIGNALED(self.status):
+        if self.command.ended_abruptly():
             # A scheduler that ends a job signals all of it at once: give our own signal a moment.
             self._wait(SETTLE)
             self.told = self.ask is not None
@@ -191,15 +204,16 @@ class Supervisor:
         while received is not None:
             self._heed(received.si_signo)
             received = signal.sigtimedwait(HEEDED, 0)
+        self.command.listen()
         self._look_for_requests()
 
     def _heed(self, number: int) -> None:
         if number == signal.SIGCHLD:
-            for pid, status in process.reap():
-                if pid == self.pid:
-                    self.status = status
+            self.command.reap()
+        elif number == signal.SIGIO:
+            pass  # news of the command, which are heard next
         elif number in (signal.SIGUSR1, signal.SIGUSR2):
-            process.send(process.topmost_catchers(os.getpid(), number), number)
+            self.command.signal(number)
         elif not os.path.exists(self.job_dir.stop) and self.ask is None:
             reason = "interrupted by {}".format(process.signal_name(number))
             self.ask = Ask("interrupted", reason, self._in_grace(), cause="signal")
@@ -210,8 +224,18 @@ class Supervisor:
         if stop is not None and (self.ask is None or (self.ask.politely and stop["now"])):
             kill_by = now if stop["now"] else self._in_grace()
             self.ask = Ask("stopped", "stopped on request", kill_by, politely=not stop["now"])
+        if self.ask is None and now >= self.next_limit_look:
+            self._look_for_new_limit()
         if self.limit and self.ask is None and now >= self.limit - self._grace():
             self.ask = Ask("interrupted", "time limit reached", self.limit, cause="time")
+
+    def _look_for_new_limit(self) -> None:
+        """Somebody may have extended or shortened it in the scheduler."""
+        seconds = self.place.time_left() if self.place.time_left else None
+        now = time.monotonic()
+        if seconds is not None:
+            self.limit = now + seconds
+        self.next_limit_look = next_limit_look(now, self.limit, self._grace())
 
     def _grace(self) -> float:
         return float(self.job["resume"]["grace"])
@@ -240,7 +264,7 @@ class Supervisor:
         limit = self.job["resources"]["memory"]
         if not limit or self.ask is not None:
             return
-        used = process.memory_of(process.descendants(os.getpid()))
+        used = self.command.memory()
         if used > limit:
             reason = "out of memory: {:.1f} GB used of {:.1f} GB asked for".format(
                 used / 2.0**30, limit / 2.0**30
@@ -255,12 +279,10 @@ class Supervisor:
         self.told = True
         if ask.politely:
             self._ask_for_checkpoint()
-        if self.status is None and self._still_polite():
-            me = os.getpid()
-            gentle = process.topmost_catchers(me, signal.SIGTERM) or process.descendants(me)
-            process.send(gentle, signal.SIGTERM)
-            self._wait_until(self._ended)
-        if self.status is None:
+        if not self.command.ended() and self._still_polite():
+            self.command.terminate()
+            self._wait_until(self.command.ended)
+        if not self.command.ended():
             self._kill_all()
 
     def _ask_for_checkpoint(self) -> None:
@@ -269,11 +291,8 @@ class Supervisor:
             return
         number = getattr(signal, "SIG" + name)
         before = checkpoints.newest(self.job_dir.outputs, self.pattern)
-        trainers = process.topmost_catchers(os.getpid(), number)
-        if not trainers:  # the signal would only kill; SIGTERM comes next anyway
-            return
-        process.send(trainers, number)
-        self._wait_until(lambda: self._ended() or self._new_checkpoint(before))
+        if self.command.signal(number):  # else it would only kill; SIGTERM comes next anyway
+            self._wait_until(lambda: self.command.ended() or self._new_checkpoint(before))
 
     def _rescue_outputs(self, folders: bool = False) -> None:
         try:
@@ -290,9 +309,6 @@ class Supervisor:
             self.fresh, self.fresh_since = found, time.monotonic()
         return time.monotonic() - self.fresh_since >= SETTLE
 
-    def _ended(self) -> bool:
-        return self.status is not None
-
     def _still_polite(self) -> bool:
         return self.ask is not None and self.ask.politely and time.monotonic() < self.ask.kill_by
 
@@ -306,22 +322,19 @@ class Supervisor:
             pause = min(pause * 1.5, 0.5)
 
     def _kill_all(self) -> None:
-        """SIGKILL until nothing is left: a process may fork while it is being hunted."""
+        """SIGKILL until nothing is left."""
         for _ in range(1000):
-            below = process.descendants(os.getpid())
-            if not below and self.status is not None:
+            if self.command.kill():
                 return
-            process.send(below, signal.SIGKILL)
             self._wait(0.02)
 
     def _sweep(self) -> None:
         """End what the command left in the background."""
-        below = process.descendants(os.getpid())
-        if not below:
+        if self.command.is_gone():
             return
-        process.send(below, signal.SIGTERM)
-        until = time.monotonic() + min(LEFTOVER_GRACE, max(self._grace(), 0.1))
-        while process.descendants(os.getpid()) and time.monotonic() < until:
+        self.command.dismiss()
+        until = time.monotonic() + self.command.patience
+        while not self.command.is_gone() and time.monotonic() < until:
             self._wait(0.05)
         self._kill_all()
 
@@ -339,24 +352,12 @@ class Supervisor:
         }
 
     def _outcome(self) -> "Record":
-        assert self.status is not None
-        code = os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
-        number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
-        outcome = {
-            "exit_code": code,
-            "signal": process.signal_name(number) if number else None,
-            "cause": "",
-        }  # type: Record
+        outcome = dict(self.command.end(), cause="")
         if self.ask is not None and self.told:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
             outcome.update(outcome=self.ask.outcome, reason=self.ask.reason, cause=self.ask.cause)
-        elif code == 0:
-            outcome.update(outcome="done", reason="")
-        elif number:
-            reason = "killed by {}".format(outcome["signal"])
-            outcome.update(outcome="failed", reason=reason)
         else:
-            outcome.update(outcome="failed", reason="exit code {}".format(code))
+            outcome["outcome"] = "failed" if outcome["reason"] else "done"
         return outcome
 
     def _record(self, outcome: "Record") -> None:
@@ -373,6 +374,7 @@ class Supervisor:
         files.remove(self.attempt.heartbeat)
         try:
             left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
+            left += self.command.left_elsewhere()
             if left:
                 files.write_json(self.attempt.outcome, dict(outcome, left=left))
         except OSError as error:
@@ -388,3 +390,9 @@ class Supervisor:
         except OSError:
             pass
         return path
+
+
+def next_limit_look(now: float, limit: "Optional[float]", grace: float) -> float:
+    """Rarely, and once more before it is too late to go on."""
+    last = limit - grace - LAST_LOOK if limit else 0.0
+    return min(now + LIMIT_LOOK, last) if last > now else now + LIMIT_LOOK

@@ -72,6 +72,18 @@ class CannotPrepare(Exception):
         self.for_good = for_good
 
 
+def place_of(job: "JobDir", number: int, host: str = "") -> str:
+    """On the node's own disk, where there is one. A host is named where there are several: nothing
+    says that the disk is not a shared one."""
+    for variable in ("SLURM_TMPDIR", "TMPDIR"):
+        folder = os.environ.get(variable, "")
+        if folder and os.access(folder, os.W_OK):
+            sweep(folder)
+            name = "{}{}-{}".format(PREFIX, job.id, number)
+            return os.path.join(folder, "-".join([name, host]) if host else name)
+    return "-".join([job.work, host]) if host else job.work
+
+
 def prepare(job: "JobDir", number: int, snapshot: "Optional[str]", outputs: "List[str]") -> None:
     files.remove_tree(job.work)
     if os.path.lexists(job.work):  # of another user, say: out of the way

@@ -1,0 +1,110 @@
+"""The command on this machine: started, signalled, and ended with everything below it.
+
+``ranks.Ranks`` has the same shape for a command that is spread over tasks and nodes.
+"""
+
+import os
+import signal
+
+from . import files, process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from .jobdir import JobDir
+
+    Record = Dict[str, Any]
+
+LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
+
+
+def environment(
+    job_dir: "JobDir", job: "Record", base: "Dict[str, str]", told: "Dict[str, str]"
+) -> "Dict[str, str]":
+    """What the command sees: secrets are read here, and were nowhere before."""
+    env = dict(base)
+    env.update(job["env"])
+    env.update(files.read_json(job_dir.secrets) or {})
+    env.update(told)
+    return env
+
+
+class Command:
+    patience = LEFTOVER_GRACE  # for what is left once it has ended
+
+    def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]", log: str) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.base = base
+        self.log = log
+        self.pid = 0
+        self.status = None  # type: Optional[int]  # wait status
+
+    def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
+        """``told``: what its environment says of this attempt."""
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
+        try:
+            folder = os.path.join(self.job_dir.work, self.job["folder"])
+            os.makedirs(folder, exist_ok=True)
+            env = environment(self.job_dir, self.job, self.base, told)
+            self.pid = process.start(argv, folder, env, log)
+        finally:
+            os.close(log)
+
+    def reap(self) -> None:
+        for pid, status in process.reap():
+            if pid == self.pid:
+                self.status = status
+
+    def listen(self) -> None:
+        """A command on this machine tells nothing on its way."""
+
+    def ended(self) -> bool:
+        return self.status is not None
+
+    def ended_abruptly(self) -> bool:
+        return self.status is not None and os.WIFSIGNALED(self.status)
+
+    def end(self) -> "Record":
+        assert self.status is not None
+        code = os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
+        number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+        name = process.signal_name(number) if number else None
+        return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}
+
+    def signal(self, number: int) -> bool:
+        """To the trainer; False where nobody has a handler for it, and it would only kill."""
+        trainers = process.topmost_catchers(os.getpid(), number)
+        process.send(trainers, number)
+        return bool(trainers)
+
+    def terminate(self) -> None:
+        me = os.getpid()
+        gentle = process.topmost_catchers(me, signal.SIGTERM) or process.descendants(me)
+        process.send(gentle, signal.SIGTERM)
+
+    def kill(self) -> bool:
+        """One round of it; True once nothing is left. A process may fork while it is hunted."""
+        process.send(process.descendants(os.getpid()), signal.SIGKILL)
+        return self.is_gone()
+
+    def dismiss(self) -> None:
+        """End what it left in the background."""
+        process.send(process.descendants(os.getpid()), signal.SIGTERM)
+
+    def is_gone(self) -> bool:
+        started = self.pid != 0
+        return not process.descendants(os.getpid()) and (self.status is not None or not started)
+
+    def memory(self) -> int:
+        return process.memory_of(process.descendants(os.getpid()))
+
+    def left_elsewhere(self) -> "List[str]":
+        return []
+
+
+def describe_end(code: "Optional[int]", signal_name: "Optional[str]") -> str:
+    if signal_name:
+        return "killed by {}".format(signal_name)
+    return "exit code {}".format(code) if code else ""

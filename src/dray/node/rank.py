@@ -1,0 +1,237 @@
+"""One task of a command that is spread over several: see ``ranks``, whose orders it follows.
+
+The first task of a node also makes its work tree, watches its memory, and clears the tree away;
+on the first node the supervisor does. Signals from outside are the supervisor's business: a
+scheduler that ends a job sends them to it, too.
+"""
+
+import json
+import os
+import signal
+import socket
+import time
+
+from . import files, layout, locales, process, scheduler, worktree
+from .command import LEFTOVER_GRACE, Command
+from .jobdir import JobDir
+from .ranks import MARK, Lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict  # noqa: F401
+
+    Record = Dict[str, Any]
+
+LOOK = 10.0
+RESCUE = 30.0
+HEEDED = (
+    signal.SIGCHLD,
+    signal.SIGIO,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+def main(path: str) -> int:
+    job_dir = JobDir(path)
+    job = files.read_json(job_dir.job) or {}
+    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).seat()).run()
+
+
+class Task:
+    def __init__(self, job_dir: JobDir, job: "Record", seat: layout.Seat) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.seat = seat
+        self.command = Command(job_dir, job, locales.original_environment(), "")
+        self.order = {}  # type: Record
+        self.made_tree = False
+        self.told_end = False
+        self.leaving = False
+        self.next_rescue = time.monotonic() + RESCUE
+
+    def run(self) -> int:
+        process.adopt_orphans()
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        self.lines = Lines(0)
+        while not self.leaving:
+            self._listen()
+            self._wait(LOOK)
+            self._look_around()
+        return 0
+
+    def _wait(self, seconds: float) -> None:
+        received = signal.sigtimedwait(HEEDED, seconds)
+        while received is not None:
+            if received.si_signo == signal.SIGCHLD:
+                self._reap()
+            elif received.si_signo in (signal.SIGUSR1, signal.SIGUSR2):
+                self.command.signal(received.si_signo)
+            received = signal.sigtimedwait(HEEDED, 0)
+
+    def _listen(self) -> None:
+        lines = self.lines.read()
+        while lines:  # again: what came meanwhile may have been told of meanwhile, too
+            for line in lines:
+                message = json.loads(line.decode("ascii"))
+                OBEY[message["what"]](self, message)
+            lines = self.lines.read()
+        if not self.lines.is_open and not self.leaving:  # the supervisor is gone
+            self._kill()
+            self._put_away()
+            self.leaving = True
+
+    def _say(self, what: str, **more: "Any") -> None:
+        seat = self.seat
+        message = {"what": what, "rank": seat.rank, "node": seat.node_rank, "host": seat.host}
+        message.update(more)
+        try:
+            os.write(1, MARK + json.dumps(message).encode("ascii") + b"\n")
+        except OSError:  # nobody listens any more: the end of our input will tell
+            pass
+
+    # -- orders -----------------------------------------------------------------------------------
+
+    def _take_order(self, order: "Record") -> None:
+        self.order = order
+        attempt = self.job_dir.attempt(order["attempt"])
+        self.command.log = attempt.log_of(self.seat.rank)
+        if self.seat.rank:
+            files.make_folder(os.path.dirname(self.command.log))
+        if self.seat.local_rank:
+            return
+        if self.seat.node_rank == 0:
+            self._say("ready", work=order["work"])
+            return
+        self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
+        try:
+            outputs = self.job["outputs"]
+            worktree.prepare(self.job_dir, order["attempt"], self.job["snapshot"], outputs)
+        except worktree.CannotPrepare as error:
+            self._tell_failure("no work tree: {}".format(error), None, error.for_good)
+        except OSError as error:
+            self._tell_failure("no work tree: {}".format(error), None, False)
+        else:
+            self.made_tree = True
+            self._say("ready", work=self.job_dir.work)
+
+    def _go(self, message: "Record") -> None:
+        if self.told_end:
+            return
+        self.job_dir.work = message["trees"][str(self.seat.node_rank)]
+        address = self._address()
+        port = self.order["port"]
+        told = dict(self.order["told"], **layout.variables(self.job, self.seat, address, port))
+        argv = layout.argv_at(self.job, self.order["argv"], self.seat, address, port)
+        try:
+            self.command.start(argv, told)
+        except process.CannotStart as error:
+            self._tell_failure(str(error), 127, True)
+        except OSError as error:
+            self._tell_failure(str(error), None, False)
+
+    def _address(self) -> str:
+        """The first node's name, or, where it is not known here, its address."""
+        name = str(self.order["address"])
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError:
+            return self.seat.launched_from or name
+        return name
+
+    def _pass_on(self, message: "Record") -> None:
+        self._rescue()
+        self._say("asked", caught=self._is_running() and self.command.signal(message["signal"]))
+
+    def _end(self, message: "Record") -> None:
+        if not self.command.pid:
+            self._tell_failure("ended before it started", None, False)
+        elif message["signal"] == signal.SIGKILL:
+            self._kill()
+        else:
+            self.command.terminate()
+
+    def _clear(self, _: "Record") -> None:
+        self.command.dismiss()
+        until = time.monotonic() + LEFTOVER_GRACE
+        while not self.command.is_gone() and time.monotonic() < until:
+            self._wait(0.05)
+        self._kill()
+        self._put_away()
+        self.leaving = True
+
+    # -- the command ------------------------------------------------------------------------------
+
+    def _is_running(self) -> bool:
+        return self.command.pid != 0 and not self.command.ended()
+
+    def _reap(self) -> None:
+        self.command.reap()
+        if self.command.ended() and not self.told_end:
+            self._tell_end(dict(self.command.end(), hopeless=False))
+
+    def _tell_failure(self, reason: str, code: "Any", for_good: bool) -> None:
+        if not self.told_end:
+            end = {"exit_code": code, "signal": None, "reason": reason, "hopeless": for_good}
+            self._tell_end(end)
+
+    def _tell_end(self, end: "Record") -> None:
+        self.told_end = True
+        self._say("ended", task=layout.describe_task(self.job, self.seat), **end)
+
+    def _kill(self) -> None:
+        for _ in range(1000):
+            if self.command.kill():
+                return
+            self._wait(0.02)
+
+    # -- the node's work tree and memory ----------------------------------------------------------
+
+    def _look_around(self) -> None:
+        if self.seat.local_rank:
+            return
+        if time.monotonic() > self.next_rescue:
+            self.next_rescue = time.monotonic() + RESCUE
+            self._rescue()
+        if self.job["resources"]["memory"] and self._is_running():
+            used = process.memory_of(self._commands_here())
+            if used > self.job["resources"]["memory"]:
+                self._say("memory", used=used)
+
+    def _rescue(self) -> None:
+        if self.made_tree:
+            attempt = self.order["attempt"]
+            worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
+
+    def _commands_here(self) -> "Any":
+        """All processes of this step on this node, without the tasks of dray's own."""
+        step = os.getppid()
+        parent_of = process.parents()
+        return [pid for pid in process.descendants(step) if parent_of.get(pid) != step]
+
+    def _put_away(self) -> None:
+        log = self.command.log
+        if self.seat.rank and log and os.path.exists(log) and os.path.getsize(log) == 0:
+            files.remove(log)  # most ranks of most trainers have nothing to say
+        if not self.made_tree:
+            return
+        until = time.monotonic() + LEFTOVER_GRACE + 2.0
+        while self._commands_here() and time.monotonic() < until:  # other tasks end theirs, too
+            time.sleep(0.05)
+        attempt = self.job_dir.attempt(self.order["attempt"])
+        attempt.left = attempt.left_on(self.seat.host)
+        paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
+        if paths:
+            self._say("left", paths=paths)
+
+
+OBEY = {
+    "order": Task._take_order,
+    "go": Task._go,
+    "signal": Task._pass_on,
+    "end": Task._end,
+    "clear": Task._clear,
+}  # type: Dict[str, Callable[[Task, Record], None]]
