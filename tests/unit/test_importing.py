@@ -245,6 +245,7 @@ def test_isaac_lab() -> None:
         "account": "robots",
         "qos": "long",
         "gpu_type": "rtx_3090",
+        "gpu_flag": "gpus",
         "mail": "ada@example.org",
         "modules": ["eth_proxy"],
         "extra": ["--tmp=20G"],
@@ -294,6 +295,7 @@ def test_pbs_is_refused() -> None:
         ("--gres=gpu:a100:4", "job.resources.gpus", 4),
         ("--gres=gpu", "job.resources.gpus", 1),
         ("--gpus-per-node=2", "job.resources.gpus", 2),
+        ("--nodes=2", "job.resources.nodes", 2),
         ("--mem=16G", "job.resources.memory", "16G"),
         ("--mem=4000", "job.resources.memory", "4000M"),
         ("--gpus=2 --mem-per-gpu=10G", "job.resources.memory", "20G"),
@@ -313,8 +315,8 @@ def test_resources_of_a_batch_script(flags: str, key: str, value: object) -> Non
         ("--mem=0", "all of a node's memory"),
         ("--mem=lots", "cannot be read"),
         ("--time=UNLIMITED", "cannot read the time"),
-        ("--nodes=2", "not supported yet"),
-        ("--ntasks=4", "not supported yet"),
+        ("--nodes=2-4", "one number of nodes"),
+        ("--ntasks=4", "a task for each GPU"),
         ("--array=0-5%1", "dray resumes jobs itself"),
         ("--partition=$PART", "a shell makes this value"),
         ("--cpus-per-task=many", "is not a whole number"),
@@ -370,12 +372,15 @@ def test_protomotions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "account": "robots",
         "partition": "a100,h100",
     }
-    assert found.job == {"job.resources.gpus": 4, "job.resources.time": "4h"}
+    assert found.job == {
+        "job.resources.nodes": 2,
+        "job.resources.gpus": 4,
+        "job.resources.time": "4h",
+    }
     assert "not supported yet" in note(found, "CONTAINER_IMAGES.isaacgym = /work/images/gym.sqsh")
     assert "computed by Python" in note(found, "CONTAINER_IMAGES.isaaclab")
     assert "not supported yet" in note(found, "CONTAINER_MOUNTS = /work:/work:rw")
     assert "dray run -- python" in note(found, "PYTHON_EXECUTABLES.isaacgym")
-    assert "not supported yet" in note(found, "--nodes = 2")
     assert "dray resumes" in note(found, "--array-size = 5")
     assert not [one for one in found.notes if "UNRELATED" in one]
 

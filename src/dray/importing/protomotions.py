@@ -149,6 +149,7 @@ def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:
     if isinstance(count, str | int):
         into.set("job.resources.gpus", as_number(str(count)), shown("--ngpu", count))
     if found.get("--nodes") not in (None, 1, "1"):
-        into.note(shown("--nodes", found["--nodes"]), "more than one node is not supported yet")
+        nodes = as_number(str(found["--nodes"]))
+        into.set("job.resources.nodes", nodes, shown("--nodes", found["--nodes"]))
     if "--array-size" in found:
         into.note(shown("--array-size", found["--array-size"]), "dray resumes jobs itself")

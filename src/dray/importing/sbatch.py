@@ -127,6 +127,8 @@ def _gather_gpus(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     into.set("job.resources.gpus", count, flag.origin)
     if kind:
         into.set("gpu_type", kind, flag.origin)
+    if flag.name in ("gpus", "gpus-per-node"):
+        into.set("gpu_flag", flag.name, flag.origin)
 
 
 def _gather_memory(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> None:
@@ -151,9 +153,25 @@ def _gather_mail(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     into.set("mail", flag.value, flag.origin)
 
 
-def _gather_one_only(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
-    if flag.value not in ("1", "1-1"):
-        into.note(flag.origin, "a job has one task on one node: more are not supported yet")
+def _gather_nodes(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
+    if not flag.value.isdigit():
+        into.note(flag.origin, "one number of nodes can be asked for")
+    elif flag.value != "1":
+        into.set("job.resources.nodes", int(flag.value), flag.origin)
+
+
+def _gather_tasks(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
+    if flag.value != "1":
+        into.note(flag.origin, "dray starts a task for each GPU, or one for each node (launch)")
+
+
+def _gather_exclusive(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
+    if flag.value:
+        into.set(
+            "extra", [*into.cluster.get("extra", ()), f"--exclusive={flag.value}"], flag.origin
+        )
+    else:
+        into.set("exclusive", True, flag.origin)
 
 
 Translation = Callable[[Flag, Mapping[str, Flag], Gathering], None]
@@ -161,7 +179,9 @@ TRANSLATED: dict[str, Translation] = {
     "time": _gather_time,
     "cpus-per-task": _gather_cpus,
     "mail-user": _gather_mail,
-    **dict.fromkeys(("ntasks", "nodes", "ntasks-per-node"), _gather_one_only),
+    "nodes": _gather_nodes,
+    "exclusive": _gather_exclusive,
+    **dict.fromkeys(("ntasks", "ntasks-per-node"), _gather_tasks),
     **dict.fromkeys(GPU_FLAGS, _gather_gpus),
     **dict.fromkeys(MEMORY_FLAGS, _gather_memory),
 }
