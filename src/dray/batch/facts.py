@@ -87,7 +87,18 @@ def _node_problem(wanted: Resources, where: str, shapes: Sequence[Shape]) -> Pro
     if wanted.memory and memory and wanted.memory > max(memory):
         asked, most = show_size(wanted.memory), show_size(max(memory))
         return Problem(f"{asked} of memory asked for, and no such node of {where} has over {most}")
+    nodes = _most_nodes(shapes)
+    if wanted.nodes > nodes:
+        return Problem(f"{wanted.nodes} nodes asked for, and {where} has {nodes} such nodes")
     return None
+
+
+def _most_nodes(shapes: Sequence[Shape]) -> int:
+    """In one partition: a job runs in no more than one."""
+    count: dict[str, int] = {}
+    for one in shapes:
+        count[one.partition] = count.get(one.partition, 0) + one.nodes
+    return max(count.values())
 
 
 def _in_time(wanted: Resources, wish: Wish, shape: Shape) -> bool:
