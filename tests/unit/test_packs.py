@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 import dray.node.packs
 from dray.model import Snapshot
-from dray.node.packs import FOOTER, INDEX_ROW, Damaged, Packs, entries, hash_of
-from dray.node.shelf import MOST_PACKS, YOUNG, prune
+from dray.node.packs import FOOTER, INDEX_ROW, Damaged, Entry, Packs, entries, hash_of
+from dray.node.shelf import FEW_PACKS, MOST_PACKS, YOUNG, enlist, packs_after, prune
 from dray.snapshot import Scanner, write_snapshot
+from dray.snapshot.pack import write_pack
 
 NOISE = random.Random(3)
 
@@ -133,6 +134,55 @@ def test_a_snapshot_never_needs_many_packs(place: Place) -> None:
     assert len(place.packs.read_snapshot(snapshot)[0]) <= 10
     assert place.is_whole(snapshot)
     assert place.held() < 3 * MOST_PACKS  # packed whole once, not each time
+
+
+# -- what a small change needs --------------------------------------------------------------------
+
+
+def change_b(place: Place) -> tuple[list[str], bytes, str, Snapshot]:
+    """The packs before, the changed line, the pack that holds it, and the snapshot."""
+    before = place.packs.names()
+    (place.tree / "b").write_text(f"changed {len(before)}")
+    snapshot = take(place.tree)
+    (line,) = (line for line in snapshot.manifest.split(b"\0") if line.endswith(b" b"))
+    wanted = [Entry(line)]
+    new = write_pack(place.packs, snapshot, wanted, lambda done, total: None)
+    return before, line + b"\0", new, snapshot
+
+
+def test_a_small_change_needs_the_packs_before_and_its_own(place: Place) -> None:
+    place.stage()
+    before, middle, new, snapshot = change_b(place)
+    needed = packs_after(place.packs, before, middle, new)
+    assert needed == {*before, new}
+    assert enlist(place.packs, snapshot.id, snapshot.manifest, needed) == []
+    assert place.is_whole(snapshot.id)
+
+
+def test_a_change_is_not_taken_on_trust(place: Place) -> None:
+    """What no pack here holds for certain is looked for in all of them."""
+    place.stage()
+    before, middle, new, snapshot = change_b(place)
+    assert packs_after(place.packs, before, middle, "") is None
+    with pytest.raises(Damaged):
+        enlist(place.packs, snapshot.id, snapshot.manifest + b"d - 0 more\0", {*before, new})
+    place.packs.doubt(before[0])
+    assert packs_after(place.packs, before, middle, new) is None
+    os.unlink(place.packs.mark(before[0]))
+    place.pack_files()[place.packs.names().index(before[0])].unlink()
+    assert packs_after(place.packs, before, middle, new) is None
+
+
+def test_packs_that_are_no_longer_needed_do_not_pile_up(place: Place) -> None:
+    place.stage()
+    names = place.packs.names()
+    for _ in range(3 * FEW_PACKS):
+        _, middle, new, snapshot = change_b(place)
+        needed = packs_after(place.packs, names, middle, new)
+        assert enlist(place.packs, snapshot.id, snapshot.manifest, needed) == []
+        names = place.packs.read_snapshot(snapshot.id)[0]
+        assert len(names) <= FEW_PACKS
+    assert place.is_whole(snapshot.id)
 
 
 def test_what_lies_there_is_private(place: Place) -> None:

@@ -219,20 +219,26 @@ def stage(agent: Agent, request: "Record") -> "List[str]":
     snapshot = request["job"]["snapshot"]
     if not snapshot or "manifest" not in request:
         return []
+    change = request["manifest"]
     with files.Lock(shelf.lock_of(store)):
-        return shelf.enlist(store, snapshot, read_manifest(store, request["manifest"]))
+        names, manifest = read_manifest(store, change)
+        needed = shelf.packs_after(store, names, middle_of(change), request["pack"])
+        return shelf.enlist(store, snapshot, manifest, needed)
 
 
-def read_manifest(store: packs.Packs, change: "Record") -> bytes:
-    """A manifest comes as what differs from one that lies here already."""
-    base = b""
+def read_manifest(store: packs.Packs, change: "Record") -> "Tuple[List[str], bytes]":
+    """A manifest comes as what differs from one that lies here already, in these packs."""
+    names, base = [], b""  # type: List[str], bytes
     if change["base"]:
         try:
-            base = store.read_snapshot(change["base"])[1]
+            names, base = store.read_snapshot(change["base"])
         except packs.Damaged:
             raise Refusal("BaseMissing", "the snapshot that this one builds on is not here")
-    middle = change["middle"].encode("utf-8", "surrogateescape")  # type: bytes
-    return base[: change["head"]] + middle + base[len(base) - change["tail"] :]
+    return names, base[: change["head"]] + middle_of(change) + base[len(base) - change["tail"] :]
+
+
+def middle_of(change: "Record") -> bytes:
+    return bytes(change["middle"].encode("utf-8", "surrogateescape"))
 
 
 def status(agent: Agent, request: "Record") -> "Record":

@@ -102,6 +102,11 @@ class Packs:
         return found
 
     def read_index(self, name: str) -> "List[Tuple[str, int, int]]":
+        index = self.whole_index(name)
+        return [(row[0].hex(), row[1], row[2]) for row in INDEX_ROW.iter_unpack(index)]
+
+    def whole_index(self, name: str) -> bytes:
+        """As it lies there; Damaged where the pack is cut short or something else."""
         path = os.path.join(self.packs, name)
         try:
             with open(path, "rb") as file:
@@ -119,7 +124,7 @@ class Packs:
         hasher.update(index)
         if hasher.digest() != digest:
             raise Damaged("the index of pack {} is damaged at {}".format(name, path))
-        return [(row[0].hex(), row[1], row[2]) for row in INDEX_ROW.iter_unpack(index)]
+        return index
 
     def doubt(self, name: str) -> None:
         """Leave a mark that this pack is damaged, for whoever can write its contents again."""

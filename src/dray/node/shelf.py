@@ -5,13 +5,14 @@ import os
 import time
 
 from . import files
-from .packs import Damaged, Packs, entries
+from .packs import Damaged, Packs, entries, hash_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set, Tuple  # noqa: F401
+    from typing import Dict, Iterable, List, Optional, Set, Tuple  # noqa: F401
 
 YOUNG = 600.0
+FEW_PACKS = 16
 MOST_PACKS = 50  # a snapshot spread over more is packed anew, whole
 
 
@@ -25,37 +26,66 @@ def lock_of(packs: Packs) -> str:
     return os.path.join(packs.packs, "lock")
 
 
-def enlist(packs: Packs, snapshot: str, manifest: bytes) -> "List[str]":
+def enlist(
+    packs: Packs, snapshot: str, manifest: bytes, needed: "Optional[Set[str]]" = None
+) -> "List[str]":
     """Make the snapshot known, if every content lies here; else say what is missing.
 
-    Called under the lock, so that nothing it relies on is removed meanwhile.
+    ``needed``: packs that are known to hold all of it. Called under the lock, so that nothing it
+    relies on is removed meanwhile.
     """
-    if not is_usable(packs, snapshot):
+    if hash_of(manifest) != snapshot:
+        raise Damaged("the manifest of snapshot {} is damaged".format(snapshot))
+    names = usable_packs(packs, snapshot)
+    if names is None and needed is not None:
+        names = needed
+        publish(packs, snapshot, manifest, names)
+    elif names is None:
         known = whole_packs(packs)
         wanted = {entry.hash for entry in entries(manifest) if entry.kind != "d"}
-        needed = {known[digest] for digest in wanted if digest in known}
-        if len(needed) > MOST_PACKS:
+        names = {known[digest] for digest in wanted if digest in known}
+        if len(names) > MOST_PACKS:
             return sorted(wanted)
         missing = sorted(wanted - set(known))
         if missing:
             return missing
-        header = json.dumps({"packs": sorted(needed)}).encode("ascii") + b"\n"
-        publish(os.path.join(packs.snapshots, snapshot), header + manifest)
-    touch(packs, snapshot)
+        publish(packs, snapshot, manifest, names)
+    touch(packs, snapshot, names)
     return []
 
 
-def is_usable(packs: Packs, snapshot: str) -> bool:
-    """Whether the snapshot lies there with all its packs; a damaged one is written again."""
-    if not packs.has_snapshot(snapshot):
-        return False
+def packs_after(packs: Packs, before: "List[str]", middle: bytes, new: str) -> "Optional[Set[str]]":
+    """The packs of a snapshot that differs from another one, in those ``before``, only in what its
+    manifest has in the ``middle``, and the ``new`` pack holds; None where that is not so.
+
+    Packs that are no longer needed stay in it, so that it is not so either once there are many.
+    """
+    found = set(before + [new] if new else before)
+    if len(found) > FEW_PACKS or not are_whole(packs, found):
+        return None
+    brought = {digest for digest, _, _ in packs.read_index(new)} if new else set()
+    wanted = {entry.hash for entry in entries(middle) if entry.kind != "d"}
+    return found if wanted <= brought else None
+
+
+def are_whole(packs: Packs, names: "Iterable[str]") -> bool:
     try:
-        names, _ = packs.read_snapshot(snapshot)
         for name in names:
-            packs.read_index(name)
+            packs.whole_index(name)
     except Damaged:
         return False
     return not any(packs.is_doubted(name) for name in names)
+
+
+def usable_packs(packs: Packs, snapshot: str) -> "Optional[Set[str]]":
+    """Those of a snapshot that lies there with all of them; a damaged one is written again."""
+    if not packs.has_snapshot(snapshot):
+        return None
+    try:
+        names, _ = packs.read_snapshot(snapshot)
+    except Damaged:
+        return None
+    return set(names) if are_whole(packs, names) else None
 
 
 def whole_packs(packs: Packs) -> "Dict[str, str]":
@@ -72,8 +102,10 @@ def whole_packs(packs: Packs) -> "Dict[str, str]":
     return {digest: name for _, name, held in sorted(found) for digest in held}
 
 
-def publish(path: str, content: bytes) -> None:
+def publish(packs: Packs, snapshot: str, manifest: bytes, names: "Set[str]") -> None:
     """A new snapshot appears whole. One that was of no use is mended in place: jobs link to it."""
+    path = os.path.join(packs.snapshots, snapshot)
+    content = json.dumps({"packs": sorted(names)}).encode("ascii") + b"\n" + manifest
     if not os.path.exists(path):
         files.write_bytes(path, content)
         return
@@ -84,9 +116,8 @@ def publish(path: str, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def touch(packs: Packs, snapshot: str) -> None:
+def touch(packs: Packs, snapshot: str, names: "Set[str]") -> None:
     """Show ``prune`` that this snapshot is about to be used."""
-    names, _ = packs.read_snapshot(snapshot)
     os.utime(os.path.join(packs.snapshots, snapshot))
     for name in names:
         os.utime(os.path.join(packs.packs, name))
