@@ -116,11 +116,6 @@ def of_kind(kind: str) -> Scheduler:
 user_umask = None  # type: Optional[int]  # the agent's own is stricter, and no job's business
 
 
-def restore_umask() -> None:
-    if user_umask is not None:
-        os.umask(user_umask)
-
-
 def clean_environment() -> "Dict[str, str]":
     """A batch job must not see what the submitting shell happened to hold."""
     names = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
@@ -131,12 +126,13 @@ def clean_environment() -> "Dict[str, str]":
 def call(*words: str, **more: "Any") -> str:
     """A command of the scheduler's; returns what it printed."""
     patience = more.get("patience", PATIENCE)
+    # Set around it, not by preexec_fn: that makes the start of a program slow.
+    ours = os.umask(user_umask) if user_umask is not None else None
     try:
         ended = subprocess.run(
             words,
             env=clean_environment(),
             pass_fds=more.get("keep_open", ()),
-            preexec_fn=restore_umask,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -146,6 +142,9 @@ def call(*words: str, **more: "Any") -> str:
         raise SchedulerError("{}: command not found".format(words[0]))
     except subprocess.TimeoutExpired:
         raise NoAnswer("{} did not answer within {:.0f} s".format(words[0], patience))
+    finally:
+        if ours is not None:
+            os.umask(ours)
     if ended.returncode != 0:
         complaint = ended.stderr.decode("utf-8", "replace").strip()
         raise SchedulerError(complaint or "{} ended with {}".format(words[0], ended.returncode))
