@@ -13,6 +13,8 @@ from dray.node import files
 from dray.node.packs import Entry, Packs, hash_of
 from dray.snapshot.pack import write_pack
 
+BLOCK = 1 << 14
+
 
 class Change(NamedTuple):
     """A manifest as what differs from another one: most often a few lines in the middle."""
@@ -28,19 +30,24 @@ class Change(NamedTuple):
 
 def change_of(base: bytes, manifest: bytes) -> Change:
     most = min(len(base), len(manifest))
-    head = common(most, lambda n: base[:n] == manifest[:n])
+    head = common(most, lambda m, n: base[m:n] == manifest[m:n])
     head = manifest.rfind(b"\0", 0, head) + 1  # whole lines only
     most -= head
-    tail = common(most, lambda n: base[len(base) - n :] == manifest[len(manifest) - n :])
+    old, new = len(base), len(manifest)
+    tail = common(most, lambda m, n: base[old - n : old - m] == manifest[new - n : new - m])
     if tail < len(manifest):
         tail = len(manifest) - 1 - manifest.find(b"\0", len(manifest) - tail - 1)
     middle = manifest[head : len(manifest) - tail]
     return Change(hash_of(base) if base else None, head, tail, middle)
 
 
-def common(most: int, same: Callable[[int], bool]) -> int:
-    """The greatest length up to ``most`` for which it is the same."""
-    return bisect_right(range(most + 1), False, key=lambda length: not same(length)) - 1
+def common(most: int, same: Callable[[int, int], bool]) -> int:
+    """The greatest length up to ``most`` for which it is the same, from a place to a place."""
+    known = 0
+    while known < most and same(known, min(known + BLOCK, most)):
+        known += BLOCK
+    rest = range(min(known, most), min(known + BLOCK, most) + 1)
+    return rest[bisect_right(rest, False, key=lambda length: not same(known, length)) - 1]
 
 
 def build_pack(
