@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -145,8 +146,8 @@ def standing_processes(dray: Dray) -> list[int]:
 def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: Link) -> None:
     far("doctor", "hpc")
     (first,) = wait_for(lambda: standing_processes(far))
-    socket = wait_for(lambda: list(hpc.sockets.glob("dray-*/*.link")))[0]
-    assert socket.parent.stat().st_mode & 0o077 == 0
+    path = wait_for(lambda: list(hpc.sockets.glob("dray-*/*.link")))[0]
+    assert path.parent.stat().st_mode & 0o077 == 0
     wait_for(lambda: far("doctor", "hpc").returncode == 0)
     assert standing_processes(far) == [first]  # it was used, no second one was started
     os.kill(first, signal.SIGKILL)
@@ -157,3 +158,12 @@ def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: L
     link.cut()
     wait_for(lambda: second not in standing_processes(far))  # ends with its session
     assert far.log(job) == "fine\n"
+
+
+def test_one_who_says_nothing_does_not_keep_others_waiting(far: Dray, hpc: Hpc) -> None:
+    far("doctor", "hpc")
+    (path,) = wait_for(lambda: list(hpc.sockets.glob("dray-*/*.link")))
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(path))
+        assert far("doctor", "hpc").returncode == 0
+        assert silent.recv(1) == b""  # it was sent away

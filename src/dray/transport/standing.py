@@ -23,6 +23,7 @@ from dray.node.packs import hash_of
 from dray.node.wire import MARK
 
 IDLE_SECONDS = 600.0
+FIRST_WORD_SECONDS = 1.0
 SILENCE_SECONDS = 150.0  # longer than Slurm is given to answer
 PIECE = 1 << 18
 
@@ -49,6 +50,13 @@ def connect(path: Path) -> socket.socket | None:
     return link
 
 
+def is_open(path: Path) -> bool:
+    link = connect(path)
+    if link is not None:
+        link.close()
+    return link is not None
+
+
 def start(path: Path, *agent: str) -> None:
     """In the background, detached; nobody waits for it."""
     with open(os.devnull, "r+b") as null:
@@ -72,7 +80,8 @@ def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> No
                 client, _ = listener.accept()
                 stream: Any = client.makefile("rwb")
                 with client, stream:
-                    relay(stream, process)
+                    if has_spoken(client):
+                        relay(stream, process)
     finally:
         path.unlink(missing_ok=True)
         process.terminate()
@@ -92,13 +101,17 @@ def someone_asks(listener: socket.socket, process: subprocess.Popen[bytes]) -> b
     return False
 
 
+def has_spoken(client: socket.socket) -> bool:
+    """Who only looked whether we are here, or was stopped right then, must not block the others."""
+    spoken = select.select([client], [], [], FIRST_WORD_SECONDS)[0]
+    return bool(spoken and client.recv(1, socket.MSG_PEEK))
+
+
 def relay(client: Any, process: subprocess.Popen[bytes]) -> None:
     """One request there, one answer back. A client that breaks off in between leaves the session
     in the middle of a message, so the session ends with it."""
     assert process.stdin is not None
     assert process.stdout is not None
-    if not client.peek(1):  # it only wanted to know whether we are here
-        return
     pass_on(client, process.stdin, client.readline())
     skip_to_mark(process.stdout)
     client.write(MARK)
