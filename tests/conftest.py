@@ -94,10 +94,11 @@ class Dray:
         return found
 
     def close_connections(self) -> None:
-        """End the background connections, which would otherwise stay for a while."""
+        """End the processes that wait for further commands, and would stay for a while."""
         for pid in self.processes():
             with suppress(OSError):
-                if b"dray.transport.standing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"dray.transport.standing" in words or b"dray.cli.warm_server" in words:
                     os.kill(pid, signal.SIGTERM)
 
 

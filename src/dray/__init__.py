@@ -6,11 +6,10 @@ job.wait()
 job.pull()
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than a quick command does
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.api import Job, jobs, run, run_many
     from dray.errors import DrayError
 
@@ -18,7 +17,7 @@ __version__ = "0.1.0"
 __all__ = ["DrayError", "Job", "__version__", "jobs", "run", "run_many"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     # Imported on first use, so that 'import dray' and the command line stay quick.
     if name in ("Job", "jobs", "run", "run_many"):
         from dray import api

@@ -31,6 +31,9 @@ class Cluster(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Variables of the submitting shell that a job there sees."""
 
+    def prepare(self) -> None:
+        """Begin what takes a while, such as connecting: a submission is about to come."""
+
     def submit(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
     ) -> None:

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from dray import background, secrets
 from dray import cluster as clusters
 from dray import config as configuration
-from dray import secrets
 from dray.cluster import Cluster, Progress
 from dray.config import Config
 from dray.description import describe, new_id
@@ -57,6 +57,7 @@ class Launcher:
             store = Store(path)
         except Damaged as error:
             return self._rebuild(path, error)
+        background.at_end(store.close)
         if store.is_new:  # the first one here, or the last one was lost or moved away
             self._fill(store)
         return store
@@ -114,7 +115,9 @@ class Launcher:
         job = self._describe(command)
         cluster.check(job)
         values = secrets.resolve(job.secrets, configuration.environment())
+        cluster.prepare()
         job = self._register(job, cluster.name)
+        background.go_ahead()
         faults.reach("run:intent-stored")
         progress = self.reporter.progress("sending code")
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from dray import background
 from dray.errors import UsageError
 
 KEYRING_SERVICE = "dray"
@@ -32,6 +33,7 @@ def _resolve_one(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _from_keyring(name: str) -> str | None:
+    background.require_foreground()  # a keyring may ask for its password
     try:
         keyring = importlib.import_module("keyring")
     except ImportError:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dray import background
 from dray.batch.download import receive_file, stamps_below
 from dray.batch.facts import Problem
 from dray.batch.upload import build_pack, change_of
@@ -90,6 +91,9 @@ class BatchCluster:
         """What ``doctor`` says of the scheduler, from what the agent found."""
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        self.agent.prepare()
+
     def submit(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
     ) -> None:
@@ -145,7 +149,7 @@ class BatchCluster:
                 lacking = list(entries(code.manifest))
                 continue
             if not missing:
-                self._remember(code)
+                background.later(lambda: self._remember(code))
                 return
             lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
         raise ClusterError(f"{self.name}: contents arrived and are missing all the same")

@@ -1,11 +1,9 @@
 """The command line. Help and version are answered before anything heavy is imported."""
 
-from __future__ import annotations
-
 import os
 import sys
 
-from dray.cli.verbs import overview
+from dray.cli import warm
 
 
 def main() -> None:
@@ -14,6 +12,8 @@ def main() -> None:
         if arguments[:1] == ["help"] and len(arguments) > 1:
             arguments = [*arguments[1:], "--help"]
         elif not arguments or arguments[0] in ("--help", "-h", "help"):
+            from dray.cli.verbs import overview
+
             print(overview())
             return
         if arguments == ["--version"]:
@@ -22,7 +22,16 @@ def main() -> None:
             print(f"dray {__version__}")
             return
     try:
+        if "_DRAY_COMPLETE" not in os.environ:
+            code = warm.ask(arguments)
+            if code is not None:
+                os._exit(code)  # nothing of ours is left to be done, not even tidying up
         from dray.cli.group import run
     except KeyboardInterrupt:  # Ctrl-C while we were still loading
         sys.exit(130)
-    sys.exit(run(arguments))
+    from dray import background
+
+    code = run(arguments)
+    if background.wanted:
+        warm.start()
+    sys.exit(code)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from dray import background
 from dray.cluster import Progress
 from dray.config import inherited_environment
 from dray.errors import ClusterError, NotFound, Refused, StorageError
@@ -124,6 +125,10 @@ class LocalCluster:
 
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
+
+    def prepare(self) -> None:
+        """A job here has the limits and the priority of the process that submits it."""
+        background.require_foreground()
 
     def submit(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from dray import background
 from dray.errors import SnapshotError
 from dray.model import Snapshot
 from dray.node import files
@@ -92,8 +93,7 @@ class Scanner:
             except _Vanished:
                 continue
             if remember and scan.changed:
-                with suppress(OSError):  # no room to remember is no reason not to run
-                    self._save(scan, snapshot)
+                background.later(lambda: self._save(scan, snapshot))  # noqa: B023
             return snapshot
         raise SnapshotError(
             f"files in {self.root} come and go faster than they can be read",
@@ -111,8 +111,9 @@ class Scanner:
     def _save(self, scan: _Scan, snapshot: Snapshot) -> None:
         folders = [folder.record() for folder in scan.folders]
         record = (CACHE_VERSION, scan.rules_seen(), snapshot.id, folders)
-        files.make_folder(str(self.cache.parent))
-        files.write_bytes(str(self.cache), marshal.dumps(record), durable=False)
+        with suppress(OSError):  # no room to remember is no reason not to run
+            files.make_folder(str(self.cache.parent))
+            files.write_bytes(str(self.cache), marshal.dumps(record), durable=False)
 
 
 class _Scan:

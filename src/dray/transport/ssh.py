@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from dray import background
 from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError, from_os_error
 from dray.node.wire import MARK
 from dray.transport import standing, zipapp
@@ -80,14 +81,21 @@ class AgentLink:
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
         self.scheduler = scheduler
-        self._sources = zipapp.sources()
-        self.app = zipapp.name_of(self._sources)
+        self.app = zipapp.name()
+
+    def prepare(self) -> None:
+        """A first connection may ask for a password, which nobody can type in the background."""
+        if self.host:
+            background.wanted = True
+            if not standing.is_open(self._socket()):
+                background.require_foreground()
 
     @contextmanager
     def call(
         self, verb: str, request: Mapping[str, Any], payload: Path | None = None
     ) -> Iterator[Answer]:
         """One request in one round trip. The agent is sent first where it is missing."""
+        self.prepare()
         message = _message(verb, request, payload)
         for attempt in range(TRIES):
             started = time.monotonic()
@@ -250,7 +258,7 @@ class AgentLink:
         with self._start(f"exec /bin/sh -c {shlex.quote(script)}") as process:
             assert process.stdin is not None
             with suppress(BrokenPipeError):
-                process.stdin.write(zipapp.build(self._sources))
+                process.stdin.write(zipapp.build(zipapp.sources()))
             with suppress(BrokenPipeError):
                 process.stdin.close()
             if process.wait() != 0:

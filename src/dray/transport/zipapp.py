@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import marshal
 import sys
+from functools import cache
 from pathlib import Path
 
 from dray.node import files
@@ -19,6 +20,7 @@ sys.exit(main(sys.argv[1:]))
 EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
 
 
+@cache
 def sources() -> dict[str, bytes]:
     folder = Path(__file__).parent.parent / "node"
     found = {f"dray_node/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
@@ -30,6 +32,7 @@ def name_of(content: dict[str, bytes]) -> str:
     return f"dray-node-{hash_of(sys.version.encode() + everything)[:16]}.pyz"
 
 
+@cache
 def name() -> str:
     return name_of(sources())
 
