@@ -24,7 +24,9 @@ class Sshd:
         for name in ("hostkey", "id"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)]
             subprocess.run(words, check=True)
-        variables = " ".join(f'"{name}={value}"' for name, value in self.env.items())
+        # A bash that takes itself for an inner one leaves the developer's own ~/.bashrc alone.
+        session = {**self.env, "SHLVL": "1"}
+        variables = " ".join(f'"{name}={value}"' for name, value in session.items())
         self._write(
             "sshd_config",
             f"ListenAddress 127.0.0.1:{self.port}",
