@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,8 +32,8 @@ class Cluster(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Variables of the submitting shell that a job there sees."""
 
-    def prepare(self) -> None:
-        """Begin what takes a while, such as connecting: a submission is about to come."""
+    def prepared(self) -> AbstractContextManager[None]:
+        """While a submission is being made ready: begins what takes a while, such as connecting."""
 
     def submit(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress

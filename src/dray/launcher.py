@@ -115,17 +115,17 @@ class Launcher:
         job = self._describe(command)
         cluster.check(job)
         values = secrets.resolve(job.secrets, configuration.environment())
-        cluster.prepare()
-        job = self._register(job, cluster.name)
-        background.go_ahead()
-        faults.reach("run:intent-stored")
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
             cluster.submit(cluster.plan(job), values, code, progress)
 
-        with self._intended([job.id], cluster):
-            job = self._with_code(job, self.config.project if snapshot else None, submit)
+        with cluster.prepared():
+            job = self._register(job, cluster.name)
+            background.go_ahead()
+            faults.reach("run:intent-stored")
+            with self._intended([job.id], cluster):
+                job = self._with_code(job, self.config.project if snapshot else None, submit)
         self.store.save([JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED)])
         return job.id
 
@@ -145,16 +145,18 @@ class Launcher:
         cluster.check(common)
         values = secrets.resolve(common.secrets, configuration.environment())
         array = JobArray(common, tuple(map(tuple, commands)))
-        while not self.store.add_intents(array, cluster.name):
-            array = array._replace(common=replace(common, id=new_id(common.name)))
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
             cluster.submit_array(array._replace(common=job), values, code, progress)
 
-        with self._intended(array.ids, cluster):
-            project = self.config.project if snapshot else None
-            job = self._with_code(array.common, project, submit)
+        with cluster.prepared():
+            while not self.store.add_intents(array, cluster.name):
+                array = array._replace(common=replace(common, id=new_id(common.name)))
+            background.go_ahead()
+            with self._intended(array.ids, cluster):
+                project = self.config.project if snapshot else None
+                job = self._with_code(array.common, project, submit)
         self.store.save_submitted(array._replace(common=job))
         return array.ids
 

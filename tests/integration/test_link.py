@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from dray.snapshot import ChangedSince
+from dray.transport.ssh import AgentLink
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import TRAINER, python
 from tests.integration.test_slurm import ON, queued_names
@@ -47,6 +49,32 @@ def test_cut_in_the_middle_of_an_upload(far: Dray, link: Link, hpc: Hpc) -> None
     assert far.log(job) == "3000000\n"
     assert len(list(far.jobs.iterdir())) == 1
     assert not list((far.jobs.parent / "packs").glob("*.tmp"))
+
+
+def test_a_first_upload_is_sent_once(far: Dray, link: Link) -> None:
+    """Also where the agent is not there yet, and has to be sent before."""
+    (far.project / "big.bin").write_bytes(os.urandom(6_000_000))
+    job = far.run(*ON, *python("import os; print(os.path.getsize('big.bin'))"))
+    assert link.sent_up < 8_000_000
+    assert far.wait(job)["state"] == "done"
+    assert far.log(job) == "6000000\n"
+
+
+def test_a_file_that_changes_while_it_is_sent(tmp_path: Path) -> None:
+    """The upload is broken off, nothing of it stays, and the snapshot is taken again."""
+
+    class Changing:
+        size = 6_000_000
+
+        def pieces(self) -> Iterator[bytes]:
+            yield bytes(1_000_000)
+            raise ChangedSince("a file changed")
+
+    agent = AgentLink("", str(tmp_path / "root"), sys.executable, "slurm")
+    record = {"job": {"id": "some-1", "snapshot": None}, "pack": "some.pack"}
+    with pytest.raises(ChangedSince), agent.call("submit", record, Changing()):
+        pass
+    wait_for(lambda: not list((tmp_path / "root/packs").glob("some.pack*")))
 
 
 def test_cut_while_the_answer_is_under_way(far: Dray, link: Link, hpc: Hpc) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from dray import background
 from dray.batch.download import receive_file, stamps_below
 from dray.batch.facts import Problem
-from dray.batch.upload import build_pack, change_of
+from dray.batch.upload import change_of, pack_of
 from dray.cluster import Progress
 from dray.errors import ClusterError, Refused, StorageError
 from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Snapshot
@@ -91,8 +90,8 @@ class BatchCluster:
         """What ``doctor`` says of the scheduler, from what the agent found."""
         raise NotImplementedError
 
-    def prepare(self) -> None:
-        self.agent.prepare()
+    def prepared(self) -> AbstractContextManager[None]:
+        return self.agent.prepared()
 
     def submit(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
@@ -163,13 +162,12 @@ class BatchCluster:
         progress: Progress,
     ) -> Sequence[str]:
         """Returns what the cluster still lacks."""
-        with tempfile.TemporaryDirectory(prefix="dray-") as folder:
-            payload = build_pack(folder, code, lacking, progress)
-            request["pack"] = payload.name if payload else None
-            with self.agent.call(verb, request, payload) as answer:
-                self._take_news(answer)
-                missing: Sequence[str] = answer.record.get("missing", ())
-                return missing
+        pack = pack_of(code, lacking, progress)
+        request["pack"] = pack.name if pack else None
+        with self.agent.call(verb, request, pack) as answer:
+            self._take_news(answer)
+            missing: Sequence[str] = answer.record.get("missing", ())
+            return missing
 
     def _take_news(self, answer: Answer) -> None:
         if "facts" in answer.record:

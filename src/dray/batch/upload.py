@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from dray.cluster import Progress
 from dray.model import Snapshot
-from dray.node import files
-from dray.node.packs import Entry, Packs, hash_of
-from dray.snapshot.pack import write_pack
+from dray.node.packs import Entry, hash_of
+from dray.snapshot.pack import Pack
 
 BLOCK = 1 << 14
 
@@ -50,14 +48,7 @@ def common(most: int, same: Callable[[int, int], bool]) -> int:
     return rest[bisect_right(rest, False, key=lambda length: not same(known, length)) - 1]
 
 
-def build_pack(
-    folder: str, code: Snapshot, lacking: list[Entry], progress: Progress
-) -> Path | None:
-    """A pack of what the cluster lacks, as a file; None where it has everything."""
+def pack_of(code: Snapshot, lacking: list[Entry], progress: Progress) -> Pack | None:
+    """What the cluster lacks; None where it has everything."""
     wanted = {entry.hash: entry for entry in lacking if entry.kind != "d"}
-    if not wanted:
-        return None
-    packs = Packs(folder)
-    files.make_folder(packs.packs)
-    name = write_pack(packs, code, list(wanted.values()), progress, durable=False)
-    return Path(packs.packs) / name
+    return Pack(code, list(wanted.values()), progress) if wanted else None

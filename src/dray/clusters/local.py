@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,10 @@ class LocalCluster:
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
 
-    def prepare(self) -> None:
+    def prepared(self) -> AbstractContextManager[None]:
         """A job here has the limits and the priority of the process that submits it."""
         background.require_foreground()
+        return nullcontext()
 
     def submit(
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress

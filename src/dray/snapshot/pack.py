@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from dray.errors import SnapshotError
 from dray.model import Snapshot
@@ -46,58 +45,68 @@ def add_snapshot(packs: Packs, snapshot: Snapshot, progress: Progress) -> None:
         enlist(packs, snapshot.id, snapshot.manifest)
 
 
-def write_pack(
-    packs: Packs,
-    snapshot: Snapshot,
-    missing: list[Entry],
-    progress: Progress,
-    *,
-    durable: bool = True,
-) -> str:
-    """``durable=False`` for a pack that is only on its way elsewhere."""
+def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress: Progress) -> str:
     temporary = os.path.join(packs.packs, f"new-{os.getpid()}.tmp")
-    total = sum(entry.size for entry in missing)
-    done = 0
-    index = []
+    pack = Pack(snapshot, missing, progress)
     try:
-        with open(temporary, "wb", buffering=CHUNK) as pack:
-            os.fchmod(pack.fileno(), files.PRIVATE_FILE)
-            pack.write(MAGIC)
-            for entry in missing:
-                offset = pack.tell()
-                copy_content(snapshot, entry, pack)
-                index.append(
-                    INDEX_ROW.pack(bytes.fromhex(entry.hash), offset, pack.tell() - offset)
-                )
-                done += entry.size
-                progress(done, total)
-            name = finish_pack(pack, b"".join(index))
-            if durable:
-                pack.flush()
-                os.fsync(pack.fileno())
-        os.replace(temporary, os.path.join(packs.packs, name))
-        files.remove(packs.mark(name))
-        if durable:
-            files.sync_folder(packs.packs)
+        with open(temporary, "wb", buffering=CHUNK) as file:
+            os.fchmod(file.fileno(), files.PRIVATE_FILE)
+            file.writelines(pack.pieces())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, os.path.join(packs.packs, pack.name))
+        files.remove(packs.mark(pack.name))
+        files.sync_folder(packs.packs)
     finally:
         files.remove(temporary)
-    return name
+    return pack.name
 
 
-def finish_pack(pack: BinaryIO, index: bytes) -> str:
-    """Close the pack with its index and footer; its name is the hash of the index."""
-    hasher = new_hash()
-    hasher.update(index)
-    pack.write(index)
-    pack.write(FOOTER.pack(hasher.digest(), len(index), MAGIC))
-    return f"{hasher.hexdigest()}.pack"
+class Pack:
+    """A pack in the making: its name and size are known before its contents are read, so that it
+    can be sent while they are."""
+
+    def __init__(self, snapshot: Snapshot, contents: list[Entry], progress: Progress) -> None:
+        self.snapshot = snapshot
+        self.contents = contents
+        self.progress = progress
+        rows, offset = [], len(MAGIC)
+        for entry in contents:
+            length = length_of(snapshot, entry)
+            rows.append(INDEX_ROW.pack(bytes.fromhex(entry.hash), offset, length))
+            offset += length
+        index = b"".join(rows)
+        hasher = new_hash()
+        hasher.update(index)
+        self.name = f"{hasher.hexdigest()}.pack"  # the hash of the index
+        self.end = index + FOOTER.pack(hasher.digest(), len(index), MAGIC)
+        self.size = offset + len(self.end)
+
+    def pieces(self) -> Iterator[bytes]:
+        total = sum(entry.size for entry in self.contents)
+        done = 0
+        yield MAGIC
+        for entry in self.contents:
+            yield from verified(self.snapshot, entry)
+            done += entry.size
+            self.progress(done, total)
+        yield self.end
 
 
-def copy_content(snapshot: Snapshot, entry: Entry, pack: BinaryIO) -> None:
+def length_of(snapshot: Snapshot, entry: Entry) -> int:
+    """Some file systems do not tell a link's size; but what was small is still at hand."""
+    kept = snapshot.contents.get(entry.hash)
+    if kept is None and entry.kind == "l":
+        kept = b"".join(read_content(snapshot, entry))
+    return entry.size if kept is None else len(kept)
+
+
+def verified(snapshot: Snapshot, entry: Entry) -> Iterator[bytes]:
+    """The content, if it is still what it was when it was hashed."""
     hasher = new_hash()
     for chunk in read_content(snapshot, entry):
         hasher.update(chunk)
-        pack.write(chunk)
+        yield chunk
     if hasher.hexdigest() != entry.hash:
         path = os.fsdecode(entry.path)
         raise ChangedSince(

@@ -13,10 +13,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from dray import background
 from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError, from_os_error
@@ -26,7 +26,15 @@ from dray.transport import standing, zipapp
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
 PERSIST_SECONDS = 600
-MISSING = b"\x01dray-missing\x01"
+PIPE_BUFFER = 1 << 18
+PRESENT, MISSING = b"\n\x01dray-present\x01\n", b"\n\x01dray-missing\x01\n"
+# In a shell there, before the agent $f of the root $r is started; on one line, for any login shell.
+SAY_PRESENT, SAY_MISSING = (rf"printf '\n\001dray-{word}\001\n'" for word in ("present", "missing"))
+EXPECT = f'[ -f "$f" ] || {{ {SAY_MISSING}; exit; }}'
+RECEIVE = 'mkdir -p "$r/node" && read n && head -c "$n" > "$f.$$" && mv "$f.$$" "$f"'
+INSTALL = (
+    f'if [ -f "$f" ]; then {SAY_PRESENT}; else {SAY_MISSING}; (umask 077; {RECEIVE}) || exit 1; fi'
+)
 LOST = 255  # ssh's own exit code: the remote command's is never this
 TRIES = 3
 BULKY = 4 << 20
@@ -63,6 +71,14 @@ FAMILIES: dict[str, type[DrayError]] = {
 }
 
 
+class Payload(Protocol):
+    """What is sent behind a request. Its pieces may be asked for again, after a lost link."""
+
+    size: int
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+
 class Answer:
     """The agent's answer: a record, and a stream where more follows."""
 
@@ -82,36 +98,63 @@ class AgentLink:
         self.python = python
         self.scheduler = scheduler
         self.app = zipapp.name()
+        self._opening: Opening | None = None
 
-    def prepare(self) -> None:
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Open a session while the caller is busy with something else, if nobody has to be asked
+        for a password. The next call uses it."""
+        if not self.host or self._stands():
+            yield
+            return
+        session = Session(self._words("-o", "BatchMode=yes", install=True))
+        self._opening = Opening(session, self._install)
+        self._opening.start()
+        try:
+            yield
+        finally:
+            if self._opening is not None:
+                session.process.kill()
+                self._take_early()
+                session.close()
+
+    def _stands(self) -> bool:
         """A first connection may ask for a password, which nobody can type in the background."""
-        if self.host:
-            background.wanted = True
-            if not standing.is_open(self._socket()):
-                background.require_foreground()
+        background.wanted = True
+        if standing.is_open(self._socket()):
+            return True
+        background.require_foreground()
+        return False
+
+    def _take_early(self) -> Session | None:
+        opening, self._opening = self._opening, None
+        return opening.result() if opening is not None else None
 
     @contextmanager
     def call(
-        self, verb: str, request: Mapping[str, Any], payload: Path | None = None
+        self, verb: str, request: Mapping[str, Any], payload: Payload | None = None
     ) -> Iterator[Answer]:
         """One request in one round trip. The agent is sent first where it is missing."""
-        self.prepare()
+        if self.host and self._opening is None:
+            self._stands()
         message = _message(verb, request, payload)
+        # What may take long would keep others waiting: it gets a session of its own.
+        bulky = verb == "pull" or (payload is not None and payload.size > BULKY)
+        whole = None if bulky else message + b"".join(payload.pieces() if payload else ())
+        install = bulky and payload is not None  # nothing big is sent in vain
         for attempt in range(TRIES):
             started = time.monotonic()
             try:
-                # What may take long would keep others waiting: it gets a session of its own.
-                bulky = verb == "pull" or (payload is not None and payload.stat().st_size > BULKY)
-                with self._over_standing(None if bulky else message, payload) as answer:
+                with self._over_standing(whole) as answer:
                     if answer is not None:
                         yield answer
                         return
-                with self._over_ssh(message, payload) as answer:
+                with self._over_ssh(message, payload, install) as answer:
                     if answer is not None:
                         self._keep_open()
                         yield answer
                         return
-                self._send_agent()
+                install = True
             except LinkLost:
                 # A link that was cut is tried again at once; one that hangs would hang again.
                 if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
@@ -124,9 +167,7 @@ class AgentLink:
             return dict(answer.record)
 
     @contextmanager
-    def _over_standing(
-        self, message: bytes | None, payload: Path | None
-    ) -> Iterator[Answer | None]:
+    def _over_standing(self, message: bytes | None) -> Iterator[Answer | None]:
         """By the connection that an earlier command has left open, if it has; else None."""
         link = standing.connect(self._socket()) if self.host and message else None
         if link is None or message is None:
@@ -135,7 +176,8 @@ class AgentLink:
         stream: Any = link.makefile("rwb")
         with link, stream:
             try:
-                _feed(stream, message, payload)
+                stream.write(message)
+                stream.flush()
                 standing.skip_to_mark(stream)
                 answer = self._parse(stream)
             except (standing.Broken, OSError, ValueError):
@@ -153,71 +195,65 @@ class AgentLink:
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """An agent that answers many requests, on a connection that asks for no password."""
-        words = [*ssh_words(), "-o", "BatchMode=yes", self.host, self._agent_command()]
+        words = self._words("-o", "BatchMode=yes")
         null = subprocess.DEVNULL
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=null)
 
     @contextmanager
-    def _over_ssh(self, message: bytes, payload: Path | None) -> Iterator[Answer | None]:
+    def _over_ssh(
+        self, message: bytes, payload: Payload | None, install: bool
+    ) -> Iterator[Answer | None]:
         """By an SSH session of its own; None where the agent is missing there."""
-        with self._start(self._agent_command()) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            writer = threading.Thread(
-                target=_feed_and_close, args=(process.stdin, message, payload)
-            )
-            writer.start()
+        session = self._take_early() or self._open(install)
+        with session, Feeding(session.stdin, message, payload) as feeding:
             try:
-                yield self._read_answer(process)
-            finally:
-                process.stdout.close()
-                writer.join()
+                answer = self._read_answer(session)
+            except DrayError:
+                feeding.check()  # it may have been us who broke off
+                raise
+            yield answer
 
-    def _agent_command(self) -> str:
+    def _open(self, install: bool) -> Session:
+        session = Session(self._words(install=install))
+        try:
+            if install:
+                self._install(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _install(self, session: Session) -> None:
+        if self._said(session, PRESENT, MISSING) == MISSING:
+            session.send_agent()
+
+    def _words(self, *options: str, install: bool = False) -> list[str]:
         """For any login shell: a plain sh does the rest."""
-        script = (
-            f'r="{self._shell_root}"; f="$r/node/{self.app}"; '
-            f'if [ -f "$f" ]; then exec {shlex.quote(self.python)} -I -S "$f" '
-            f'agent "$r" {self.scheduler}; fi; '
-            f"printf '\\n\\001dray-missing\\001\\n'"
+        script = f'r="{self._shell_root}"; f="$r/node/{self.app}"; ' + (
+            INSTALL if install else EXPECT
         )
-        return f"exec /bin/sh -c {shlex.quote(script)}"
+        script += f'; exec {shlex.quote(self.python)} -I -S "$f" agent "$r" {self.scheduler}'
+        remote = f"exec /bin/sh -c {shlex.quote(script)}"
+        if not self.host:
+            return ["/bin/sh", "-c", remote]
+        return [*ssh_words(), *options, self.host, remote]
 
-    @contextmanager
-    def _start(self, remote: str) -> Iterator[subprocess.Popen[bytes]]:
-        words = ["/bin/sh", "-c", remote] if not self.host else [*ssh_words(), self.host, remote]
-        with tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-            )
-            process.errors = errors  # type: ignore[attr-defined]
-            try:
-                yield process
-            finally:
-                for pipe in (process.stdin, process.stdout):
-                    if pipe is not None:
-                        with suppress(OSError):
-                            pipe.close()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(5)
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+    def _read_answer(self, session: Session) -> Answer | None:
+        return (
+            None if self._said(session, MARK, MISSING) == MISSING else self._parse(session.stdout)
+        )
 
-    def _read_answer(self, process: subprocess.Popen[bytes]) -> Answer | None:
-        stream = process.stdout
-        assert stream is not None
+    def _said(self, session: Session, *signs: bytes) -> bytes:
+        """Which of the signs comes; what a login shell says before does not matter."""
         seen = b""
         while True:
-            line = stream.readline()
+            line = session.stdout.readline()
             if not line:
-                raise self._silence(process, seen)
+                raise self._silence(session, seen)
             seen = (seen + line)[-4000:]
-            if seen.endswith(MARK):
-                break
-            if MISSING in line:
-                return None
-        return self._parse(stream)
+            for sign in signs:
+                if seen.endswith(sign):
+                    return sign
 
     def _parse(self, stream: IO[bytes]) -> Answer:
         lengths = stream.readline().split()
@@ -232,12 +268,10 @@ class AgentLink:
             return from_os_error(OSError(record["errno"], message))
         return FAMILIES.get(record["family"], ClusterError)(message)
 
-    def _silence(self, process: subprocess.Popen[bytes], seen: bytes) -> DrayError:
+    def _silence(self, session: Session, seen: bytes) -> DrayError:
         """No answer: what ssh or the remote shell said instead."""
-        code = process.wait()
-        errors = process.errors  # type: ignore[attr-defined]
-        errors.seek(0)
-        said = (seen + errors.read()).decode("utf-8", "replace").strip()
+        code = session.process.wait()
+        said = (seen + session.complaints()).decode("utf-8", "replace").strip()
         advice = next((hint for sign, hint in ADVICE if sign in said), "")
         hint = advice.format(host=self.host)
         if code == LOST:
@@ -250,40 +284,104 @@ class AgentLink:
             hint=f"Does '{self.python}' exist there (setting python), and can {self.root} be used?",
         )
 
-    def _send_agent(self) -> None:
-        script = (
-            f'umask 077; r="{self._shell_root}"; f="$r/node/{self.app}"; mkdir -p "$r/node" && '
-            f'cat > "$f.$$" && mv "$f.$$" "$f"'
+
+class Session:
+    """A running ssh (or a shell, on this machine), spoken to by pipes."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
         )
-        with self._start(f"exec /bin/sh -c {shlex.quote(script)}") as process:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.write(zipapp.build(zipapp.sources()))
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            if process.wait() != 0:
-                raise self._silence(process, b"")
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send_agent(self) -> None:
+        app = zipapp.build(zipapp.sources())
+        with suppress(BrokenPipeError):  # what was wrong is told instead of an answer
+            self.stdin.write(b"%d\n" % len(app) + app)
+            self.stdin.flush()
+
+    def complaints(self) -> bytes:
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def close(self) -> None:
+        for pipe in (self.stdin, self.stdout):
+            with suppress(OSError):
+                pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._errors.close()
 
 
-def _message(verb: str, request: Mapping[str, Any], payload: Path | None) -> bytes:
+class Opening(threading.Thread):
+    """A session that is made ready while something else is done."""
+
+    def __init__(self, session: Session, make_ready: Callable[[Session], None]) -> None:
+        super().__init__()
+        self._session, self._make_ready = session, make_ready
+        self._is_ready = False
+
+    def run(self) -> None:
+        with suppress(DrayError, OSError, ValueError):  # it is tried again, and told then
+            self._make_ready(self._session)
+            self._is_ready = True
+
+    def result(self) -> Session | None:
+        self.join()
+        if self._is_ready:
+            return self._session
+        self._session.close()
+        return None
+
+
+class Feeding(threading.Thread):
+    """Sends a request, while its answer may come already."""
+
+    def __init__(self, pipe: IO[bytes], message: bytes, payload: Payload | None) -> None:
+        super().__init__()
+        self.pipe, self.message, self.payload = pipe, message, payload
+        self.error: DrayError | None = None
+
+    def run(self) -> None:
+        # A remote side that does not want it all has its reasons, and says them in its answer.
+        with suppress(BrokenPipeError, ValueError):
+            try:
+                self.pipe.write(self.message)
+                self.pipe.writelines(self.payload.pieces() if self.payload else ())
+                self.pipe.flush()
+            except DrayError as error:
+                self.error = error
+            self.pipe.close()
+
+    def check(self) -> None:
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def __enter__(self) -> Feeding:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.join()
+
+
+def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> bytes:
     text = json.dumps({**request, "verb": verb}).encode("ascii")
-    return b"%d %d\n" % (len(text), payload.stat().st_size if payload else 0) + text
-
-
-def _feed(pipe: IO[bytes], message: bytes, payload: Path | None) -> None:
-    pipe.write(message)
-    if payload is not None:
-        with payload.open("rb") as file:
-            while piece := file.read(1 << 20):
-                pipe.write(piece)
-    pipe.flush()
-
-
-def _feed_and_close(pipe: IO[bytes], message: bytes, payload: Path | None) -> None:
-    # A remote side that does not want it all has its reasons, and says them in its answer.
-    with suppress(BrokenPipeError, ValueError):
-        _feed(pipe, message, payload)
-        pipe.close()
+    return b"%d %d\n" % (len(text), payload.size if payload else 0) + text
 
 
 def ssh_words() -> list[str]:
