@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dray.node.process import parents
+from tests.rigs.pbs import Pbs
 from tests.rigs.slurm import Slurm
 from tests.rigs.ssh import Sshd
 
@@ -114,16 +115,19 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
 
 
 class Hpc:
-    """A login node that is reached over SSH, with Slurm behind it."""
+    """A login node that is reached over SSH, with Slurm behind it, which speaks PBS too."""
 
     def __init__(self, folder: Path) -> None:
         self.slurm = Slurm(folder / "slurm")
-        self.sshd = Sshd(folder / "ssh", {"SLURM_CONF": str(self.slurm.conf)})
+        self.pbs = Pbs(self.slurm)
+        seen = {"SLURM_CONF": str(self.slurm.conf), "PATH": self.pbs.path}
+        self.sshd = Sshd(folder / "ssh", seen)
         self.sockets = folder / "s"
 
     def start(self) -> None:
         self.sockets.mkdir()
         self.slurm.start()
+        self.pbs.start()
         self.sshd.start()
 
     def stop(self) -> None:
@@ -135,18 +139,21 @@ class Hpc:
 
     def offer(self, dray: Dray, **settings: object) -> None:
         """Make it known to this dray as the cluster 'hpc'."""
+        scratch = [f"export SLURM_TMPDIR={self.slurm.scratch}"]
+        self._offer(dray, "hpc", {"kind": "slurm", "setup": scratch, **settings})
+
+    def offer_pbs(self, dray: Dray, **settings: object) -> None:
+        """Make it known to this dray as the cluster 'pbs', which dray takes for Torque."""
+        values = {"kind": "pbs", "dialect": "torque", "setup": self.pbs.setup}
+        self._offer(dray, "pbs", {**values, **settings})
+
+    def _offer(self, dray: Dray, name: str, settings: dict[str, object]) -> None:
         root = dray.home / "hpc-root"
-        values: dict[str, object] = {
-            "kind": "slurm",
-            "host": "hpc",
-            "root": str(root),
-            "python": sys.executable,
-            "setup": [f"export SLURM_TMPDIR={self.slurm.scratch}"],
-        }
-        lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, **settings}.items()]
+        values = {"host": "hpc", "root": str(root), "python": sys.executable, **settings}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         config = dray.home / "dray/config.toml"
         config.parent.mkdir(mode=0o700, exist_ok=True)
-        config.write_text("\n".join(["[clusters.hpc]", *lines, ""]))
+        config.write_text("\n".join([f"[clusters.{name}]", *lines, ""]))
         dray.env["PATH"] = f"{self.sshd.bin}:{dray.env['PATH']}"
         dray.env["XDG_RUNTIME_DIR"] = str(self.sockets)
         dray.jobs = root / "jobs"

@@ -89,6 +89,7 @@ class Cluster(Protocol):
 KINDS = {
     "local": "dray.clusters.local:LocalCluster",
     "slurm": "dray.clusters.slurm:SlurmCluster",
+    "pbs": "dray.clusters.pbs:PbsCluster",
 }
 
 

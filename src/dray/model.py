@@ -225,6 +225,7 @@ class Capabilities(NamedTuple):
     memory: int | None
     gpus: int
     gpu_fractions: bool = False
+    suggested: tuple[tuple[str, str], ...] = ()  # settings to use it with, found out there
 
 
 class Finding(NamedTuple):

@@ -156,6 +156,10 @@ def yes_or_no(value: object) -> bool:
     return value in (True, "true")
 
 
+def pbs_dialect(value: object) -> str:
+    return one_of(value, ("openpbs", "torque"))
+
+
 def retries(value: object) -> int:
     return parse_count(value, least=0)
 
@@ -329,6 +333,51 @@ KIND = Option(
     key="clusters.*.kind", parse=text, help="What sort of cluster it is.", example='"local"'
 )
 
+# What clusters with a login node have in common.
+HOST = Option(
+    key="clusters.*.host",
+    parse=ssh_host,
+    help="What `ssh HOST` reaches; without it, the scheduler is on this machine.",
+    example='"euler"',
+    default="this machine",
+)
+ROOT = Option(
+    key="clusters.*.root",
+    parse=remote_path,
+    help="The folder for jobs and code, on a file system that all nodes share.",
+    example='"$SCRATCH/dray"',
+    default="$HOME/.dray",
+)
+PYTHON = Option(
+    key="clusters.*.python",
+    parse=text,
+    help="A Python 3.6 or newer, on the login and compute nodes.",
+    example='"/usr/bin/python3"',
+    default="python3",
+)
+MODULES = Option(
+    key="clusters.*.modules",
+    many=True,
+    parse=texts,
+    help="Modules to load before the attempt.",
+    example='["eth_proxy"]',
+)
+SETUP = Option(
+    key="clusters.*.setup",
+    many=True,
+    parse=texts,
+    help="Shell lines to run before the attempt.",
+    example='["ulimit -c 0"]',
+)
+RESUME_WITH = Option(
+    key="clusters.*.resume_with",
+    parse=resume_way,
+    help="How the next attempt is asked for: `requeue`, or `chain` (a new batch job that"
+    " depends on this one).",
+    example='"chain"',
+    default="requeue, and chain where that is refused",
+)
+
 CLUSTERS = {
     "local": (
         KIND._replace(example='"local"'),
@@ -363,27 +412,9 @@ CLUSTERS = {
     ),
     "slurm": (
         KIND._replace(example='"slurm"'),
-        Option(
-            key="clusters.*.host",
-            parse=ssh_host,
-            help="What `ssh HOST` reaches; without it, Slurm is on this machine.",
-            example='"euler"',
-            default="this machine",
-        ),
-        Option(
-            key="clusters.*.root",
-            parse=remote_path,
-            help="The folder for jobs and code, on a file system that all nodes share.",
-            example='"$SCRATCH/dray"',
-            default="$HOME/.dray",
-        ),
-        Option(
-            key="clusters.*.python",
-            parse=text,
-            help="A Python 3.6 or newer, on the login and compute nodes.",
-            example='"/usr/bin/python3"',
-            default="python3",
-        ),
+        HOST,
+        ROOT,
+        PYTHON,
         *(
             Option(key=f"clusters.*.{name}", parse=one_word, help=f"{meaning}.", example=example)
             for name, meaning, example in (
@@ -424,20 +455,8 @@ CLUSTERS = {
             example="true",
             default="false",
         ),
-        Option(
-            key="clusters.*.modules",
-            many=True,
-            parse=texts,
-            help="Modules to load before the attempt.",
-            example='["eth_proxy"]',
-        ),
-        Option(
-            key="clusters.*.setup",
-            many=True,
-            parse=texts,
-            help="Shell lines to run before the attempt.",
-            example='["ulimit -c 0"]',
-        ),
+        MODULES,
+        SETUP,
         Option(
             key="clusters.*.extra",
             many=True,
@@ -445,13 +464,42 @@ CLUSTERS = {
             help="Further flags for sbatch, as they are.",
             example='["--licenses=matlab"]',
         ),
+        RESUME_WITH,
+    ),
+    "pbs": (
+        KIND._replace(example='"pbs"'),
+        HOST,
+        ROOT,
+        PYTHON,
         Option(
-            key="clusters.*.resume_with",
-            parse=resume_way,
-            help="How the next attempt is asked for: `requeue`, or `chain` (a new batch job that"
-            " depends on this one).",
-            example='"chain"',
-            default="requeue, and chain where that is refused",
+            key="clusters.*.dialect",
+            parse=pbs_dialect,
+            help="How resources are asked for: `openpbs` (also PBS Pro: `-l select=…`) or `torque`"
+            " (`-l nodes=…`).",
+            example='"torque"',
+            default="openpbs; `dray cluster add` finds out",
         ),
+        *(
+            Option(key=f"clusters.*.{name}", parse=one_word, help=f"{meaning}.", example=example)
+            for name, meaning, example in (
+                ("account", "The account to charge", '"my_account"'),
+                ("project", "The project to charge", '"my_project"'),
+                ("queue", "The queue, or QUEUE@SERVER", '"gpu"'),
+                ("gpu_type", "The type of GPU to ask for", '"a100"'),
+                ("gpu_resource", "The resource that names the type of GPU", '"gpu_model"'),
+                ("chunk", "More to ask of the node, as it is", '"system=polaris"'),
+                ("mail", "Where PBS writes when a job ends or fails", '"me@example.org"'),
+            )
+        ),
+        MODULES,
+        SETUP,
+        Option(
+            key="clusters.*.extra",
+            many=True,
+            parse=texts,
+            help="Further flags for qsub, as they are.",
+            example='["-l place=excl"]',
+        ),
+        RESUME_WITH,
     ),
 }

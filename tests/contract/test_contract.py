@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Dray, wait_for
 
-KINDS = ["local", "hpc"]
+KINDS = ["local", "hpc", "pbs"]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
@@ -62,6 +62,8 @@ def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
     dray.write("train.py", TRAINER)
     if request.param == "hpc":
         request.getfixturevalue("hpc").offer(dray)
+    if request.param == "pbs":
+        request.getfixturevalue("hpc").offer_pbs(dray)
     return ("--on", str(request.param))
 
 

@@ -19,10 +19,15 @@ from dray.options import Option
 from dray.quantities import show_size
 
 if TYPE_CHECKING:
+    from dray.cluster import Cluster
     from dray.importing.found import Found
 
 HERE = "-"  # as a host: this machine
+BATCH = ("slurm", "pbs")  # kinds that are told apart by looking
 HELP = {
+    "extra": "Further flags for sbatch or qsub, as they are.",
+    "gpu_type": "The type of GPU to ask for.",
+    "mail": "Where the scheduler writes when a job ends or fails.",
     "host": f"What `ssh HOST` reaches; {HERE} is this machine.  [default: NAME, if ssh knows it]",
     "root": "The folder for jobs and code, on a file system that all nodes share.  [default: "
     "$SCRATCH/dray where there is a $SCRATCH, else $HOME/.dray]",
@@ -87,7 +92,7 @@ def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
             kinds[option.name] += [kind] if kind not in kinds[option.name] else []
     known.pop("kind")
     for name, option in reversed(known.items()):
-        only = "" if "slurm" in kinds[name] else f" (kind {', '.join(kinds[name])})"
+        only = "" if {*BATCH} <= {*kinds[name]} else f" (kind {', '.join(kinds[name])})"
         again = " May be repeated." if option.many else ""
         function = click.option(
             flag_of(name),
@@ -108,34 +113,48 @@ def flag_of(name: str) -> str:
 @click.option(
     "--kind",
     type=click.Choice(list(options.CLUSTERS)),
-    default="slurm",
-    show_default=True,
-    help="What sort of cluster it is.",
+    help="What sort of cluster it is.  [default: pbs where there is a qsub and no sbatch, or a "
+    "flag is its alone; else slurm]",
 )
 @setting_options
 @click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
 @click.option("--no-check", is_flag=True, help="Do not contact the cluster.")
-def add_cluster(name: str, kind: str, replace: bool, no_check: bool, **flags: Any) -> None:
+def add_cluster(name: str, kind: str | None, replace: bool, no_check: bool, **flags: Any) -> None:
     """Add a cluster to your config file.
 
     Only the host is asked for, and only where ssh does not know NAME. Unless told not to, dray
     logs in, shows what it finds, and adds the cluster only if it answers.
     """
-    require_name(name, kind)
+    kinds = [kind] if kind else fitting_kinds(flags)
+    require_name(name, kinds[0])
     config = configuration.load()
     if not replace:
         from dray.config_file import require_new
 
         require_new(config.home.config_file, name)
-    settings = given_settings(kind, flags)
-    names = [option.name for option in options.CLUSTERS[kind]]
-    if "host" in names:
+    settings = given_settings(kinds[0], flags)
+    if any(option.name == "host" for option in options.CLUSTERS[kinds[0]]):
         settings = with_host(settings, name)
         if "root" not in settings and not no_check and scratch_is_set(settings.get("host")):
             settings["root"] = "$SCRATCH/dray"
+    is_pbs = len(kinds) > 1 and not no_check and speaks_pbs(settings.get("host"))
+    kind = "pbs" if is_pbs else kinds[0]
     if not no_check:
-        look(config, parsed_cluster(name, kind, settings))
+        settings = look(config, name, kind, settings)
     write(config.home.config_file, name, kind, settings, replace=replace)
+
+
+def fitting_kinds(flags: Mapping[str, Any]) -> list[str]:
+    """The kinds that have all the settings given, the likeliest first."""
+    given = {name.removeprefix("setting_") for name, value in flags.items() if value}
+    known = {kind: {option.name for option in options.CLUSTERS[kind]} for kind in BATCH}
+    return [kind for kind in BATCH if given <= known[kind]] or [BATCH[0]]
+
+
+def speaks_pbs(host: str | None) -> bool:
+    from dray.transport.login import has_command
+
+    return has_command(host, "qsub") and not has_command(host, "sbatch")
 
 
 def require_name(name: str, kind: str) -> None:
@@ -209,12 +228,20 @@ def parsed_cluster(name: str, kind: str, settings: Mapping[str, Any]) -> Cluster
     return ClusterConfig(name, kind, {key: parse[key](one) for key, one in settings.items()})
 
 
-def look(config: configuration.Config, cluster: ClusterConfig) -> None:
-    """Show what is there; an error where nobody answers."""
-    clusters = {**config.clusters, cluster.name: cluster}
-    there = launcher_for(config._replace(clusters=clusters)).cluster(cluster.name)
-    there.capabilities()  # nothing is written for a host that cannot be reached
-    doctor.show(there.doctor())
+def look(
+    config: configuration.Config, name: str, kind: str, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Show what is there; an error where nobody answers. Returns the settings, and what was found
+    out there."""
+
+    def cluster(settings: Mapping[str, Any]) -> Cluster:
+        clusters = {**config.clusters, name: parsed_cluster(name, kind, settings)}
+        return launcher_for(config._replace(clusters=clusters)).cluster(name)
+
+    # Nothing is written for a host that cannot be reached.
+    settings = {**dict(cluster(settings).capabilities().suggested), **settings}
+    doctor.show(cluster(settings).doctor())
+    return settings
 
 
 def write(

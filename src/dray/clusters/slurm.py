@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from dray.batch.cluster import BatchCluster
 from dray.batch.facts import Facts, Problem, Shape, Wish, problem
+from dray.batch.script import ROOT, attempt_lines
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
 from dray.node import arrays, files, layout
 from dray.node.slurm import parse_time_left
-from dray.transport import zipapp
-
-ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 # Slurm's reasons for not starting a job yet, in plain words.
 REASONS = {
@@ -46,12 +43,7 @@ def batch_script(job: JobSpec, settings: Mapping[str, Any], jobs: int = 0) -> st
     flags = [f"--output={folder}/{'%a' if jobs else 'batch'}.log", *sbatch_flags(job, settings)]
     flags += [f"--array=0-{jobs - 1}"] if jobs else []
     lines = ["#!/bin/bash -l", *(f"#SBATCH {flag}" for flag in flags)]
-    modules = " ".join(shlex.quote(name) for name in settings.get("modules", ()))
-    lines += [f"module load {modules}"] if modules else []
-    lines += settings.get("setup", ())
-    python = shlex.quote(settings.get("python", "python3"))
-    lines.append(f"exec {python} -I -S '{ROOT}/node/{zipapp.name()}' attempt '{folder}'")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *attempt_lines(folder, settings)]) + "\n"
 
 
 def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:

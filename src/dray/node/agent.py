@@ -132,9 +132,10 @@ class Agent:
 
     def already_queued(self, job_id: str) -> "Optional[str]":
         """An earlier agent may have been cut off between the submission and writing down the
-        answer."""
+        answer. A batch job that is ending is not what was submitted."""
         for name, queued in self.scheduler.queue().items():
-            if name == job_id or name.startswith(job_id + "."):
+            ours = name == job_id or name.startswith(job_id + ".")
+            if ours and queued["state"] != "ending":
                 return str(queued["id"])
         return None
 

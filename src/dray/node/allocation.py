@@ -134,16 +134,24 @@ class Allocation:
     def _go_on(self, delay: float) -> bool:
         """See to the next attempt; False where somebody has cancelled the job."""
         fate = self._fate()
+        if fate == scheduler.RUNNING and self._was_signalled():
+            time.sleep(self.scheduler.kill_delay(self.number))  # the end, if it was cancelled
+            fate = self._fate()
         if fate == scheduler.CANCELLED:
             return False
         if fate == scheduler.AGAIN:
             return True
         if fate == scheduler.RUNNING and self._requeue():
-            self._postpone(delay)
+            self._postpone(self.number, delay)
         else:  # refused, or the scheduler itself has ended this batch job
             successor = self.scheduler.submit(self.job_dir.script, after=self.number)
             self.job_dir.remember_number(successor)
+            self._postpone(successor, delay)
         return True
+
+    def _was_signalled(self) -> bool:
+        records = self.job_dir.records()
+        return bool(records) and records[-1].get("cause") == "signal"
 
     def _fate(self) -> str:
         """Waits for a controller that is being restarted: a run is not lost for that."""
@@ -164,11 +172,11 @@ class Allocation:
             return False
         return True
 
-    def _postpone(self, delay: float) -> None:
+    def _postpone(self, number: str, delay: float) -> None:
         if delay < 1:
             return
         try:
-            self.scheduler.postpone(self.number, delay)
+            self.scheduler.postpone(number, delay)
         except SchedulerError as error:
             print("the pause before the retry could not be set: {}".format(error), flush=True)
 

@@ -92,12 +92,17 @@ class Scheduler:
         """What becomes of the batch job: RUNNING, AGAIN, CANCELLED, OVER or UNKNOWN."""
         raise NotImplementedError
 
+    def kill_delay(self, number: str) -> float:  # noqa: ARG002
+        """How long it takes until a batch job that was cancelled is killed, where ``fate`` does
+        not tell that it was."""
+        return 0.0
+
     def requeue(self, number: str) -> None:
         """The scheduler ends the batch job, and starts it again."""
         raise NotImplementedError
 
     def postpone(self, number: str, seconds: float) -> None:
-        """A requeued batch job shall not start before that."""
+        """A batch job that waits shall not start before that."""
         raise NotImplementedError
 
     def describe(self) -> "Record":
@@ -110,21 +115,35 @@ def of_kind(kind: str) -> Scheduler:
         from .slurm import Slurm
 
         return Slurm()
+    if kind == "pbs":
+        from .pbs import Pbs
+
+        return Pbs()
     raise ValueError("there is no scheduler of kind {!r}".format(kind))
 
 
 user_umask = None  # type: Optional[int]  # the agent's own is stricter, and no job's business
 
 
+def umask_of_jobs() -> int:
+    if user_umask is not None:
+        return user_umask
+    own = os.umask(0o077)
+    os.umask(own)
+    return own
+
+
 def clean_environment() -> "Dict[str, str]":
     """A batch job must not see what the submitting shell happened to hold."""
-    names = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
+    # TZ, because times that are printed are read again.
+    names = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
     own = ("SLURM_CONF", "PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT")
     return {name: os.environ[name] for name in names + own if name in os.environ}
 
 
 def call(*words: str, **more: "Any") -> str:
-    """A command of the scheduler's; returns what it printed."""
+    """A command of the scheduler's; returns what it printed. ``fine`` are exit codes that say what
+    was asked for, too."""
     patience = more.get("patience", PATIENCE)
     # Set around it, not by preexec_fn: that makes the start of a program slow.
     ours = os.umask(user_umask) if user_umask is not None else None
@@ -135,7 +154,7 @@ def call(*words: str, **more: "Any") -> str:
             pass_fds=more.get("keep_open", ()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT if more.get("with_errors") else subprocess.PIPE,
             timeout=patience,
         )
     except FileNotFoundError:
@@ -145,8 +164,8 @@ def call(*words: str, **more: "Any") -> str:
     finally:
         if ours is not None:
             os.umask(ours)
-    if ended.returncode != 0:
-        complaint = ended.stderr.decode("utf-8", "replace").strip()
+    if ended.returncode != 0 and ended.returncode not in more.get("fine", ()):
+        complaint = (ended.stderr or ended.stdout).decode("utf-8", "replace").strip()
         raise SchedulerError(complaint or "{} ended with {}".format(words[0], ended.returncode))
     return ended.stdout.decode("utf-8", "replace")
 

@@ -75,7 +75,7 @@ class CannotPrepare(Exception):
 def place_of(job: "JobDir", number: int, host: str = "") -> str:
     """On the node's own disk, where there is one. A host is named where there are several: nothing
     says that the disk is not a shared one."""
-    for variable in ("SLURM_TMPDIR", "TMPDIR"):
+    for variable in ("SLURM_TMPDIR", "PBS_JOBFS", "TMPDIR"):
         folder = os.environ.get(variable, "")
         if folder and os.access(folder, os.W_OK):
             sweep(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import tempfile
 
@@ -44,7 +45,16 @@ def _resolve(host: str) -> dict[str, str]:
 
 def has_variable(host: str, name: str) -> bool:
     """Whether a command on the login node sees this variable, as dray's own would."""
-    script = f'test -n "${{{name}}}" && printf "\\nset-%s\\n" {name}'
+    return _holds(host, f'test -n "${{{name}}}"')
+
+
+def has_command(host: str | None, name: str) -> bool:
+    """Whether there is such a program on the login node, or without a host on this machine."""
+    return _holds(host, f"command -v {name}") if host else shutil.which(name) is not None
+
+
+def _holds(host: str, condition: str) -> bool:
+    script = f'{condition} >/dev/null && printf "\\nit-%s\\n" holds'
     words = [*ssh_words(), host, f"exec /bin/sh -c {shlex.quote(script)}"]
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
@@ -52,4 +62,4 @@ def has_variable(host: str, name: str) -> bool:
         except OSError:
             return False
         said.seek(0)
-        return f"\nset-{name}\n".encode() in said.read()
+        return b"\nit-holds\n" in said.read()

@@ -1,0 +1,293 @@
+"""PBS (OpenPBS, PBS Pro, Torque): its commands, and how their answers are read.
+
+The queue is asked for in two small queries: ``qselect`` names this user's batch jobs, and ``qstat``
+describes these alone. ``qstat -f`` without ids would make the server send everybody's, megabytes on
+a big machine, and the table of ``qstat -u`` cuts off what we need.
+"""
+
+import json
+import os
+import pwd
+import re
+import time
+
+from . import scheduler
+from .scheduler import SchedulerError, call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Record = Dict[str, Any]
+    Attributes = Dict[str, str]
+
+OUTPUT = re.compile(r"/jobs/([^/]+)/pbs\.log$")  # as the batch script has it
+WAITING = ("Q", "H", "W", "T", "S", "U")
+STATES = dict(dict.fromkeys(WAITING, "waiting"), R="running", B="running", E="ending")
+RERUN = ("60", "61", "62", "63")  # substates of a batch job on its way back to the queue
+GONE = (35, 153)  # exit codes: it has finished, it is not known
+KILL_DELAY = 10.0  # seconds, where a queue has no other
+KILL_MARGIN = 5.0
+
+
+# -- pure: reading answers ------------------------------------------------------------------------
+
+
+def parse_blocks(text: str, head: str) -> "Dict[str, Attributes]":
+    """``qstat -f`` and ``pbsnodes``: a name behind ``head``, below it ``attribute = value``.
+
+    A long value goes on in lines that begin with a tab. Slurm's own qstat begins its attributes
+    with one: what the first has before it, all have.
+    """
+    found = {}  # type: Dict[str, Attributes]
+    block, key, indent = None, "", ""  # type: Optional[Attributes], str, str
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        if not line[0].isspace():
+            if line.startswith(head):
+                block, indent = found.setdefault(line[len(head) :].strip(), {}), ""
+            continue  # else it is the rest of a value with a line break in it
+        if block is None:
+            continue
+        parts = re.match(r"(\s+)([\w.-]+) = (.*)", line)
+        if parts and parts.group(1) == (indent or parts.group(1)):
+            indent, key = parts.group(1), parts.group(2)
+            block[key] = parts.group(3)
+        elif line.startswith("\t") and key in block:
+            block[key] += line[1:]
+    return found
+
+
+def parse_jobs(text: str) -> "Dict[str, Attributes]":
+    """What ``qstat -f`` says of each batch job, in either of its formats."""
+    if not text.lstrip().startswith("{"):
+        return parse_blocks(text, "Job Id:")
+    jobs = json.loads(text, strict=False).get("Jobs", {})
+    return {number: flatten(attributes) for number, attributes in jobs.items()}
+
+
+def flatten(attributes: "Record", prefix: str = "") -> "Attributes":
+    """As it is in text: ``Resource_List.walltime``."""
+    found = {}  # type: Attributes
+    for key, value in attributes.items():
+        if isinstance(value, dict):
+            found.update(flatten(value, prefix + key + "."))
+        else:
+            found[prefix + key] = str(value)
+    return found
+
+
+def is_readable(text: str) -> bool:
+    """What OpenPBS calls JSON is not always: a value like 007 is printed as if it were a number."""
+    try:
+        parse_jobs(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_queue(text: str) -> "Dict[str, Record]":
+    found = {}  # type: Dict[str, Record]
+    # A successor is found, not the batch job that it waits for.
+    for number, attributes in sorted(parse_jobs(text).items(), key=lambda item: serial(item[0])):
+        state = STATES.get(attributes.get("job_state", ""))
+        job = job_of(attributes)
+        if state and job:
+            start = attributes.get("estimated.start_time") or attributes.get("Execution_Time", "")
+            found[job] = {"id": number, "state": state, "why": why(attributes), "start": start}
+    return found
+
+
+def serial(number: str) -> int:
+    """'123[7].server' → 123."""
+    digits = re.match(r"\d+", number)
+    return int(digits.group()) if digits else 0
+
+
+def job_of(attributes: "Attributes") -> str:
+    """dray's id, from the path that the output is to go to: names may have 15 characters only."""
+    path = attributes.get("Output_Path")
+    if path is None:  # Slurm's own qstat does not tell it
+        return attributes.get("Job_Name", "")
+    found = OUTPUT.search(path)
+    return found.group(1) if found else ""
+
+
+def why(attributes: "Attributes") -> str:
+    """What the state alone tells, in a word; else the scheduler's comment."""
+    state, comment = attributes.get("job_state"), attributes.get("comment", "")
+    if state == "H" and attributes.get("depend"):
+        return "Dependency"
+    if state == "H":
+        return "Held {} {}".format(attributes.get("Hold_Types", "-"), comment).strip()
+    return {"W": "BeginTime", "S": "Suspended", "U": "Suspended"}.get(str(state), comment)
+
+
+def parse_submitted(text: str) -> str:
+    last = text.strip().splitlines()[-1].strip() if text.strip() else ""
+    if not re.match(r"\d+(\[\])?(\.\S+)?$", last):
+        raise SchedulerError("qsub did not print a job id: {!r}".format(text[:500]))
+    return last
+
+
+def parse_duration(text: str) -> "Optional[float]":
+    """'[[hours:]minutes:]seconds' → seconds."""
+    parts = text.split(":")
+    if not all(part.isdigit() for part in parts):
+        return None
+    seconds = 0.0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
+def parse_time_left(attributes: "Attributes", now: float) -> "Optional[float]":
+    """The clock on the node is asked every few minutes only: the start tells more."""
+    limit = parse_duration(attributes.get("Resource_List.walltime", ""))
+    if limit is None:
+        return None
+    used = parse_duration(attributes.get("resources_used.walltime", "")) or 0.0
+    for name in ("stime", "start_time"):
+        try:
+            started = time.mktime(time.strptime(attributes.get(name, ""), "%a %b %d %H:%M:%S %Y"))
+        except ValueError:
+            continue
+        used = max(used, min(now - started, limit))
+    return limit - used
+
+
+def parse_fate(attributes: "Attributes", now: float) -> str:
+    """Asked by the attempt in it: a batch job that is ending, or gone, was ended by somebody."""
+    state = attributes.get("job_state", "")
+    if state in ("Q", "H", "W", "T") or attributes.get("substate") in RERUN:
+        return scheduler.AGAIN
+    left = parse_time_left(attributes, now)
+    if left is not None and left <= 0:
+        return scheduler.OVER
+    return scheduler.RUNNING if state in ("R", "B", "S", "U") else scheduler.CANCELLED
+
+
+def node_shapes(text: str) -> "List[Record]":
+    """What sorts of nodes ``pbsnodes -a`` lists, and how many of each. It may list one in parts."""
+    hosts = {}  # type: Dict[str, List[Tuple[int, int, int]]]
+    for name, node in parse_blocks(text, "").items():
+        status = re.search(r"\b(?:physmem|availmem)=(\w+)", node.get("status", ""))
+        part = (
+            int(node.get("resources_available.ncpus", node.get("np", "0"))),
+            kilobytes(node.get("resources_available.mem", status.group(1) if status else "0")),
+            int(node.get("resources_available.ngpus", node.get("gpus", "0"))),
+        )
+        hosts.setdefault(node.get("resources_available.host", name), []).append(part)
+    counts = {}  # type: Dict[Tuple[int, ...], int]
+    for parts in hosts.values():
+        shape = tuple(sum(part[at] for part in parts) for at in range(3))
+        counts[shape] = counts.get(shape, 0) + 1
+    return [
+        {"cpus": shape[0], "kilobytes": shape[1], "gpus": shape[2], "nodes": count}
+        for shape, count in sorted(counts.items())
+    ]
+
+
+def kilobytes(text: str) -> int:
+    parts = re.match(r"(\d+)([kmgt]?)[bw]?$", text.lower())
+    power = "kmgt".find(parts.group(2) or "?") if parts else 0
+    return int(int(parts.group(1)) * 1024.0**power) if parts else 0
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+class Pbs(scheduler.Scheduler):
+    name = "PBS"
+
+    def own_number(self) -> str:
+        return os.environ["PBS_JOBID"]
+
+    def __init__(self) -> None:
+        self._version = None  # type: Optional[str]
+
+    def version(self) -> str:
+        """Of the commands here; nothing where they do not tell."""
+        if self._version is None:
+            try:
+                self._version = call("qstat", "--version", with_errors=True).strip()
+            except SchedulerError:
+                self._version = ""
+        return self._version
+
+    def _full(self, *numbers: str) -> str:
+        if "pbs_version" in self.version():  # Torque has no such format
+            text = call("qstat", "-f", "-F", "json", *numbers, fine=GONE)
+            if is_readable(text):
+                return text
+        return call("qstat", "-f", *numbers, fine=GONE)
+
+    def _attributes(self, number: str) -> "Attributes":
+        for attributes in parse_jobs(self._full(number)).values():
+            return attributes
+        return {}
+
+    def read_queue(self) -> str:
+        numbers = call("qselect", "-u", pwd.getpwuid(os.getuid()).pw_name).split()
+        return self._full(*numbers) if numbers else ""
+
+    def parse_queue(self, text: str) -> "Dict[str, Record]":
+        return parse_queue(text)
+
+    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+        return str(row["id"])
+
+    def submit(
+        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+    ) -> str:
+        words = ["qsub", "-W", "umask={:03o}".format(scheduler.umask_of_jobs())]
+        if after:
+            words += ["-W", "depend=afterany:" + after]
+        return parse_submitted(call(*(words + [script]), keep_open=keep_open))
+
+    def cancel(self, number: str) -> None:
+        call("qdel", number, fine=GONE)
+
+    def interrupt(self, number: str) -> None:
+        try:
+            call("qsig", "-s", "INT", number)
+        except SchedulerError:
+            pass
+
+    def time_left(self, number: str) -> "Optional[float]":
+        return parse_time_left(self._attributes(number), time.time())
+
+    def fate(self, number: str) -> str:
+        try:
+            return parse_fate(self._attributes(number), time.time())
+        except SchedulerError:
+            return scheduler.UNKNOWN
+
+    def kill_delay(self, number: str) -> float:
+        """PBS tells nobody that a batch job is being deleted until its processes are killed."""
+        delay = None
+        try:
+            queue = self._attributes(number).get("queue", "")
+            for attributes in parse_blocks(call("qstat", "-Q", "-f", queue), "Queue:").values():
+                delay = parse_duration(attributes.get("kill_delay", ""))
+        except SchedulerError:
+            pass
+        return (KILL_DELAY if delay is None else delay) + KILL_MARGIN
+
+    def requeue(self, number: str) -> None:
+        call("qrerun", number)
+
+    def postpone(self, number: str, seconds: float) -> None:
+        start = time.strftime("%Y%m%d%H%M.%S", time.localtime(time.time() + seconds))
+        call("qalter", "-a", start, number)
+
+    def describe(self) -> "Record":
+        found = scheduler.ask_each({"queues": ("qstat", "-Q", "-f")})
+        version = self.version()
+        found["version"] = version.replace("\n", ", ")
+        found["dialect"] = "openpbs" if "pbs_version" in version else "torque"
+        found["queues"] = parse_blocks(found.get("queues", ""), "Queue:")
+        nodes = scheduler.ask_each({"nodes": ("pbsnodes", "-a")})
+        found["nodes"] = node_shapes(nodes.get("nodes", ""))
+        return found
