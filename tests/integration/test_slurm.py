@@ -255,13 +255,15 @@ def test_an_answer_lost_after_sbatch_is_found_again(far: Dray, hpc: Hpc) -> None
     assert len(far.show(job)["attempts"]) == 1
 
 
-def ask_agent(dray: Dray, hpc: Hpc, request: dict[str, object]) -> dict[str, object]:
+def ask_agent(
+    dray: Dray, hpc: Hpc, request: dict[str, object], kind: str = "slurm"
+) -> dict[str, object]:
     (app,) = (dray.jobs.parent / "node").glob("*.pyz")
     text = json.dumps(request).encode()
     ended = subprocess.run(
-        [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent), "slurm"],
+        [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent), kind],
         input=b"%d 0\n" % len(text) + text,
-        env=hpc.slurm.env,
+        env={**hpc.slurm.env, "PATH": hpc.pbs.path},
         capture_output=True,
         check=True,
     )

@@ -3,6 +3,7 @@
     <root>/jobs/<id>/
         job.json                 the description, and how often it was resumed
         batch.sh, scheduler.json what the scheduler was given, and the number it gave the job
+        batch.log, pbs.log       what the batch script printed; what PBS itself brings at the end
         secrets.json             values for the command's environment; gone once the job has ended
         alive                    locked as long as somebody cares for the job; the keeper's pid
         stop.json                somebody asked for the job to be stopped

@@ -165,7 +165,8 @@ def call(*words: str, **more: "Any") -> str:
         if ours is not None:
             os.umask(ours)
     if ended.returncode != 0 and ended.returncode not in more.get("fine", ()):
-        complaint = (ended.stderr or ended.stdout).decode("utf-8", "replace").strip()
+        said = (ended.stderr or b"") + ended.stdout  # not all complain to where one complains
+        complaint = said.decode("utf-8", "replace").strip()
         raise SchedulerError(complaint or "{} ended with {}".format(words[0], ended.returncode))
     return ended.stdout.decode("utf-8", "replace")
 
