@@ -85,13 +85,24 @@ def test_where_rerun_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> None:
     wait_for(lambda: job not in queued_names(hpc))
 
 
+def test_a_long_name_is_cut_and_the_job_found_all_the_same(far: Dray, hpc: Hpc) -> None:
+    hpc.offer_pbs(far, extra=["-h"])
+    job = far.run(*ON, "--name", "a-name-that-torque-would-refuse", *python("pass"))
+    assert queued_names(hpc) == [f"a-name-tha{job[-5:]}"]
+    assert far.show(job)["state"] == "queued"
+    far("stop", job)
+    assert far.show(job)["state"] == "stopped"
+    wait_for(lambda: queued_names(hpc) == [])
+
+
 def test_deleted_by_somebody_else(far: Dray, hpc: Hpc) -> None:
     job = far.run(*ON, *RESUMABLE, "--", sys.executable, "train.py", "1000", "0.05")
     wait_for(lambda: "start" in far.log(job))
     hpc.pbs.call("qdel", scheduler_id(far, job))
     shown = far.wait(job)
     assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in PBS")
-    assert job not in queued_names(hpc)
+    wait_for(lambda: job not in queued_names(hpc))
+    assert len(far.show(job)["attempts"]) == 1
 
 
 def test_deleted_before_it_ran(far: Dray, hpc: Hpc) -> None:

@@ -5,10 +5,11 @@ They speak Torque's dialect. What they lack and every PBS has is made up for her
 - ``qsub`` does not read the ``#PBS`` lines of the script (and takes one ``-l`` only): they are
   handed to it as flags, as the real one would do itself.
 - There is no ``qselect``: made of ``qstat -u``.
+- ``qstat -f`` does not tell where the output goes: added.
 - Batch jobs do not see ``PBS_JOBID``: see ``setup``.
 
-What they lack and is left so: ``qstat -f`` tells neither where the output goes nor any comment,
-``qalter`` has no ``-a``, there is no ``qsig``.
+What they lack and is left so: ``qstat -f`` has no comment and no start, ``qalter`` has no ``-a``,
+there is no ``qsig``, and a deleted job is shown as such at once.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import sys
 
 from tests.rigs.slurm import Slurm
 
-QSUB = """\
-#!{python}
+QSUB = (
+    f"#!{sys.executable}"
+    + """
 import os, re, shlex, sys, tempfile
 *given, script = sys.argv[1:]
 text = open(script).read()
@@ -36,10 +38,27 @@ code = os.spawnv(os.P_WAIT, words[0], words)
 os.unlink(plain.name)
 sys.exit(code)
 """
+)
 QSELECT = """\
 #!/bin/sh
 /usr/bin/qstat -u "$2" | awk '$1 ~ /^[0-9]/ {print $1}'
 """
+QSTAT = (
+    f"#!{sys.executable}"
+    + """
+import re, subprocess, sys
+ended = subprocess.run(["/usr/bin/qstat", *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
+text = ended.stdout
+if "-f" in sys.argv and "Job Id:" in text:
+    shown = subprocess.run(["scontrol", "-o", "show", "job"], stdout=subprocess.PIPE, text=True)
+    paths = dict(re.findall(r"^JobId=(\\d+) .* StdOut=(\\S+)", shown.stdout, re.M))
+    for number, path in paths.items():
+        head = f"Job Id:\\t{number}\\n"
+        text = text.replace(head, f"{head}\\tOutput_Path = login:{path}\\n")
+sys.stdout.write(text)
+sys.exit(ended.returncode)
+"""
+)
 
 
 class Pbs:
@@ -49,7 +68,7 @@ class Pbs:
 
     def start(self) -> None:
         self.bin.mkdir()
-        for name, script in (("qsub", QSUB.format(python=sys.executable)), ("qselect", QSELECT)):
+        for name, script in (("qsub", QSUB), ("qstat", QSTAT), ("qselect", QSELECT)):
             (self.bin / name).write_text(script)
             (self.bin / name).chmod(0o755)
 
