@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER, python
+from tests.integration.test_arrays import run_many
 from tests.integration.test_slurm import ask_agent, field, queued_names, scheduler_id
 
 ON = ("--on", "pbs")
@@ -75,8 +76,8 @@ def test_added_with_its_dialect(far: Dray, hpc: Hpc) -> None:
 
 def test_where_rerun_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> None:
     hpc.offer_pbs(far, resume_with="chain")
-    limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1")
-    job = far.run(*ON, *limits, *RESUMABLE, "--", sys.executable, "train.py", "25", "0.1")
+    limits = ("--time", "4s", "--grace", "2s", "--checkpoint-signal", "USR1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", sys.executable, "train.py", "40", "0.1")
     first = scheduler_id(far, job)
     shown = far.wait(job)
     assert shown["state"] == "done", shown["reason"]
@@ -115,7 +116,9 @@ def test_deleted_before_it_ran(far: Dray, hpc: Hpc) -> None:
 
 
 def test_an_answer_lost_after_qsub_is_found_again(far: Dray, hpc: Hpc) -> None:
-    job = far.run(*ON, *python("import time; time.sleep(1)"))
+    gate = far.home / "gate"
+    wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.05)"
+    job = far.run(*ON, *python(wait))
     number = scheduler_id(far, job)
     (far.job_dir(job) / "scheduler.json").unlink()
     plan = json.loads((far.job_dir(job) / "job.json").read_text())
@@ -123,4 +126,13 @@ def test_an_answer_lost_after_qsub_is_found_again(far: Dray, hpc: Hpc) -> None:
     answer = ask_agent(far, hpc, request, "pbs")
     assert answer["scheduler_id"] == number
     assert queued_names(hpc).count(job) == 1
+    gate.touch()
     assert len(far.wait(job)["attempts"]) == 1
+
+
+def test_many_jobs_at_once(far: Dray) -> None:
+    jobs = run_many(far, [[sys.executable, "-c", f"print({n})"] for n in range(3)], on="pbs")
+    assert [far.wait(job)["state"] for job in jobs] == ["done"] * 3
+    assert [far.log(job) for job in jobs] == ["0\n", "1\n", "2\n"]
+    far("rm", *jobs)
+    assert list(far.jobs.iterdir()) == []

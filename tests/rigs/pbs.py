@@ -20,7 +20,7 @@ from tests.rigs.slurm import Slurm
 
 QSUB = (
     f"#!{sys.executable}"
-    + """
+    """
 import os, re, shlex, sys, tempfile
 *given, script = sys.argv[1:]
 text = open(script).read()
@@ -45,7 +45,7 @@ QSELECT = """\
 """
 QSTAT = (
     f"#!{sys.executable}"
-    + """
+    """
 import re, subprocess, sys
 ended = subprocess.run(["/usr/bin/qstat", *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
 text = ended.stdout

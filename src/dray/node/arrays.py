@@ -129,6 +129,8 @@ class ArrayDir(JobDir):
 
     def remove_jobs(self, indices: "Iterable[int]") -> None:
         """The array's directory goes with its last job."""
+        if not os.path.exists(self.path):  # its jobs were submitted one by one
+            return
         with files.Lock(self.path + ".lock"):
             add_indices(self.removed, indices)
             if not self.indices():
