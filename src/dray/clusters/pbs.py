@@ -129,6 +129,9 @@ def find_problem(
 ) -> Problem | None:
     if job.resources.gpus % 1:
         return Problem("PBS gives whole GPUs only", "Ask for a whole number of GPUs.")
+    if job.resources.nodes > 1 or job.launch != "none":
+        what = "on PBS, a command is started once, on one node"
+        return Problem(what, "Leave out --nodes and --launch, or choose a Slurm cluster.")
     queue, extra = settings.get("queue", ""), settings.get("extra", ())
     if "@" in queue or any(re.match(r"-q|-l *(select|nodes)", flag) for flag in extra):
         return None  # nobody knows what these come to

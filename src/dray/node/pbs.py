@@ -246,8 +246,8 @@ class Pbs(scheduler.Scheduler):
             words += ["-W", "depend=afterany:" + after]
         return parse_submitted(call(*(words + [script]), keep_open=keep_open))
 
-    def cancel(self, number: str) -> None:
-        call("qdel", number, fine=GONE)
+    def cancel(self, numbers: "List[str]") -> None:
+        call("qdel", *numbers, fine=GONE)
 
     def interrupt(self, number: str) -> None:
         try:
@@ -255,7 +255,11 @@ class Pbs(scheduler.Scheduler):
         except SchedulerError:
             pass
 
-    def time_left(self, number: str) -> "Optional[float]":
+    def time_left(
+        self,
+        number: str,
+        patience: float = scheduler.PATIENCE,  # noqa: ARG002
+    ) -> "Optional[float]":
         return parse_time_left(self._attributes(number), time.time())
 
     def fate(self, number: str) -> str:
