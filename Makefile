@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +20,15 @@ test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
 	$(BIN)/pytest -n 4 -m "not crowd"
 	$(BIN)/pytest -m crowd
+
+test-slurm-versions: test-slurm-bullseye test-slurm-trixie  ## the same on Slurm 20.11 and 24.11
+
+# On the Slurm and the Python of another Debian, in a chroot; needs root.
+test-slurm-%: $(READY)
+	tests/rigs/install debootstrap:debootstrap
+	root=$$(tests/rigs/chroot $*) && chroot "$$root" sinfo --version && \
+	$(BIN)/pytest -n 4 tests/contract tests/integration/test_slurm.py --slurm-root="$$root" \
+		-k "(hpc or test_slurm) and not old_python"
 
 check: $(READY)  ## lint, types, layers, Python 3.6 for the node side, docs
 	$(BIN)/ruff check .

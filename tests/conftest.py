@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dray.node.process import parents
+from tests.rigs.host import Host, OrdinaryUser, OtherDebian
 from tests.rigs.pbs import Pbs
 from tests.rigs.slurm import Slurm
 from tests.rigs.ssh import Sshd
@@ -117,11 +118,12 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
 class Hpc:
     """A login node that is reached over SSH, with Slurm behind it, which speaks PBS too."""
 
-    def __init__(self, folder: Path) -> None:
-        self.slurm = Slurm(folder / "slurm")
+    def __init__(self, folder: Path, host: Host) -> None:
+        self.host = host
+        self.slurm = Slurm(folder / "slurm", host=host)
         self.pbs = Pbs(self.slurm)
         seen = {"SLURM_CONF": str(self.slurm.conf), "PATH": self.pbs.path}
-        self.sshd = Sshd(folder / "ssh", seen)
+        self.sshd = Sshd(folder / "ssh", seen, host)
         self.sockets = folder / "s"
 
     def start(self) -> None:
@@ -148,8 +150,8 @@ class Hpc:
         self._offer(dray, "pbs", {**values, **settings})
 
     def _offer(self, dray: Dray, name: str, settings: dict[str, object]) -> None:
-        root = dray.home / "hpc-root"
-        values = {"host": "hpc", "root": str(root), "python": sys.executable, **settings}
+        root = self.host.folder(dray.home / "hpc-root")
+        values = {"host": "hpc", "root": str(root), **settings}
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         config = dray.home / "dray/config.toml"
         config.parent.mkdir(mode=0o700, exist_ok=True)
@@ -159,18 +161,45 @@ class Hpc:
         dray.jobs = root / "jobs"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slurm-root", help="run Slurm and sshd in this root file system", type=Path)
+
+
 @pytest.fixture(scope="session")
-def hpc() -> Iterator[Hpc]:
+def rig_folder() -> Iterator[Path]:
     # A short path: sockets must have one, and munge wants no open folder above its own.
     folder = Path(tempfile.mkdtemp(prefix="dr", dir="/tmp"))
     folder.chmod(0o755)
-    cluster = Hpc(folder)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def hpc(
+    request: pytest.FixtureRequest, rig_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Hpc]:
+    root = request.config.getoption("--slurm-root")
+    shared = [rig_folder, tmp_path_factory.getbasetemp()]
+    yield from started(rig_folder / "hpc", OtherDebian(root, shared) if root else Host())
+
+
+@pytest.fixture(scope="session")
+def ordinary_hpc(request: pytest.FixtureRequest, rig_folder: Path) -> Iterator[Hpc]:
+    """A cluster where nothing is done by root."""
+    if os.getuid() != 0:
+        yield request.getfixturevalue("hpc")
+    else:
+        yield from started(rig_folder / "user", OrdinaryUser(rig_folder / "home"))
+
+
+def started(folder: Path, host: Host) -> Iterator[Hpc]:
+    folder.mkdir()
+    cluster = Hpc(folder, host)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import textwrap
 from pathlib import Path
 
@@ -68,7 +67,8 @@ def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
 
 
 def python(*code: str) -> list[str]:
-    return ["--", sys.executable, "-c", *code]
+    """By whatever Python the cluster has."""
+    return ["--", "python3", "-c", *code]
 
 
 # -- exactly your command -----------------------------------------------------------------------
@@ -182,9 +182,9 @@ def test_two_jobs_around_an_edit_run_their_own_code(dray: Dray, on: tuple[str, s
     gate = dray.home / "gate"
     wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)\n"
     dray.write("main.py", wait + "print('old')")
-    first = dray.run(*on, "--", sys.executable, "main.py")
+    first = dray.run(*on, "--", "python3", "main.py")
     dray.write("main.py", wait + "print('new')")
-    second = dray.run(*on, "--", sys.executable, "main.py")
+    second = dray.run(*on, "--", "python3", "main.py")
     dray.write("main.py", "print('neither')")
     gate.touch()
     dray.wait(first), dray.wait(second)
@@ -223,7 +223,7 @@ def test_the_environment_is_the_described_one(dray: Dray, on: tuple[str, str]) -
 
 def test_time_limits_are_survived(dray: Dray, on: tuple[str, str]) -> None:
     limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1")
-    command = ("--", sys.executable, "train.py", "30", "0.1")
+    command = ("--", "python3", "train.py", "30", "0.1")
     job = dray.run(*on, *limits, *RESUMABLE, *command)
     shown = dray.wait(job)
     assert shown["state"] == "done", shown["reason"]
@@ -284,7 +284,7 @@ def test_crashes_without_progress_are_given_up_early(dray: Dray, on: tuple[str, 
 
 
 def test_a_crash_goes_on_from_the_last_checkpoint(dray: Dray, on: tuple[str, str]) -> None:
-    command = ("--", sys.executable, "train.py", "6", "0.01", "--every", "--crash-at=4")
+    command = ("--", "python3", "train.py", "6", "0.01", "--every", "--crash-at=4")
     job = dray.run(*on, "--retries", "1", "--backoff", "0.1s", *RESUMABLE, *command)
     shown = dray.wait(job)
     assert shown["state"] == "done"
@@ -299,7 +299,7 @@ def test_a_crash_goes_on_from_the_last_checkpoint(dray: Dray, on: tuple[str, str
 
 def test_stop_asks_for_a_checkpoint_and_resume_goes_on(dray: Dray, on: tuple[str, str]) -> None:
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1", "--grace", "10s")
-    job = dray.run(*on, *flags, "--", sys.executable, "train.py", "40", "0.05")
+    job = dray.run(*on, *flags, "--", "python3", "train.py", "40", "0.05")
     wait_for(lambda: "start" in dray.log(job))
     dray("stop", job)
     shown = dray.show(job)
@@ -315,7 +315,7 @@ def test_stop_asks_for_a_checkpoint_and_resume_goes_on(dray: Dray, on: tuple[str
 
 def test_resume_with_todays_code(dray: Dray, on: tuple[str, str]) -> None:
     dray.write("main.py", "raise SystemExit('a bug')")
-    job = dray.run(*on, "--", sys.executable, "main.py")
+    job = dray.run(*on, "--", "python3", "main.py")
     assert dray.wait(job)["state"] == "failed"
     dray.write("main.py", "print('mended')")
     dray("resume", job)
@@ -376,7 +376,7 @@ def test_daemons_of_the_command_end_with_it(dray: Dray, on: tuple[str, str]) -> 
 def test_a_trainer_below_a_shell_is_asked_not_killed(dray: Dray, on: tuple[str, str]) -> None:
     """USR1 would kill the shell, which has no handler for it; the trainer below it has one."""
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1", "--time", "2s", "--grace", "1s")
-    dray.write("go.sh", f'{sys.executable} train.py 25 0.1 "$@"\necho shell saw $?\n')
+    dray.write("go.sh", 'python3 train.py 25 0.1 "$@"\necho shell saw $?\n')
     job = dray.run(*on, *flags, "--", "/bin/sh", "go.sh")
     shown = dray.wait(job)
     assert shown["state"] == "done", (shown["reason"], dray.log(job))
@@ -389,7 +389,7 @@ def test_signals_from_outside_interrupt_and_the_job_goes_on(
 ) -> None:
     """SIGTERM to the supervisor is what a preemption looks like."""
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1")
-    job = dray.run(*on, *flags, "--", sys.executable, "train.py", "100", "0.05")
+    job = dray.run(*on, *flags, "--", "python3", "train.py", "100", "0.05")
     wait_for(lambda: "start" in dray.log(job))
     command = wait_for(lambda: attempt_pid(dray, job))
     os.kill(parent_of(command), signal.SIGTERM)

@@ -107,10 +107,11 @@ def test_what_slurm_would_never_start_is_refused_before(far: Dray, hpc: Hpc) -> 
     assert len(json.loads(far("ps", "--json").stdout)) == 2
 
 
-def test_doctor_finds_slurm(far: Dray) -> None:
+def test_doctor_finds_slurm(far: Dray, hpc: Hpc) -> None:
     findings = json.loads(far("doctor", "--json", "hpc").stdout)
     assert all(one["ok"] for one in findings)
-    assert any("slurm" in one["detail"] for one in findings)
+    (version,) = (one["detail"] for one in findings if one["what"] == "slurm")
+    assert version == hpc.slurm.call("sinfo", "--version").strip()
     assert sum(one["what"] == "partition" for one in findings) == 3
 
 
@@ -119,7 +120,7 @@ def test_a_cluster_with_an_old_python(far: Dray, hpc: Hpc, tmp_path: Path) -> No
     hpc.offer(far, python=oldest_python())
     far.write("ünï/a b", "x")
     limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1", "--output", "lögs")
-    command = ("--", sys.executable, "train.py", "15", "0.1", "ü")
+    command = ("--", "python3", "train.py", "15", "0.1", "ü")
     job = far.run(*ON, *limits, *RESUMABLE, *command)
     shown = far.wait(job)
     assert shown["state"] == "done", shown["reason"]
@@ -137,7 +138,7 @@ def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
     """A more urgent job takes the nodes; Slurm requeues ours by itself."""
     hpc.offer(far, partition="scavenge")
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1", "--grace", "3s", "--cpus", "8")
-    job = far.run(*ON, *flags, "--", sys.executable, "train.py", "150", "0.05")
+    job = far.run(*ON, *flags, "--", "python3", "train.py", "150", "0.05")
     wait_for(lambda: "start" in far.log(job))
     both = ("--nodes=2", "--exclusive", "--partition=urgent")
     hpc.slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 2")
@@ -150,7 +151,7 @@ def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
 def test_where_requeue_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far, resume_with="chain")
     limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1")
-    job = far.run(*ON, *limits, *RESUMABLE, "--", sys.executable, "train.py", "25", "0.1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", "python3", "train.py", "25", "0.1")
     first = scheduler_id(far, job)
     shown = far.wait(job)
     assert shown["state"] == "done", shown["reason"]
@@ -160,7 +161,7 @@ def test_where_requeue_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> Non
 
 
 def test_a_killed_supervisor_on_the_node_is_told_truly(far: Dray, hpc: Hpc) -> None:
-    job = far.run(*ON, *RESUMABLE, "--", sys.executable, "train.py", "200", "0.05", "--every")
+    job = far.run(*ON, *RESUMABLE, "--", "python3", "train.py", "200", "0.05", "--every")
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     command = wait_for(lambda: attempt_pid(far, job))
     supervisor = parent_of(command)
@@ -186,7 +187,7 @@ def test_requeued_by_hand_after_its_end_it_is_not_run_again(far: Dray, hpc: Hpc)
 
 
 def test_cancelled_by_somebody_else(far: Dray, hpc: Hpc) -> None:
-    job = far.run(*ON, *RESUMABLE, "--", sys.executable, "train.py", "1000", "0.05")
+    job = far.run(*ON, *RESUMABLE, "--", "python3", "train.py", "1000", "0.05")
     wait_for(lambda: "start" in far.log(job))
     hpc.slurm.call("scancel", scheduler_id(far, job))
     shown = far.wait(job)
@@ -210,7 +211,7 @@ def test_a_waiting_job_tells_why_and_can_be_stopped(far: Dray, hpc: Hpc) -> None
 
 
 def test_slurmctld_restarted_in_the_middle(far: Dray, hpc: Hpc) -> None:
-    job = far.run(*ON, "--", sys.executable, "train.py", "60", "0.05")
+    job = far.run(*ON, "--", "python3", "train.py", "60", "0.05")
     wait_for(lambda: "start" in far.log(job))
     end_by_pid_file(hpc.slurm.folder / "run/slurmctld.pid")
     assert far("ps").returncode == 0  # shown as last seen, with a word about it
@@ -220,7 +221,7 @@ def test_slurmctld_restarted_in_the_middle(far: Dray, hpc: Hpc) -> None:
 
 def test_a_node_that_dies_is_survived(far: Dray, hpc: Hpc) -> None:
     """slurmd and everything below it is gone at once; Slurm requeues, another node goes on."""
-    flags = (*RESUMABLE, "--", sys.executable, "train.py", "400", "0.05", "--every")
+    flags = (*RESUMABLE, "--", "python3", "train.py", "400", "0.05", "--every")
     job = far.run(*ON, *flags)
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     node = hpc.slurm.call("squeue", "-h", "-n", job, "-o", "%N").strip()
@@ -261,7 +262,7 @@ def ask_agent(
     (app,) = (dray.jobs.parent / "node").glob("*.pyz")
     text = json.dumps(request).encode()
     ended = subprocess.run(
-        [sys.executable, "-I", "-S", str(app), "agent", str(dray.jobs.parent), kind],
+        hpc.host.words("python3", "-I", "-S", str(app), "agent", str(dray.jobs.parent), kind),
         input=b"%d 0\n" % len(text) + text,
         env={**hpc.slurm.env, "PATH": hpc.pbs.path},
         capture_output=True,
@@ -359,7 +360,7 @@ def test_an_agent_killed_while_sbatch_runs_does_not_submit_twice(
     slow.mkdir()
     for name, script in (
         ("sbatch", 'sleep 3; exec /usr/bin/sbatch "$@"'),
-        ("python", f'PATH={slow}:$PATH exec {sys.executable} "$@"'),
+        ("python", f'PATH={slow}:$PATH exec python3 "$@"'),
     ):
         (slow / name).write_text(f"#!/bin/sh\n{script}\n")
         (slow / name).chmod(0o755)
@@ -427,7 +428,7 @@ def test_the_umask_is_the_users_own(far: Dray) -> None:
 def test_a_limit_that_slurm_enforces_itself_is_survived(far: Dray, hpc: Hpc) -> None:
     """The limit is lowered behind our back: Slurm ends the batch job, a successor goes on."""
     flags = ("--time", "10m", *RESUMABLE)
-    job = far.run(*ON, *flags, "--", sys.executable, "train.py", "4000", "0.05", "--every")
+    job = far.run(*ON, *flags, "--", "python3", "train.py", "4000", "0.05", "--every")
     wait_for(lambda: "start" in far.log(job))
     hpc.slurm.call("scontrol", "update", f"JobId={scheduler_id(far, job)}", "TimeLimit=1")
     try:

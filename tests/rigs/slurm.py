@@ -2,58 +2,66 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import re
 import shutil
 import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from tests.rigs.host import Host
 from tests.rigs.processes import end_by_pid_file, free_ports, until
 
-SBIN = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 
 
 class Slurm:
-    def __init__(self, folder: Path, nodes: int = 2, cpus: int = 8, gpus: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 2,
+        cpus: int = 8,
+        gpus: int = 2,
+        host: Host | None = None,
+    ) -> None:
         self.folder = folder
+        self.host = host or Host()
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus = cpus
         self.gpus = gpus
         self.conf = folder / "slurm.conf"
-        self.env = {**os.environ, **SBIN, "SLURM_CONF": str(self.conf)}
+        self.env = {**self.host.env, "SLURM_CONF": str(self.conf)}
 
     def start(self) -> None:
-        for name in ("run", "log", "state", "spool", "munge", "dev", "scratch"):
+        spools = [f"spool/{node}" for node in self.nodes]
+        for name in ("run", "log", "state", "munge", "dev", "scratch", *spools):
             (self.folder / name).mkdir(parents=True, mode=0o755)
         (self.folder / "munge").chmod(0o700)
-        self._start_munge()
+        (self.folder / "munge/key").write_bytes(os.urandom(128))
+        (self.folder / "munge/key").chmod(0o600)
         self._write_conf()
+        self.host.hand_over(self.folder)
+        self._start_munge()
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
         until(self._is_up)
 
     def _start_munge(self) -> None:
-        key = self.folder / "munge/key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o600)
-        run = self.folder / "run"
-        words = [
+        run, munge = self.folder / "run", self.folder / "munge"
+        self.call(
             "munged",
             "--force",
-            f"--key-file={key}",
+            f"--key-file={munge}/key",
             f"--socket={run}/munge.socket",
             f"--pid-file={run}/munged.pid",
-            f"--log-file={self.folder}/munge/log",
-            f"--seed-file={self.folder}/munge/seed",
-        ]
-        subprocess.run(words, env=self.env, check=True, capture_output=True)
+            f"--log-file={munge}/log",
+            f"--seed-file={munge}/seed",
+        )
 
     def _write_conf(self) -> None:
-        host, user = socket.gethostname().split(".")[0], getpass.getuser()
+        host, user = socket.gethostname().split(".")[0], self.host.user
         control, *ports = free_ports(1 + len(self.nodes))
         for number in range(self.gpus):
             (self.folder / f"dev/nvidia{number}").symlink_to("/dev/null")
@@ -62,7 +70,7 @@ class Slurm:
         (self.folder / "gres.conf").write_text(
             f"NodeName={names} Name=gpu Type=a100 File={device}\n"
         )
-        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (self.folder / "cgroup.conf").write_text(cgroup_conf(self.version()))
         shape = f"CPUs={self.cpus} CoresPerSocket={self.cpus} RealMemory=16000"
         lines = [
             "ClusterName=test",
@@ -115,7 +123,6 @@ class Slurm:
         self.call("slurmctld")
 
     def start_node(self, node: str) -> None:
-        (self.folder / "spool" / node).mkdir(exist_ok=True)
         self.call("slurmd", "-N", node)
 
     def _is_up(self) -> bool:
@@ -130,8 +137,18 @@ class Slurm:
         log = (self.folder / "log/commands.log").open("ab")
         with log:
             return subprocess.run(
-                words, env=self.env, stdout=subprocess.PIPE, stderr=log, text=True, check=True
+                self.host.words(*words),
+                env=self.env,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                check=True,
             ).stdout
+
+    def version(self) -> tuple[int, int]:
+        found = re.search(r"(\d+)\.(\d+)", self.call("slurmctld", "-V"))
+        assert found
+        return int(found[1]), int(found[2])
 
     @property
     def scratch(self) -> Path:
@@ -140,9 +157,16 @@ class Slurm:
 
     def stop(self) -> None:
         with suppress(subprocess.CalledProcessError, TimeoutError):
-            self.call("scancel", "--user", getpass.getuser())
+            self.call("scancel", "--user", self.host.user)
             until(lambda: not self.call("squeue", "-h").strip(), 20)
         run = self.folder / "run"
         for path in (*run.glob("slurmd.*.pid"), run / "slurmctld.pid", run / "munged.pid"):
             end_by_pid_file(path)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def cgroup_conf(version: tuple[int, int]) -> str:
+    """slurmd loads a cgroup plugin even where nothing uses it, and wants it named."""
+    if version < (21, 8):
+        return ""
+    return f"CgroupPlugin={'cgroup/v1' if version < (23, 2) else 'disabled'}\n"

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import getpass
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.rigs.host import Host
 from tests.rigs.processes import end_by_pid_file, free_ports, until
 
 
 class Sshd:
-    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str], host: Host | None = None) -> None:
         self.folder = folder
+        self.host = host or Host()
         self.env = env  # what every session on the login node sees
         (self.port,) = free_ports(1)
         self.bin = folder / "bin"
 
     def start(self) -> None:
         self.bin.mkdir(parents=True)
-        Path("/run/sshd").mkdir(exist_ok=True)
+        if self.host.user == "root":
+            (self.host.root / "run/sshd").mkdir(exist_ok=True)
         for name in ("hostkey", "id"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)]
             subprocess.run(words, check=True)
@@ -46,8 +48,9 @@ class Sshd:
         wrapper = self.bin / "ssh"
         wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.folder}/ssh_config "$@"\n')
         wrapper.chmod(0o755)
+        self.host.hand_over(self.folder)
         words = ["/usr/sbin/sshd", "-f", f"{self.folder}/sshd_config", "-E", f"{self.folder}/log"]
-        subprocess.run(words, check=True)
+        subprocess.run(self.host.words(*words), check=True)
         until((self.folder / "sshd.pid").exists)
 
     def write_client_config(self, port: int) -> None:
@@ -56,7 +59,7 @@ class Sshd:
             "Host hpc",
             "  HostName 127.0.0.1",
             f"  Port {port}",
-            f"  User {getpass.getuser()}",
+            f"  User {self.host.user}",
             f"  IdentityFile {self.folder}/id",
             "  IdentitiesOnly yes",
             "  HostKeyAlias hpc",
