@@ -118,9 +118,9 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
 class Hpc:
     """A login node that is reached over SSH, with Slurm behind it, which speaks PBS too."""
 
-    def __init__(self, folder: Path, host: Host) -> None:
+    def __init__(self, folder: Path, host: Host, *, accounting: bool = False) -> None:
         self.host = host
-        self.slurm = Slurm(folder / "slurm", host=host)
+        self.slurm = Slurm(folder / "slurm", host=host, accounting=accounting)
         self.pbs = Pbs(self.slurm)
         seen = {"SLURM_CONF": str(self.slurm.conf), "PATH": self.pbs.path}
         self.sshd = Sshd(folder / "ssh", seen, host)
@@ -175,12 +175,17 @@ def rig_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def hpc(
+def cluster_host(
     request: pytest.FixtureRequest, rig_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Hpc]:
+) -> Host:
     root = request.config.getoption("--slurm-root")
     shared = [rig_folder, tmp_path_factory.getbasetemp()]
-    yield from started(rig_folder / "hpc", OtherDebian(root, shared) if root else Host())
+    return OtherDebian(root, shared) if root else Host()
+
+
+@pytest.fixture(scope="session")
+def hpc(cluster_host: Host, rig_folder: Path) -> Iterator[Hpc]:
+    yield from started(rig_folder / "hpc", cluster_host)
 
 
 @pytest.fixture(scope="session")
@@ -192,9 +197,9 @@ def ordinary_hpc(request: pytest.FixtureRequest, rig_folder: Path) -> Iterator[H
         yield from started(rig_folder / "user", OrdinaryUser(rig_folder / "home"))
 
 
-def started(folder: Path, host: Host) -> Iterator[Hpc]:
+def started(folder: Path, host: Host, *, accounting: bool = False) -> Iterator[Hpc]:
     folder.mkdir()
-    cluster = Hpc(folder, host)
+    cluster = Hpc(folder, host, accounting=accounting)
     try:
         cluster.start()
         yield cluster

@@ -10,10 +10,12 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from tests.rigs.accounting import Accounting
 from tests.rigs.host import Host
 from tests.rigs.processes import end_by_pid_file, free_ports, until
 
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
+NO_ACCOUNTING = ["AccountingStorageType=accounting_storage/none"]
 
 
 class Slurm:
@@ -24,6 +26,7 @@ class Slurm:
         cpus: int = 8,
         gpus: int = 2,
         host: Host | None = None,
+        accounting: bool = False,
     ) -> None:
         self.folder = folder
         self.host = host or Host()
@@ -31,6 +34,12 @@ class Slurm:
         self.cpus = cpus
         self.gpus = gpus
         self.conf = folder / "slurm.conf"
+        self.munge_socket = folder / "run/munge.socket"
+        self.accounting = (
+            Accounting(folder / "accounting", self.munge_socket, PLUGINS, self.host)
+            if accounting
+            else None
+        )
         self.env = {**self.host.env, "SLURM_CONF": str(self.conf)}
 
     def start(self) -> None:
@@ -41,8 +50,12 @@ class Slurm:
         (self.folder / "munge/key").write_bytes(os.urandom(128))
         (self.folder / "munge/key").chmod(0o600)
         self._write_conf()
+        if self.accounting:
+            self.accounting.write_conf()
         self.host.hand_over(self.folder)
         self._start_munge()
+        if self.accounting:
+            self.accounting.start()
         self.start_controller()
         for node in self.nodes:
             self.start_node(node)
@@ -54,7 +67,7 @@ class Slurm:
             "munged",
             "--force",
             f"--key-file={munge}/key",
-            f"--socket={run}/munge.socket",
+            f"--socket={self.munge_socket}",
             f"--pid-file={run}/munged.pid",
             f"--log-file={munge}/log",
             f"--seed-file={munge}/seed",
@@ -77,7 +90,7 @@ class Slurm:
             f"SlurmctldHost={host}(127.0.0.1)",
             f"SlurmctldPort={control}",
             # A requeued job waits until its old credential has expired.
-            f"AuthInfo=socket={self.folder}/run/munge.socket,cred_expire=5",
+            f"AuthInfo=socket={self.munge_socket},cred_expire=5",
             "AuthType=auth/munge",
             "CredType=cred/munge",
             f"SlurmUser={user}",
@@ -93,7 +106,7 @@ class Slurm:
             "SwitchType=switch/none",
             "MpiDefault=none",
             "JobAcctGatherType=jobacct_gather/none",
-            "AccountingStorageType=accounting_storage/none",
+            *(self.accounting.settings() if self.accounting else NO_ACCOUNTING),
             "ReturnToService=2",
             "SlurmdParameters=config_overrides",
             "SlurmdTimeout=8",
@@ -162,6 +175,8 @@ class Slurm:
         run = self.folder / "run"
         for path in (*run.glob("slurmd.*.pid"), run / "slurmctld.pid", run / "munged.pid"):
             end_by_pid_file(path)
+            if self.accounting and path.name == "slurmctld.pid":
+                self.accounting.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -28,6 +28,7 @@ from dray.node.packs import Packs
 from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
 from dray.node.slurm import (
     number_of,
+    parse_ends,
     parse_fate,
     parse_queue,
     parse_submitted,
@@ -274,6 +275,29 @@ def test_sbatch_answers() -> None:
 def test_the_fate_of_a_batch_job(state: str, reason: str, fate: str) -> None:
     assert parse_fate(f"JobId=1 JobName=x JobState={state} Reason={reason}") == fate
     assert parse_fate("") == UNKNOWN
+
+
+def test_what_the_books_say_of_ends() -> None:
+    text = (
+        "1|COMPLETED|0:0\n2|RUNNING|0:0\n3|CANCELLED by 1000|0:15\n4|CANCELLED|0:0\n"
+        "5|FAILED|127:0\n6|NODE_FAIL|1:0\n7|OUT_OF_MEMORY|0:125\n8|DEADLINE|0:0\n9|BOOT_FAIL|0:0\n"
+        "10|TIMEOUT|0:0\n11|PREEMPTED|0:15\n12_4|CANCELLED by 0|0:0\n12_[5-9%2]|DEADLINE|0:0\n"
+        "no answer\n"
+    )
+    found = parse_ends(text, {"0": "root", "1000": "alice"}.__getitem__)
+    assert {number: (end["state"], end["reason"]) for number, end in found.items()} == {
+        "3": ("stopped", "cancelled in Slurm by alice"),
+        "4": ("stopped", "cancelled in Slurm"),
+        "5": ("failed", "its batch script ended with exit code 127"),
+        "6": ("lost", "its node failed"),
+        "7": ("lost", "it used more memory than it had asked for"),
+        "8": ("lost", "its deadline in Slurm passed"),
+        "9": ("lost", "its node did not boot"),
+        "10": ("lost", "Slurm's time limit ended it"),
+        "11": ("lost", "it was preempted and not requeued"),
+        "12_4": ("stopped", "cancelled in Slurm by root"),
+        "12": ("lost", "its deadline in Slurm passed"),
+    }
 
 
 def test_reasons_in_plain_words() -> None:

@@ -264,11 +264,25 @@ def status(agent: Agent, request: "Record") -> "Record":
             found.append(record)
     for array in seen.values():
         drop_secrets(array, queued)
+    explain(agent.scheduler, found)
     groups = [
         {"ids": arrays.fold(ids), "why": why, "start": start}
         for (why, start), ids in waiting.items()
     ]
     return {"jobs": found, "waiting": groups}
+
+
+def explain(batch: Scheduler, records: "List[Record]") -> None:
+    """The scheduler's books, where it keeps any, tell how those ended that could not say it."""
+    silent = [record for record in records if record.get("silent")]
+    ends = batch.ends([record["silent"] for record in silent]) if silent else {}
+    for record in silent:
+        end = ends.get(record.pop("silent"), {})
+        if end and not record["attempts"]:
+            hint = " (see batch.log)" if end["state"] == "failed" else ""
+            record.update(end, reason=end["reason"] + " before it ran" + hint)
+        elif end and end["state"] != "failed":  # the batch job's exit code is not the command's
+            record.update(end)
 
 
 def status_in_array(
@@ -350,6 +364,11 @@ def unqueued(scheduler_name: str, job_dir: JobDir, record: "Record") -> "Record"
         return {"state": "queued", "reason": "being submitted"}
     if os.path.exists(job_dir.stop):
         return {"state": "stopped", "reason": "stopped on request"}
+    return dict(guess_end(scheduler_name, job_dir, record), silent=job_dir.known_number())
+
+
+def guess_end(scheduler_name: str, job_dir: JobDir, record: "Record") -> "Record":
+    """As far as the files go."""
     cancelled = "cancelled in {}".format(scheduler_name)
     last = record["attempts"][-1] if record["attempts"] else {}
     if last.get("outcome") == "interrupted" and last.get("cause") == "signal":

@@ -97,6 +97,11 @@ class Scheduler:
         not tell that it was."""
         return 0.0
 
+    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":  # noqa: ARG002
+        """How batch jobs that left the queue ended, in one query: number → {"state", "reason"}
+        as a job has them. Nothing where no books are kept."""
+        return {}
+
     def requeue(self, number: str) -> None:
         """The scheduler ends the batch job, and starts it again."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
 
     Record = Dict[str, Any]
 
@@ -17,6 +17,14 @@ SEPARATOR = "\x1f"
 QUEUE_FORMAT = SEPARATOR.join(("%F", "%K", "%j", "%T", "%r", "%S"))
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 STATES = dict(dict.fromkeys(WAITING, "waiting"), RUNNING="running", CONFIGURING="running")
+LOST = {
+    "BOOT_FAIL": "its node did not boot",
+    "DEADLINE": "its deadline in Slurm passed",
+    "NODE_FAIL": "its node failed",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "PREEMPTED": "it was preempted and not requeued",
+    "TIMEOUT": "Slurm's time limit ended it",
+}
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
 
@@ -120,6 +128,30 @@ def parse_fate(text: str) -> str:
     return scheduler.OVER if state else scheduler.UNKNOWN
 
 
+def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]":
+    """sacct's answer; ``name_of`` tells who has a user's number. The jobs of an array that never
+    started share a line, '7_[3-9]', and are found by the array's number."""
+    found = {}  # type: Dict[str, Record]
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) == 3:
+            number, state, code = parts
+            state, _, canceller = state.partition(" by ")
+            end = parse_end(state, code.partition(":")[0], name_of(canceller) if canceller else "")
+            found.update({number.partition("_[")[0]: end} if end else {})
+    return found
+
+
+def parse_end(state: str, code: str, canceller: str) -> "Optional[Record]":
+    """None where it has not ended, or as it should."""
+    if state == "CANCELLED":
+        reason = "cancelled in Slurm" + (" by " + canceller if canceller else "")
+        return {"state": "stopped", "reason": reason}
+    if state == "FAILED":
+        return {"state": "failed", "reason": "its batch script ended with exit code " + code}
+    return {"state": "lost", "reason": LOST[state]} if state in LOST else None
+
+
 # -- asking ---------------------------------------------------------------------------------------
 
 
@@ -177,6 +209,15 @@ class Slurm(scheduler.Scheduler):
         except SchedulerError:
             return scheduler.UNKNOWN
 
+    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+        jobs = sorted({number.partition("_")[0] for number in numbers})
+        wanted = ("--format", "JobID,State,ExitCode", "--jobs", ",".join(jobs))
+        try:
+            text = call("sacct", "--noheader", "--parsable2", "--allocations", *wanted)
+        except SchedulerError:
+            return {}
+        return parse_ends(text, user_name)
+
     def requeue(self, number: str) -> None:
         call("scontrol", "requeue", number)
 
@@ -200,3 +241,10 @@ class Slurm(scheduler.Scheduler):
                 "partitions": ("sinfo", "--all", "--noheader", "--format", "%P|%a|%l|%D|%c|%m|%G"),
             }
         )
+
+
+def user_name(number: str) -> str:
+    try:
+        return pwd.getpwuid(int(number)).pw_name
+    except (KeyError, ValueError):
+        return "user " + number
