@@ -27,8 +27,8 @@ test-slurm-versions: test-slurm-bullseye test-slurm-trixie  ## the same on Slurm
 test-slurm-%: $(READY)
 	tests/rigs/install debootstrap:debootstrap
 	root=$$(tests/rigs/chroot $*) && chroot "$$root" sinfo --version && \
-	$(BIN)/pytest -n 4 tests/contract tests/integration/test_slurm.py --slurm-root="$$root" \
-		-k "(hpc or test_slurm) and not old_python"
+	$(BIN)/pytest -n 4 --slurm-root="$$root" -k "(hpc or slurm or accounting) and not old_python" \
+		tests/contract tests/integration/test_slurm.py tests/integration/test_accounting.py
 
 check: $(READY)  ## lint, types, layers, Python 3.6 for the node side, docs
 	$(BIN)/ruff check .

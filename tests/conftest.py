@@ -122,12 +122,16 @@ class Hpc:
         self.host = host
         self.slurm = Slurm(folder / "slurm", host=host, accounting=accounting)
         self.pbs = Pbs(self.slurm)
-        seen = {"SLURM_CONF": str(self.slurm.conf), "PATH": self.pbs.path}
+        # A home of its own: what the user's shell does at login is not the tests' business.
+        self.home = folder / "home"
+        seen = {"SLURM_CONF": str(self.slurm.conf), "PATH": self.pbs.path, "HOME": str(self.home)}
         self.sshd = Sshd(folder / "ssh", seen, host)
         self.sockets = folder / "s"
 
     def start(self) -> None:
         self.sockets.mkdir()
+        self.home.mkdir()
+        self.host.hand_over(self.home)
         self.slurm.start()
         self.pbs.start()
         self.sshd.start()

@@ -100,6 +100,7 @@ class Attempt:
     signal: str | None = None
     reason: str = ""
     started: float | None = None
+    heartbeat: float | None = None
     ended: float | None = None
     host: str | None = None
     gpus: tuple[int, ...] = ()

@@ -44,4 +44,4 @@ def test_jobs_are_not_roots(dray: Dray, on: tuple[str, str], hpc: Hpc) -> None:
     assert dray.wait(job)["state"] == "done"
     number, home = dray.log(job).split()
     assert number != "0"
-    assert home == hpc.host.env["HOME"]
+    assert home == str(hpc.home)

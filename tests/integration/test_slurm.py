@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -455,3 +456,55 @@ def test_a_pull_does_not_write_through_an_old_link(far: Dray, tmp_path: Path) ->
     far("pull", job, str(home))
     assert (home / "o/run1/m").read_text() == "ONE"
     assert (home / "o/latest/m").read_text() == "TWO"
+
+
+# -- a cluster whose clock is wrong -------------------------------------------------------------
+
+WRONG_CLOCK = """
+import runpy, sys, time
+right = time.time
+time.time = lambda: right() + {seconds}
+sys.argv = [word for word in sys.argv[1:] if word not in ("-I", "-S")]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(params=[3600, -3600])
+def off(request: pytest.FixtureRequest, far: Dray, hpc: Hpc, tmp_path: Path) -> int:
+    """By so many seconds the clocks of login node and compute nodes are off those of the laptop
+    and of the file system."""
+    (tmp_path / "clock.py").write_text(WRONG_CLOCK.format(seconds=request.param))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec python3 {tmp_path}/clock.py "$@"\n')
+    python.chmod(0o755)
+    hpc.offer(far, python=str(python))
+    return int(request.param)
+
+
+def test_limits_hold_by_any_clock(far: Dray, off: int) -> None:
+    deadline = "import os, time; print(float(os.environ['DRAY_DEADLINE']) - time.time())"
+    far.write("train.py", f"{deadline}\n{TRAINER}")
+    limits = ("--time", "4s", "--grace", "1s", "--checkpoint-signal", "USR1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", "python3", "train.py", "50", "0.1")
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert {one["outcome"] for one in shown["attempts"][:-1]} == {"interrupted"}
+    for number in range(len(shown["attempts"])):
+        log = far("logs", "--attempt", str(number + 1), job).stdout
+        assert 0 < float(log.split()[0]) - off < 5  # the command's own clock is that of the node
+
+
+def test_what_runs_and_what_is_lost_is_told_by_any_clock(far: Dray, off: int) -> None:
+    job = far.run(*ON, *RESUMABLE, "--", "python3", "train.py", "2000", "0.05", "--every")
+    wait_for(lambda: "start" in far.log(job))
+    assert far.show(job)["state"] == "running"
+    (row,) = (line for line in far("ps").stdout.splitlines() if job in line)
+    assert re.search(r" \d+s ago ", row), row
+    (attempt,) = (line for line in far("show", job).stdout.splitlines() if "  1  run" in line)
+    assert re.search(r" \d+(\.\d)?s", attempt), attempt
+    os.kill(parent_of(wait_for(lambda: attempt_pid(far, job))), signal.SIGKILL)
+    wait_for(lambda: far.show(job)["state"] == "lost", 60)
+    far("resume", job)
+    wait_for(lambda: far.show(job)["state"] == "running")
+    far("stop", "--now", job)
+    assert far.show(job)["state"] == "stopped"

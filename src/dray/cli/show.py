@@ -8,6 +8,7 @@ from dray.cli.output import colored, launcher, one_line, print_json, when
 from dray.cli.parameters import job_argument, json_option
 from dray.launcher import GONE
 from dray.model import Attempt, JobState, JobView
+from dray.node.supervisor import HEARTBEAT
 from dray.quantities import show_duration, show_size
 
 
@@ -69,8 +70,8 @@ def describe_resources(view: JobView) -> str:
 
 def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
     outcome = attempt.outcome or "running"
-    took = (attempt.ended or time.time()) - attempt.started if attempt.started else 0.0
-    line = f"  {attempt.number:>3}  {colored(outcome.ljust(11), outcome)}  {show_duration(took):>7}"
+    took = show_duration(duration_of(attempt))
+    line = f"  {attempt.number:>3}  {colored(outcome.ljust(11), outcome)}  {took:>7}"
     details = [attempt.reason] if attempt.reason else []
     if attempt.from_checkpoint:
         details.append(f"from {attempt.from_checkpoint}")
@@ -82,3 +83,13 @@ def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
         where = f"{directory}/attempts/{attempt.number:03d}/left"
         lines.append(f"       written outside the outputs, kept in {where}: {some}")
     return lines
+
+
+def duration_of(attempt: Attempt) -> float:
+    """By the clock of the machine it runs on. That may be far off ours: while the attempt runs, its
+    last sign of life tells what time it is there, give or take a heartbeat."""
+    if attempt.started is None:
+        return 0.0
+    beat = attempt.heartbeat or attempt.started
+    now = min(max(time.time(), beat), beat + HEARTBEAT)
+    return (attempt.ended or now) - attempt.started
