@@ -26,7 +26,7 @@ test-slurm-versions: test-slurm-bullseye test-slurm-trixie  ## the same on Slurm
 # On the Slurm and the Python of another Debian, in a chroot; needs root.
 test-slurm-%: $(READY)
 	tests/rigs/install debootstrap:debootstrap
-	root=$$(tests/rigs/chroot $*) && chroot "$$root" sinfo --version && \
+	root=$$(tests/rigs/chroot $*) && chroot "$$root" slurmctld -V && \
 	$(BIN)/pytest -n 4 --slurm-root="$$root" -k "(hpc or slurm or accounting) and not old_python" \
 		tests/contract tests/integration/test_slurm.py tests/integration/test_accounting.py
 

@@ -246,13 +246,16 @@ def test_a_node_that_dies_is_survived(far: Dray, hpc: Hpc) -> None:
 
 def test_an_answer_lost_after_sbatch_is_found_again(far: Dray, hpc: Hpc) -> None:
     """The agent is killed right after sbatch; the retry finds the job instead of a second one."""
-    job = far.run(*ON, *python("import time; time.sleep(1)"))
+    gate = far.home / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)"
+    job = far.run(*ON, *python(code))
     (far.job_dir(job) / "scheduler.json").unlink()
     plan = json.loads((far.job_dir(job) / "job.json").read_text())
     request = {"verb": "submit", "job": {**plan, "snapshot": None}, "files": {}}
     answer = ask_agent(far, hpc, request)
     assert queued_names(hpc).count(job) == 1
     assert answer["scheduler_id"] == hpc.slurm.call("squeue", "-h", "-n", job, "-o", "%i").strip()
+    gate.touch()
     assert far.wait(job)["state"] == "done"
     assert len(far.show(job)["attempts"]) == 1
 
