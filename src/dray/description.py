@@ -95,6 +95,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         checkpoint=checkpoint,
         args=settings.get("job.resume.resume_args", ()),
         signal=settings.get("job.resume.checkpoint_signal"),
+        saves=settings.get("job.resume.saves"),
         grace=grace,
         backoff=settings.get("job.resume.backoff", 10.0),
     )

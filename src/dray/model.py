@@ -47,6 +47,7 @@ class Resume:
     checkpoint: str | None = None
     args: tuple[str, ...] = ()
     signal: str | None = None
+    saves: str | None = None
     grace: float = 30.0
     backoff: float = 10.0
 

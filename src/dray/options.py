@@ -300,6 +300,17 @@ JOB = (
         example='"USR1"',
     ),
     Option(
+        key="job.resume.saves",
+        flag="--saves",
+        metavar="WHEN",
+        parse=lambda value: one_of(value, ("on-request", "periodically")),
+        help="When the trainer saves: `on-request` (by the signal, or on SIGTERM), and it is asked "
+        "as late as possible; or `periodically`, and it is ended right after the last checkpoint "
+        "that fits into the time limit.",
+        example='"periodically"',
+        default="learned from the attempts before",
+    ),
+    Option(
         key="job.resume.grace",
         flag="--grace",
         metavar="TIME",

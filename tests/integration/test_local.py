@@ -219,3 +219,33 @@ def test_the_tail_of_a_long_line_is_found(dray: Dray) -> None:
 def test_resumable_runs_are_still_given_up_without_progress(dray: Dray) -> None:
     job = dray.run("--time", "1s", *RESUMABLE, *python(LEAVES_WITH_ZERO))
     assert dray.wait(job)["state"] == "failed"
+
+
+PERIODIC = """
+import os, sys, time
+folder = os.environ["DRAY_OUTPUTS"]
+steps = sorted(int(name[5:-5]) for name in os.listdir(folder) if name.startswith("ckpt_"))
+step = steps[-1] if steps else 0
+while step < 60:
+    time.sleep(0.1)
+    step += 1
+    print(step, flush=True)
+    if step % 10 == 0:
+        open(os.path.join(folder, "tmp"), "w").write("{}")
+        os.replace(os.path.join(folder, "tmp"), os.path.join(folder, f"ckpt_{step}.json"))
+"""
+
+
+def test_a_trainer_that_saves_now_and_then_is_ended_after_the_last_that_fits(dray: Dray) -> None:
+    """Checkpoints every second, a limit of six: without it a part of every attempt is lost."""
+    dray.write("train.py", PERIODIC)
+    flags = ("--checkpoint", "ckpt_*.json", "--time", "6s", "--saves", "periodically")
+    job = dray.run(*flags, "--", sys.executable, "train.py")
+    shown = dray.wait(job)
+    assert shown["state"] == "done"
+    first = shown["attempts"][0]
+    assert first["reason"] == "time limit: ended after the last checkpoint that fits"
+    steps = [int(line) for line in dray.log(job).split()]
+    again = len(steps) - len(set(steps))
+    assert set(steps) == set(range(1, 61))
+    assert again <= 3 * (len(shown["attempts"]) - 1), "what was done after a checkpoint is lost"

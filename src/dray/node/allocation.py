@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler
+SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler, at most
 LOCK_PATIENCE = 60.0
 HURRY = 5.0  # seconds for which a running attempt waits for an answer
 OUTAGE = 600.0  # seconds for which a controller may be away
@@ -113,7 +113,7 @@ class Allocation:
             return float(asked) if asked else None
         limits = [float(asked)] if asked else []
         if left is not None:
-            limits.append(max(left - SETTLING, left * 0.5))
+            limits.append(left - min(SETTLING, left / 40))
             self.reserve = left - min(limits)
         return min(limits) if limits else None
 

@@ -3,8 +3,9 @@
 The supervisor waits for signals instead of polling: it wakes once a second to look for a stop
 request and the time limit, and otherwise sleeps.
 
-Ending a command goes in three steps, each only as long as needed: ask the trainer for a checkpoint
-(if it has a signal for that) and wait until a new one is whole; SIGTERM; SIGKILL to everything.
+When the command is asked to end is told by timing.py. Ending it goes in three steps, each only as
+long as needed: ask the trainer for a checkpoint (if it has a signal for that) and wait until a new
+one is whole; SIGTERM; SIGKILL to everything.
 """
 
 import os
@@ -12,7 +13,7 @@ import signal
 import socket
 import time
 
-from . import checkpoints, faults, files, process, worktree
+from . import checkpoints, faults, files, process, timing, worktree
 from .command import Command
 from .ledger import write_stubbornly
 
@@ -89,7 +90,8 @@ class Supervisor:
         limit = place.seconds
         self.deadline = self.started + limit if limit else None  # told to the command
         self.limit = time.monotonic() + limit if limit else None  # kept by us: no clock change
-        self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self._grace())
+        self.timing = timing.Timing(job["resume"], job_dir.records()[:-1])
+        self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self.timing.lead())
         self.next_heartbeat = 0.0
         self.next_look = 0.0
         self.pattern = job["resume"]["checkpoint"]
@@ -97,6 +99,8 @@ class Supervisor:
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
         self.fresh_since = 0.0
+        self.ending = None  # type: Optional[float]  # seconds from being asked to its end
+        self.saved_at_end = None  # type: Optional[bool]
 
     def _make_command(self) -> "Union[Command, Ranks]":
         place = self.place
@@ -186,6 +190,7 @@ class Supervisor:
                 self._end_command()
                 return
             self._wait(min(TICK, self._until_limit()))
+            self._look_for_checkpoints()
             self._beat()
         if self.command.ended_abruptly():
             # A scheduler that ends a job signals all of it at once: give our own signal a moment.
@@ -196,7 +201,7 @@ class Supervisor:
         """Seconds until the command has to be asked to end."""
         if self.limit is None:
             return TICK
-        return max(self.limit - self._grace() - time.monotonic(), 0.0)
+        return max(self.limit - self.timing.lead() - time.monotonic(), 0.0)
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal comes or the time is over; heed the signal."""
@@ -226,7 +231,7 @@ class Supervisor:
             self.ask = Ask("stopped", "stopped on request", kill_by, politely=not stop["now"])
         if self.ask is None and now >= self.next_limit_look:
             self._look_for_new_limit()
-        if self.limit and self.ask is None and now >= self.limit - self._grace():
+        if self.limit and self.ask is None and now >= self.limit - self.timing.lead():
             self.ask = Ask("interrupted", "time limit reached", self.limit, cause="time")
 
     def _look_for_new_limit(self) -> None:
@@ -235,24 +240,39 @@ class Supervisor:
         now = time.monotonic()
         if seconds is not None:
             self.limit = now + seconds
-        self.next_limit_look = next_limit_look(now, self.limit, self._grace())
-
-    def _grace(self) -> float:
-        return float(self.job["resume"]["grace"])
+        self.next_limit_look = next_limit_look(now, self.limit, self.timing.lead())
 
     def _in_grace(self) -> float:
-        return time.monotonic() + self._grace()
+        return time.monotonic() + self.timing.grace
+
+    def _look_for_checkpoints(self) -> None:
+        now, used = time.monotonic(), time.process_time()
+        if now < self.next_look or not self.pattern:
+            return
+        self._rescue_outputs()
+        found = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        took, used = time.monotonic() - now, time.process_time() - used
+        if found is not None and not found.same(self.newest):
+            self.newest = found
+            self.timing.saw_checkpoint(found.mtime)
+            if self.limit and self.timing.is_last(self.limit, now):
+                self._wait(SETTLE)  # not every format says where it ends
+                reason = "time limit: ended after the last checkpoint that fits"
+                kill_by = min(self._in_grace(), self.limit)
+                self.ask = self.ask or Ask("interrupted", reason, kill_by, cause="time")
+        # A huge outputs folder is looked through less often: never more than 0.05 % of a CPU, or
+        # more often where it matters when the next one comes.
+        if self.timing.is_near(self.limit, now):
+            self.next_look = now + max(took * 20, TICK / 4)
+        else:
+            pause = min(CHECKPOINT_LOOK, (self.place.seconds or CHECKPOINT_LOOK * 60) / 60)
+            self.next_look = now + max(used * 2000, took * 100, pause)
 
     def _beat(self) -> None:
         now = time.monotonic()
         if now < self.next_heartbeat:
             return
         self.next_heartbeat = now + HEARTBEAT
-        if now >= self.next_look:
-            self._rescue_outputs()
-            self.newest = checkpoints.newest(self.job_dir.outputs, self.pattern) or self.newest
-            # A huge outputs folder is looked through less often: never more than 0.02 % of time.
-            self.next_look = now + max(CHECKPOINT_LOOK, 5000 * (time.monotonic() - now))
         self._watch_memory()
         beat = {"heartbeat": time.time(), "checkpoint": self._relative(self.newest)}
         try:
@@ -277,20 +297,27 @@ class Supervisor:
         ask = self.ask
         assert ask is not None
         self.told = True
+        began = time.monotonic()
+        before = checkpoints.newest(self.job_dir.outputs, self.pattern)
         if ask.politely:
-            self._ask_for_checkpoint()
+            self._ask_for_checkpoint(before)
         if not self.command.ended() and self._still_polite():
             self.command.terminate()
             self._wait_until(self.command.ended)
+        if ask.politely:
+            # One that had to be killed may need longer than it was given.
+            self.ending = time.monotonic() - began if self.command.ended() else self.timing.grace
+            self._rescue_outputs()
+            after = checkpoints.newest(self.job_dir.outputs, self.pattern)
+            self.saved_at_end = after is not None and not after.same(before)
         if not self.command.ended():
             self._kill_all()
 
-    def _ask_for_checkpoint(self) -> None:
+    def _ask_for_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> None:
         name = self.job["resume"]["signal"]
         if not name:
             return
         number = getattr(signal, "SIG" + name)
-        before = checkpoints.newest(self.job_dir.outputs, self.pattern)
         if self.command.signal(number):  # else it would only kill; SIGTERM comes next anyway
             self._wait_until(lambda: self.command.ended() or self._new_checkpoint(before))
 
@@ -365,6 +392,8 @@ class Supervisor:
         last = checkpoints.newest(self.job_dir.outputs, self.pattern)
         outcome["checkpoint"] = self._relative(last)
         outcome["progress"] = last is not None and not last.same(self.first)
+        outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end
+        outcome["interval"] = self.timing.interval()
         outcome["started"] = self.started
         outcome["ended"] = time.time()
         write_stubbornly(self.attempt.outcome, outcome)
@@ -392,7 +421,7 @@ class Supervisor:
         return path
 
 
-def next_limit_look(now: float, limit: "Optional[float]", grace: float) -> float:
+def next_limit_look(now: float, limit: "Optional[float]", lead: float) -> float:
     """Rarely, and once more before it is too late to go on."""
-    last = limit - grace - LAST_LOOK if limit else 0.0
+    last = limit - lead - LAST_LOOK if limit else 0.0
     return min(now + LIMIT_LOOK, last) if last > now else now + LIMIT_LOOK
