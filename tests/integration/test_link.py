@@ -60,6 +60,21 @@ def test_a_first_upload_is_sent_once(far: Dray, link: Link) -> None:
     assert far.log(job) == "6000000\n"
 
 
+def test_where_a_password_is_asked_for_nothing_is_opened_early(far: Dray, hpc: Hpc) -> None:
+    asking = far.home / "bin/ssh"
+    asking.parent.mkdir()
+    refuse = 'echo "Permission denied (password)." >&2; exit 255'
+    asking.write_text(
+        f'#!/bin/sh\ncase "$*" in *BatchMode=yes*) {refuse};; esac\n'
+        f'exec {hpc.sshd.bin}/ssh -o ControlPath=none "$@"\n'
+    )
+    asking.chmod(0o755)
+    far.env["PATH"] = f"{asking.parent}:{far.env['PATH']}"
+    job = far.run(*ON, *python("print('let in')"))
+    assert far.wait(job)["state"] == "done"
+    assert far.log(job) == "let in\n"
+
+
 def test_a_file_that_changes_while_it_is_sent(tmp_path: Path) -> None:
     """The upload is broken off, nothing of it stays, and the snapshot is taken again."""
 
@@ -190,7 +205,10 @@ def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: L
 
 def test_one_who_says_nothing_does_not_keep_others_waiting(far: Dray, hpc: Hpc) -> None:
     far("doctor", "hpc")
-    (path,) = wait_for(lambda: list(hpc.sockets.glob("dray-*/*.link")))
+    (process,) = wait_for(lambda: standing_processes(far))
+    words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    path = Path(os.fsdecode(words[words.index(b"dray.transport.standing") + 1]))
+    wait_for(path.exists)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(path))
         assert far("doctor", "hpc").returncode == 0

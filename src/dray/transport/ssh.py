@@ -115,7 +115,8 @@ class AgentLink:
         finally:
             if self._opening is not None:
                 session.process.kill()
-                self._take_early()
+                with suppress(LinkLost):
+                    self._take_early()
                 session.close()
 
     def _stands(self) -> bool:
@@ -143,7 +144,7 @@ class AgentLink:
         whole = None if bulky else message + b"".join(payload.pieces() if payload else ())
         install = bulky and payload is not None  # nothing big is sent in vain
         for attempt in range(TRIES):
-            started = time.monotonic()
+            started = self._opening.since if self._opening else time.monotonic()
             try:
                 with self._over_standing(whole) as answer:
                     if answer is not None:
@@ -332,18 +333,23 @@ class Opening(threading.Thread):
     def __init__(self, session: Session, make_ready: Callable[[Session], None]) -> None:
         super().__init__()
         self._session, self._make_ready = session, make_ready
-        self._is_ready = False
+        self._error: Exception | None = None
+        self.since = time.monotonic()
 
     def run(self) -> None:
-        with suppress(DrayError, OSError, ValueError):  # it is tried again, and told then
+        try:
             self._make_ready(self._session)
-            self._is_ready = True
+        except (DrayError, OSError, ValueError) as error:
+            self._error = error
 
     def result(self) -> Session | None:
+        """None where it has to be tried again, by somebody who can be asked for a password."""
         self.join()
-        if self._is_ready:
+        if self._error is None:
             return self._session
         self._session.close()
+        if isinstance(self._error, LinkLost):
+            raise self._error
         return None
 
 
