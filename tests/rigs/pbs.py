@@ -9,7 +9,9 @@ They speak Torque's dialect. What they lack and every PBS has is made up for her
 - Batch jobs do not see ``PBS_JOBID``: see ``setup``.
 
 What they lack and is left so: ``qstat -f`` has no comment and no start, ``qalter`` has no ``-a``,
-there is no ``qsig``, and a deleted job is shown as such at once.
+there is no ``qsig``, a deleted job is shown as such at once, and ``qrerun`` only complains (it
+calls Slurm's library with an argument too few): jobs go on by successors, as they do wherever PBS
+leaves reruns to operators.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from dray.clusters.pbs import (
 )
 from dray.model import JobSpec, Resources
 from dray.node.pbs import (
+    Pbs,
     is_readable,
     kilobytes,
     node_shapes,
@@ -203,6 +204,34 @@ def test_a_successor_is_found_before_what_it_waits_for() -> None:
     block = "Job Id: {}.pbs\n    job_state = {}\n    Output_Path = h:/r/jobs/x-1/pbs.log\n\n"
     text = block.format(100, "H") + block.format(99, "R")
     assert parse_queue(text)["x-1"]["id"] == "100.pbs"
+
+
+class Scripted(Pbs):
+    """A PBS in which the job goes on as number 2 after it was asked for this user's numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = [["1.pbs"], ["2.pbs"]]
+        self.asked: list[tuple[str, ...]] = []
+
+    def _own_numbers(self) -> list[str]:
+        return self.lists.pop(0)
+
+    def _full(self, *numbers: str) -> str:
+        self.asked.append(numbers)
+        path = "Output_Path = h:/r/jobs/x-1/pbs.log"
+        return "".join(
+            f"Job Id: {number}\n    job_state = {'F' if number == '1.pbs' else 'H'}\n    {path}\n"
+            for number in numbers
+        )
+
+
+def test_a_job_that_goes_on_between_two_questions_is_not_lost() -> None:
+    pbs = Scripted()
+    assert pbs.queue()["x-1"]["id"] == "2.pbs"
+    assert pbs.asked == [("1.pbs",), ("2.pbs",)]
+    pbs.lists = [["1.pbs"], ["1.pbs"]]  # as Torque still lists what is over
+    assert pbs.queue() == {}
 
 
 def as_pbs_breaks_lines(name: str, value: str) -> str:

@@ -26,6 +26,7 @@ WAITING = ("Q", "H", "W", "T", "S", "U")
 STATES = dict(dict.fromkeys(WAITING, "waiting"), R="running", B="running", E="ending")
 RERUN = ("60", "61", "62", "63")  # substates of a batch job on its way back to the queue
 GONE = (35, 153)  # exit codes: it has finished, it is not known
+TRIES = 5
 KILL_DELAY = 10.0  # seconds, where a queue has no other
 KILL_MARGIN = 5.0
 
@@ -97,6 +98,10 @@ def parse_queue(text: str) -> "Dict[str, Record]":
             start = attributes.get("estimated.start_time") or attributes.get("Execution_Time", "")
             found[job] = {"id": number, "state": state, "why": why(attributes), "start": start}
     return found
+
+
+def count_alive(text: str) -> int:
+    return sum(about.get("job_state") in STATES for about in parse_jobs(text).values())
 
 
 def serial(number: str) -> int:
@@ -228,9 +233,21 @@ class Pbs(scheduler.Scheduler):
             return attributes
         return {}
 
+    def _own_numbers(self) -> "List[str]":
+        return call("qselect", "-u", pwd.getpwuid(os.getuid()).pw_name).split()
+
     def read_queue(self) -> str:
-        numbers = call("qselect", "-u", pwd.getpwuid(os.getuid()).pw_name).split()
-        return self._full(*numbers) if numbers else ""
+        """A batch job that ended between the two questions may have left a successor."""
+        numbers = self._own_numbers()
+        text = ""
+        for _ in range(TRIES):
+            text = self._full(*numbers) if numbers else ""
+            if count_alive(text) == len(numbers):
+                break
+            known, numbers = numbers, self._own_numbers()
+            if set(numbers) <= set(known):
+                break
+        return text
 
     def parse_queue(self, text: str) -> "Dict[str, Record]":
         return parse_queue(text)
@@ -247,7 +264,12 @@ class Pbs(scheduler.Scheduler):
         return parse_submitted(call(*(words + [script]), keep_open=keep_open))
 
     def cancel(self, numbers: "List[str]") -> None:
-        call("qdel", *numbers, fine=GONE)
+        try:
+            call("qdel", *numbers)
+        except SchedulerError:  # some may have ended by themselves this moment
+            still = [self._attributes(one).get("job_state") for one in numbers]
+            if any(state in WAITING + ("R",) for state in still):
+                raise
 
     def interrupt(self, number: str) -> None:
         try:
