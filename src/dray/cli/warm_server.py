@@ -23,6 +23,7 @@ from typing import Any
 
 from dray import background
 from dray.cli import warm
+from dray.cluster import KINDS
 from dray.node import files
 
 IDLE_SECONDS = 600.0
@@ -31,15 +32,16 @@ LENGTH = 4
 # What the verbs import only when it is needed.
 NEEDED = (
     "dray.cli.group",
-    "dray.clusters.slurm",
+    *(f"dray.cli.{verb}" for verb in warm.SERVED),
+    *(kind.partition(":")[0] for kind in KINDS.values()),
     "dray.snapshot",
-    "tomllib",
     "encodings.utf_8_sig",
+    "tomllib",
 )
 
 
 def serve(path: str) -> None:
-    for name in (*NEEDED, *(f"dray.cli.{verb}" for verb in warm.SERVED)):
+    for name in NEEDED:
         importlib.import_module(name)
     importlib.import_module("dray.transport.zipapp").name()
     us = warm.identity()
