@@ -16,7 +16,16 @@ from dray import config as configuration
 from dray.cluster import Cluster, Progress
 from dray.config import Config
 from dray.description import describe, new_id
-from dray.errors import ClusterError, DrayError, NotFound, Refused, TimedOut, UsageError, nearest
+from dray.errors import (
+    ClusterError,
+    DrayError,
+    NotFound,
+    Refused,
+    StorageError,
+    TimedOut,
+    UsageError,
+    nearest,
+)
 from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Snapshot
 from dray.node import faults, files
 from dray.node.layout import tasks_of
@@ -49,6 +58,7 @@ class Launcher:
         self.config = config
         self.reporter = reporter or Reporter()
         self._clusters: dict[str, Cluster] = {}
+        self._complaints: set[str] = set()
 
     @cached_property
     def store(self) -> Store:
@@ -251,7 +261,7 @@ class Launcher:
             if last[job_id] != (JobState.QUEUED, reason, 1)
         }
         if new_reasons:
-            self.store.save_waiting(new_reasons)
+            self._keep(lambda: self.store.save_waiting(new_reasons))
         for job_id in last.keys() - seen.keys() - waiting.keys():
             age = self.store.intent_age(job_id)
             if age is None:
@@ -259,7 +269,7 @@ class Launcher:
             elif age > ABANDONED:
                 self.store.remove(job_id)
         if changed:
-            self.store.save(changed)
+            self._keep(lambda: self.store.save(changed))
 
     def _news(self, view: JobView) -> bool:
         return self.store.view(view.id) != view or self.store.intent_age(view.id) is not None
@@ -324,8 +334,17 @@ class Launcher:
                 return last
             view = self._gone(job_id, cluster)
         if self._news(view):
-            self.store.save([view])
+            self._keep(lambda: self.store.save([view]))
         return view
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        """What was seen is shown also where there is no room to write it down."""
+        try:
+            write()
+        except StorageError as error:
+            if error.message not in self._complaints:
+                self.reporter.say(error.message)
+            self._complaints.add(error.message)
 
     def place(self, view: JobView) -> str:
         return self.cluster(view.cluster).place(view.id)

@@ -20,7 +20,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert package.__all__ == ["DrayError", "Job", "__version__", "jobs", "run"]
+    assert package.__all__ == ["DrayError", "Job", "__version__", "jobs", "run", "run_many"]
     assert all(hasattr(package, name) for name in package.__all__)
 
 

@@ -92,7 +92,7 @@ def test_a_thousand_jobs_are_one_array_and_one_directory(far: Dray, hpc: Hpc) ->
 
 
 def test_a_job_of_an_array_is_requeued_by_itself(far: Dray, hpc: Hpc) -> None:
-    train = [sys.executable, "train.py", "40", "0.05", "--every"]
+    train = [sys.executable, "train.py", "200", "0.05", "--every"]
     settings = {"checkpoint": "ckpt_*.json", "resume_args": ["--resume", "{checkpoint}"]}
     long, short = run_many(far, [train, show("short")], on="hpc", **settings)
     assert far.wait(short)["state"] == "done"

@@ -140,12 +140,12 @@ def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:
 
 JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
-    "command", "folder", "project", "snapshot", "resources", "resume", "retries", "outputs",
-    "env", "secrets", "attempts", "directory",
+    "command", "folder", "project", "snapshot", "resources", "resume", "retries",
+    "launch", "outputs", "env", "secrets", "attempts", "directory",
 }  # fmt: skip
 ATTEMPT_KEYS = {
-    "number", "outcome", "exit_code", "signal", "reason", "started", "ended", "host", "gpus",
-    "from_checkpoint", "checkpoint", "left",
+    "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",
+    "host", "gpus", "from_checkpoint", "checkpoint", "left",
 }  # fmt: skip
 ROW_KEYS = {
     "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",

@@ -232,7 +232,8 @@ def test_imported_written_and_used(far: Dray, tmp_path: Path) -> None:
     settings = tomllib.loads(shown.stdout)
     root = str(tmp_path / "dray")
     wanted = {"kind": "slurm", "host": "hpc", "root": root}
-    assert settings["clusters"] == {"hpc": {**wanted, "partition": "urgent", "gpu_type": "a100"}}
+    wanted |= {"partition": "urgent", "gpu_type": "a100", "gpu_flag": "gpus"}
+    assert settings["clusters"] == {"hpc": wanted}
     assert settings["job"] == {"outputs": ["logs"], "resources": {"gpus": 1, "cpus": 2}}
     assert f"# CLUSTER_SIF_PATH = {tmp_path}: " in shown.stdout
     assert not config_of(far).exists()

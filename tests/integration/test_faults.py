@@ -128,8 +128,8 @@ def test_secrets_do_not_stay_behind(dray: Dray, fault: str, moment: str) -> None
 
 def test_a_killed_keeper_is_replaced_by_its_supervisor(dray: Dray, fault: str) -> None:
     """Also over the attempts that are still to come."""
-    limits = ("--time", "2s", "--grace", "1s", "--checkpoint-signal", "USR1")
-    job = dray.run(*limits, *RESUMABLE, "--", sys.executable, "train.py", "25", "0.1")
+    limits = ("--time", "5s", "--grace", "1s", "--checkpoint-signal", "USR1")
+    job = dray.run(*limits, *RESUMABLE, "--", sys.executable, "train.py", "90", "0.1")
     command = wait_for(lambda: attempt_pid(dray, job))
     keeper = parent_of(parent_of(command))
     assert keeper == int((dray.job_dir(job) / "alive").read_text())

@@ -29,6 +29,8 @@ class Timing:
 
     def lead(self) -> float:
         """Seconds before the limit at which the command is asked to end."""
+        if not self.saves_when_asked and self.interval():
+            return min(self.grace, MARGIN)  # nothing is lost if it has to be killed
         if not self.endings:
             return self.grace
         return float(min(self.grace, max(self.endings) * SLACK + MARGIN))
@@ -46,7 +48,7 @@ class Timing:
         interval = self.interval()
         if limit is None or interval is None or self.saves_when_asked:
             return False
-        return now + interval * DRIFT + MARGIN > limit
+        return now + interval * DRIFT + self.lead() > limit
 
     def is_near(self, limit: "Optional[float]", now: float) -> bool:
         """Whether the next checkpoint may be the last one that fits: then it has to be noticed
@@ -54,7 +56,7 @@ class Timing:
         interval = self.interval()
         if limit is None or interval is None or self.saves_when_asked:
             return False
-        return now + 2 * interval * DRIFT + MARGIN > limit
+        return now + 2 * interval * DRIFT + self.lead() > limit
 
 
 def saves_when_asked(resume: "Record", before: "List[Record]") -> bool:

@@ -1,0 +1,132 @@
+"""How much of what Slurm gives is training that counts, over ten limits of one minute."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.rigs.slurm import Slurm
+
+from bench.measure import Figure
+from dray import api
+
+LIMITS = int(os.environ.get("LIMITS", "10"))
+LIMIT = 60.0
+FIXED_TIMER = 0.875  # 3.5 of 4 hours, whatever the trainer does
+
+# Steps of a twentieth of a second; a save takes a third of one. What counts is the time spent in
+# steps that the next attempt, or the end, finds in a checkpoint.
+TRAINER = """
+import json, os, signal, sys, time
+folder = os.environ["DRAY_OUTPUTS"]
+every = float(sys.argv[1])
+useful = 0.0
+if "DRAY_CHECKPOINT" in os.environ:
+    useful = json.load(open(os.environ["DRAY_CHECKPOINT"]))["useful"]
+wanted = []
+if not every:
+    signal.signal(signal.SIGUSR1, lambda *_: wanted.append(1))
+saved = time.monotonic()
+while int(os.environ["DRAY_ATTEMPT"]) <= int(sys.argv[2]):
+    began = time.monotonic()
+    time.sleep(0.05)
+    useful += time.monotonic() - began
+    if wanted or (every and time.monotonic() - saved >= every):
+        time.sleep(0.3)
+        name = os.path.join(folder, "ckpt_%d.json" % (useful * 1000))
+        open(name + ".tmp", "w").write(json.dumps({"useful": useful}))
+        os.replace(name + ".tmp", name)
+        saved = time.monotonic()
+        wanted.clear()
+"""
+
+
+class Goodput(NamedTuple):
+    useful: float
+    allocated: float
+    attempts: int
+
+    @property
+    def share(self) -> float:
+        return self.useful / self.allocated
+
+
+def run(folder: Path) -> list[Figure]:
+    short = Path(tempfile.mkdtemp(prefix="db", dir="/tmp"))  # sockets need a short path
+    short.chmod(0o755)
+    slurm = Slurm(short / "slurm", accounting=True)
+    slurm.start()
+    try:
+        on_request, periodic = measure(slurm, folder)
+    finally:
+        slurm.stop()
+        shutil.rmtree(short, ignore_errors=True)
+
+    return [
+        figure("that saves on request", on_request, 0.95),
+        figure("that saves every 10 s by itself", periodic, 0.95),
+    ]
+
+
+def figure(what: str, found: Goodput, goal: float) -> Figure:
+    return Figure(
+        f"goodput over {found.attempts} limits of one minute, a trainer {what}",
+        found.share * 100,
+        "%",
+        f"{found.useful:.0f} s of {found.allocated:.0f} s allocated; a fixed timer: "
+        f"{FIXED_TIMER:.1%} at best",
+        None,
+        f"≥ {goal:.0%}",
+        found.share >= goal,
+    )
+
+
+def measure(slurm: Slurm, folder: Path) -> list[Goodput]:
+    """Both at once: they sleep most of the time."""
+    os.environ["DRAY_HOME"] = str(folder / "dray")
+    os.environ["SLURM_CONF"] = str(slurm.conf)
+    (folder / "dray").mkdir(mode=0o700)
+    (folder / "dray/config.toml").write_text(
+        f'[clusters.here]\nkind = "slurm"\nroot = "{folder}/root"\npython = "{sys.executable}"\n'
+    )
+    project = folder / "project"
+    project.mkdir()
+    (project / "train.py").write_text(TRAINER)
+    jobs = [
+        api.run(
+            [sys.executable, "train.py", str(every), str(LIMITS)],
+            on="here",
+            project=project,
+            time="60s",
+            checkpoint="ckpt_*.json",
+            **more,
+        )
+        for every, more in (
+            (0, {"checkpoint_signal": "USR1"}),
+            (10, {"saves": "periodically"}),
+        )
+    ]
+    for job in jobs:
+        job.wait(timeout=LIMITS * LIMIT * 2)
+    time.sleep(2)  # for Slurm's own books
+    return [goodput_of(slurm, job, folder) for job in jobs]
+
+
+def goodput_of(slurm: Slurm, job: api.Job, folder: Path) -> Goodput:
+    """Without the last attempt, which only finds that it is the last."""
+    saved = (folder / "root/jobs" / job.id / "outputs").glob("ckpt_*.json")
+    useful = max(json.loads(path.read_text())["useful"] for path in saved)
+    spans = allocations(slurm, job.id)[:LIMITS]
+    return Goodput(useful, sum(spans), len(spans))
+
+
+def allocations(slurm: Slurm, name: str) -> list[float]:
+    """How long each batch job of this name had its node, by Slurm's books."""
+    words = ("sacct", "--duplicates", "--allocations", "--noheader", "--name", name)
+    return [float(one) for one in slurm.call(*words, "--format=ElapsedRaw").split()]
