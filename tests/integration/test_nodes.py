@@ -241,6 +241,25 @@ def test_a_command_that_is_not_there_is_told(far: Dray) -> None:
     assert "no-such-program: command not found" in shown["reason"]
 
 
+def test_without_a_disk_of_their_own_nodes_share_a_tree(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, setup=["export SLURM_TMPDIR= TMPDIR="])
+    far.write("show.py", "import os; print(os.path.basename(os.getcwd()))")
+    job = far.run(*WIDE, *python("show.py"))
+    assert far.wait(job)["state"] == "done"
+    assert rank_logs(far, job) == ["work\n"] * 4
+    assert list(far.job_dir(job).glob("*work*")) == []
+
+
+def test_a_cluster_without_srun_says_so(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("squeue", "scontrol", "sbatch"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    hpc.offer(far, setup=[f"export PATH={programs}"], python=sys.executable)
+    shown = far.wait(far.run(*WIDE, *python("show.py")))
+    assert (shown["state"], shown["reason"]) == ("failed", "srun: command not found")
+
+
 def test_a_task_that_is_killed_from_outside_ends_the_rest(far: Dray) -> None:
     job = far.run(*WIDE, *python("train.py", "10000"))
     started(far, job)

@@ -30,12 +30,15 @@ def environment(
     return env
 
 
-class Command:
-    patience = LEFTOVER_GRACE  # for what is left once it has ended
+def leftover_grace(job: "Record") -> float:
+    return min(LEFTOVER_GRACE, max(float(job["resume"]["grace"]), 0.1))
 
+
+class Command:
     def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]", log: str) -> None:
         self.job_dir = job_dir
         self.job = job
+        self.patience = leftover_grace(job)  # for what is left once it has ended
         self.base = base
         self.log = log
         self.pid = 0
@@ -85,9 +88,12 @@ class Command:
         process.send(gentle, signal.SIGTERM)
 
     def kill(self) -> bool:
-        """One round of it; True once nothing is left. A process may fork while it is hunted."""
+        """One round of it; True once nothing is left. A process may fork while it is hunted, and
+        is to be reaped before it counts as gone."""
+        if self.is_gone():
+            return True
         process.send(process.descendants(os.getpid()), signal.SIGKILL)
-        return self.is_gone()
+        return False
 
     def dismiss(self) -> None:
         """End what it left in the background."""

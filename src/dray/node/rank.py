@@ -1,8 +1,8 @@
 """One task of a command that is spread over several: see ``ranks``, whose orders it follows.
 
-The first task of a node also makes its work tree, watches its memory, and clears the tree away;
-on the first node the supervisor does. Signals from outside are the supervisor's business: a
-scheduler that ends a job sends them to it, too.
+The first task of a node also watches its memory, makes its work tree, and clears that away; on the
+first node, and where the tree is on a disk that all share, the supervisor does. Signals from
+outside are the supervisor's business: a scheduler that ends a job sends them to it, too.
 """
 
 import json
@@ -103,7 +103,7 @@ class Task:
             files.make_folder(os.path.dirname(self.command.log))
         if self.seat.local_rank:
             return
-        if self.seat.node_rank == 0:
+        if self.seat.node_rank == 0 or order["work"] == self.job_dir.work:  # or on the shared disk
             self._say("ready", work=order["work"])
             return
         self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
@@ -156,7 +156,7 @@ class Task:
 
     def _clear(self, _: "Record") -> None:
         self.command.dismiss()
-        until = time.monotonic() + LEFTOVER_GRACE
+        until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
             self._wait(0.05)
         self._kill()
@@ -202,9 +202,13 @@ class Task:
                 self._say("memory", used=used)
 
     def _rescue(self) -> None:
-        if self.made_tree:
+        if not self.made_tree:
+            return
+        try:
             attempt = self.order["attempt"]
             worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
+        except OSError as error:
+            print("{}: an output could not be moved: {}".format(self.seat.host, error), flush=True)
 
     def _commands_here(self) -> "Any":
         """All processes of this step on this node, without the tasks of dray's own."""
@@ -223,9 +227,14 @@ class Task:
             time.sleep(0.05)
         attempt = self.job_dir.attempt(self.order["attempt"])
         attempt.left = attempt.left_on(self.seat.host)
-        paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
-        if paths:
-            self._say("left", paths=paths)
+        try:
+            paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
+        except OSError as error:
+            message = "{}: the work tree could not be cleared: {}"
+            print(message.format(self.seat.host, error), flush=True)
+        else:
+            if paths:
+                self._say("left", paths=paths)
 
 
 OBEY = {

@@ -96,7 +96,6 @@ class Ranks:
         self.pid = 0
         self.status = None  # type: Optional[int]  # the launcher's wait status
         self.trees = {}  # type: Dict[str, str]  # work trees, by the node's number
-        self.hosts = {}  # type: Dict[str, str]
         self.answers = {}  # type: Dict[int, bool]
         self.ends = {}  # type: Dict[int, Record]
         self.bad = None  # type: Optional[Record]  # the first that went wrong
@@ -162,7 +161,6 @@ class Ranks:
         what = message["what"]
         if what == "ready":
             self.trees[str(message["node"])] = message["work"]
-            self.hosts[str(message["node"])] = message["host"]
             if len(self.trees) == layout.nodes_of(self.job):
                 self._say({"what": "go", "trees": self.trees})
         elif what == "asked":
@@ -195,7 +193,7 @@ class Ranks:
         return self.is_gone() or (self.bad is not None and bool(self.bad["signal"]))
 
     def is_gone(self) -> bool:
-        return self.status is not None
+        return self.pid == 0 or self.status is not None
 
     def end(self) -> "Record":
         if self.bad is not None and not self._was_ended_by_launcher():

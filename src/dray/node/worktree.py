@@ -81,7 +81,10 @@ def place_of(job: "JobDir", number: int, host: str = "") -> str:
             sweep(folder)
             name = "{}{}-{}".format(PREFIX, job.id, number)
             return os.path.join(folder, "-".join([name, host]) if host else name)
-    return "-".join([job.work, host]) if host else job.work
+    if not host:
+        return job.work
+    sweep(job.path)
+    return os.path.join(job.path, PREFIX + host)
 
 
 def prepare(job: "JobDir", number: int, snapshot: "Optional[str]", outputs: "List[str]") -> None:
