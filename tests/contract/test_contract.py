@@ -299,7 +299,7 @@ def test_a_crash_goes_on_from_the_last_checkpoint(dray: Dray, on: tuple[str, str
 
 def test_stop_asks_for_a_checkpoint_and_resume_goes_on(dray: Dray, on: tuple[str, str]) -> None:
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1", "--grace", "10s")
-    job = dray.run(*on, *flags, "--", "python3", "train.py", "40", "0.05")
+    job = dray.run(*on, *flags, "--", "python3", "train.py", "120", "0.05")
     wait_for(lambda: "start" in dray.log(job))
     dray("stop", job)
     shown = dray.show(job)

@@ -77,7 +77,7 @@ def test_added_with_its_dialect(far: Dray, hpc: Hpc) -> None:
 def test_where_rerun_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> None:
     hpc.offer_pbs(far, resume_with="chain")
     limits = ("--time", "4s", "--grace", "2s", "--checkpoint-signal", "USR1")
-    job = far.run(*ON, *limits, *RESUMABLE, "--", sys.executable, "train.py", "40", "0.1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", sys.executable, "train.py", "80", "0.1")
     first = scheduler_id(far, job)
     shown = far.wait(job)
     assert shown["state"] == "done", shown["reason"]
