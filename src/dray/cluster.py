@@ -20,6 +20,10 @@ class Cluster(Protocol):
     kind: str
     is_here: bool  # its files are on this machine
 
+    @property
+    def array_size(self) -> int:
+        """How many jobs it takes in one array."""
+
     def capabilities(self, *, gpus: bool = True) -> Capabilities:
         """What it has. ``gpus=False`` spares the search for GPUs."""
 

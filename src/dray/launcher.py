@@ -39,7 +39,6 @@ ABANDONED = 60.0  # a submission that has not succeeded after so long never will
 OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
 GONE = "is gone"
-ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
 
 
 def no_progress(done: int, total: int) -> None:
@@ -144,8 +143,9 @@ class Launcher:
         Returns the jobs' ids, in order."""
         cluster = self._target()
         ids: list[str] = []
-        for start in range(0, len(commands), ARRAY_SIZE):
-            ids += self._run_array(cluster, commands[start : start + ARRAY_SIZE], snapshot)
+        most = cluster.array_size
+        for start in range(0, len(commands), most):
+            ids += self._run_array(cluster, commands[start : start + most], snapshot)
         return ids
 
     def _run_array(

@@ -20,6 +20,7 @@ from dray.clusters.slurm import (
     make_plan,
     parse_partitions,
     sbatch_flags,
+    slurm_findings,
     waiting_reason,
 )
 from dray.model import JobArray, JobSpec, Resources
@@ -28,6 +29,7 @@ from dray.node.packs import Packs
 from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
 from dray.node.slurm import (
     number_of,
+    parse_config,
     parse_ends,
     parse_fate,
     parse_queue,
@@ -252,6 +254,13 @@ def test_the_queue_is_read_by_name() -> None:
         "sweep-a.6": ("14_6", "waiting"),
         "sweep-a.9": ("14_9", "waiting"),
     }
+
+
+def test_the_config_is_read_for_what_matters() -> None:
+    text = "Configuration data as of now\nJobRequeue              = 0\nKillWait = 30 sec\nX = 1\n"
+    assert parse_config(text) == {"JobRequeue": "0", "KillWait": "30 sec"}
+    hello = {"slurm": "slurm 22.05", "config": parse_config(text)}
+    assert any("depends on the one before" in one.detail for one in slurm_findings(hello, {}))
 
 
 def test_sbatch_answers() -> None:

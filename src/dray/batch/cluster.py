@@ -22,6 +22,7 @@ from dray.quantities import show_size
 from dray.transport.ssh import AgentLink, Answer, BaseMissing
 
 LITTLE_SPACE = 1 << 30
+ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
 FACTS_AGE = 86400.0  # what was seen longer ago says nothing of today
 
 
@@ -31,6 +32,10 @@ class BatchCluster:
 
     kind = ""
     is_here = False
+
+    @property
+    def array_size(self) -> int:
+        return ARRAY_SIZE
 
     def __init__(self, name: str, settings: Mapping[str, Any], _: Path, cache: Path) -> None:
         self.name = name

@@ -82,6 +82,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
 class LocalCluster:
     kind = "local"
     is_here = True
+    array_size = 1000
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
         self.name = name

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dray.batch.cluster import BatchCluster
+from dray.batch.cluster import ARRAY_SIZE, BatchCluster
 from dray.batch.facts import Facts, Problem, Shape, Wish, problem
 from dray.batch.script import ROOT, attempt_lines
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
@@ -187,7 +187,10 @@ def slurm_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> lis
     if "slurm_error" in hello:
         advice = "Does it need a module, or another PATH, on the login node?"
         return [Finding(ok=False, what="slurm", detail=hello["slurm_error"], advice=advice)]
-    findings = [Finding(ok=True, what="slurm", detail=hello["slurm"])]
+    findings = [
+        Finding(ok=True, what="slurm", detail=hello["slurm"]),
+        Finding(ok=True, what="resuming", detail=way_to_resume(hello, settings)),
+    ]
     chosen = [name for name in settings.get("partition", "").split(",") if name]
     rows = parse_partitions(hello.get("partitions", ""))
     for row in rows:
@@ -203,6 +206,18 @@ def slurm_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> lis
     ]
     accounts = sorted(set(hello.get("accounts", "").split()))
     return [*findings, *account_findings(accounts, settings.get("account"))]
+
+
+def way_to_resume(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    config = hello.get("config", {})
+    if settings.get("resume_with") == "chain":
+        way = "by a batch job that depends on the one before (resume_with)"
+    elif config.get("JobRequeue") == "0":
+        way = "by requeue where Slurm allows it, else by a batch job that depends on the one before"
+    else:
+        way = "by requeue"
+    preemption = config.get("PreemptMode", "OFF")
+    return way if preemption == "OFF" else f"{way}; preemption: {preemption}"
 
 
 def account_findings(accounts: list[str], chosen: str | None) -> list[Finding]:
@@ -242,6 +257,11 @@ class SlurmCluster(BatchCluster):
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, self.settings)
+
+    @property
+    def array_size(self) -> int:
+        most = self._known_facts().get("config", {}).get("MaxArraySize", "")
+        return min(int(most) or 1, ARRAY_SIZE) if most.isdigit() else ARRAY_SIZE
 
     def plan_array(self, array: JobArray) -> Plan:
         return make_array_plan(array, self.name, self.settings)

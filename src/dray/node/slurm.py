@@ -25,6 +25,7 @@ LOST = {
     "PREEMPTED": "it was preempted and not requeued",
     "TIMEOUT": "Slurm's time limit ended it",
 }
+CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
 
@@ -128,6 +129,12 @@ def parse_fate(text: str) -> str:
     return scheduler.OVER if state else scheduler.UNKNOWN
 
 
+def parse_config(text: str) -> "Dict[str, str]":
+    """What jobs of ours depend on, of what ``scontrol show config`` says."""
+    found = re.findall(r"^(\w+)\s*= (.*)$", text, re.M)
+    return {name: value.strip() for name, value in found if name in CONFIG}
+
+
 def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]":
     """sacct's answer; ``name_of`` tells who has a user's number. The jobs of an array that never
     started share a line, '7_[3-9]', and are found by the array's number."""
@@ -226,21 +233,17 @@ class Slurm(scheduler.Scheduler):
         call("scontrol", "update", "JobId=" + number, start)
 
     def describe(self) -> "Record":
-        user = pwd.getpwuid(os.getuid()).pw_name
-        return scheduler.ask_each(
+        user = "user=" + pwd.getpwuid(os.getuid()).pw_name
+        found = scheduler.ask_each(
             {
-                "accounts": (
-                    "sacctmgr",
-                    "-nP",
-                    "show",
-                    "assoc",
-                    "user=" + user,
-                    "format=Account",
-                ),
+                "accounts": ("sacctmgr", "-nP", "show", "assoc", user, "format=Account"),
                 "slurm": ("sinfo", "--version"),
                 "partitions": ("sinfo", "--all", "--noheader", "--format", "%P|%a|%l|%D|%c|%m|%G"),
+                "config": ("scontrol", "show", "config"),
             }
         )
+        found["config"] = parse_config(found.get("config", ""))
+        return found
 
 
 def user_name(number: str) -> str:
