@@ -78,6 +78,8 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         for key, flag in (
             ("resume_args", "resume-arg"),
             ("checkpoint_signal", "checkpoint-signal"),
+            ("number", "checkpoint-number"),
+            ("keep", "keep"),
         ):
             if settings.get(f"job.resume.{key}"):
                 raise UsageError(
@@ -93,6 +95,12 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         raise UsageError(f"the grace of {grace:g} s is not less than the time limit of {limit:g} s")
     return Resume(
         checkpoint=checkpoint,
+        number=settings.get("job.resume.number"),
+        total=settings.get("job.resume.total"),
+        scale=settings.get("job.resume.scale", ()),
+        anew=settings.get("job.resume.anew", False),
+        finished=settings.get("job.resume.finished"),
+        keep=settings.get("job.resume.keep"),
         args=settings.get("job.resume.resume_args", ()),
         signal=settings.get("job.resume.checkpoint_signal"),
         saves=settings.get("job.resume.saves"),

@@ -42,10 +42,16 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """How a trainer is resumed."""
+    """How a trainer is resumed: see ``dray.node.resuming``."""
 
     checkpoint: str | None = None
+    number: str | None = None
     args: tuple[str, ...] = ()
+    total: Mapping[str, Any] | None = None
+    scale: tuple[Mapping[str, str], ...] = ()
+    anew: bool = False
+    finished: str | None = None
+    keep: int | None = None
     signal: str | None = None
     saves: str | None = None
     grace: float = 30.0
@@ -65,10 +71,13 @@ class JobSpec:
     resources: Resources = field(default_factory=Resources)
     resume: Resume = field(default_factory=Resume)
     retries: int = 0
+    recipe: str = ""
     launch: str = "none"  # how the command is spread: see dray.node.layout
     outputs: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names only
+    notes: tuple[str, ...] = ()  # what the recipe has to tell
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # which to read, and where
     created: float = 0.0
     resumed_after: int = 0  # attempts up to this number do not count for retries any more
 
@@ -81,9 +90,11 @@ class JobSpec:
         known = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
         known["resources"] = _build(Resources, record["resources"])
         known["resume"] = _build(Resume, record["resume"])
-        known["resume"] = Resume(**{**asdict(known["resume"]), "args": tuple(known["resume"].args)})
-        for key in ("command", "outputs", "secrets"):
-            known[key] = tuple(record[key])
+        known["resume"] = replace(
+            known["resume"], args=tuple(known["resume"].args), scale=tuple(known["resume"].scale)
+        )
+        for key in ("command", "outputs", "secrets", "notes"):
+            known[key] = tuple(record.get(key, ()))
         return cls(**known)
 
 
@@ -162,8 +173,9 @@ class JobView:
             "project": self.spec.project,
             "snapshot": self.spec.snapshot,
             "resources": asdict(self.spec.resources),
-            "resume": {**asdict(self.spec.resume), "args": list(self.spec.resume.args)},
+            "resume": _plain(asdict(self.spec.resume)),
             "retries": self.spec.retries,
+            "recipe": self.spec.recipe,
             "launch": self.spec.launch,
             "outputs": list(self.spec.outputs),
             "env": dict(self.spec.env),

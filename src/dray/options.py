@@ -164,6 +164,24 @@ def retries(value: object) -> int:
     return parse_count(value, least=0)
 
 
+def counting_pattern(value: object) -> str:
+    pattern = text(value)
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from error
+    if groups != 1:
+        raise ValueError(f"'{pattern}' must have one group: the number, as in model_([0-9]+)")
+    return pattern
+
+
+def total_flag(value: object) -> dict[str, str]:
+    flag = one_word(value)
+    if not flag.startswith("-"):
+        raise ValueError(f"'{flag}' is not an argument of the command such as --max_iterations")
+    return {"flag": flag}
+
+
 JOB = (
     Option(
         key="job.on",
@@ -283,12 +301,40 @@ JOB = (
         example='"logs/**/model_*.pt"',
     ),
     Option(
+        key="job.resume.number",
+        flag="--checkpoint-number",
+        metavar="REGEX",
+        parse=counting_pattern,
+        help="What in a checkpoint's name tells how far it is, as its one group: those of a run are"
+        " ordered by that instead of by time.",
+        example="'_ep_([0-9]+)'",
+    ),
+    Option(
+        key="job.resume.total",
+        flag="--total",
+        metavar="ARG",
+        parse=total_flag,
+        help="The command's argument that says how many iterations there are in all, for {left}.",
+        example='"--max_iterations"',
+    ),
+    Option(
+        key="job.resume.keep",
+        flag="--keep",
+        metavar="N",
+        parse=parse_count,
+        help="How many checkpoints stay; the newest whole one is never removed.",
+        example="3",
+        default="all",
+    ),
+    Option(
         key="job.resume.resume_args",
         flag="--resume-arg",
         metavar="ARG",
         many=True,
         parse=texts,
-        help="Added to the command on a resume; {checkpoint} is the checkpoint's path.",
+        help="Added to the command on a resume, in the place of the same arguments there;"
+        " {checkpoint} is the checkpoint's path, {name} its file name, {run} the name of its"
+        " folder, {number} how far it is, {left} how many iterations are left.",
         example='["--resume", "{checkpoint}"]',
     ),
     Option(

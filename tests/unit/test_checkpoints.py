@@ -4,13 +4,16 @@ import json
 import os
 import pickle
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dray.node.checkpoints import Checkpoint, candidates, is_whole, natural, newest
+from dray.node.checkpoints import Checkpoint, candidates, is_whole, natural, newest, prune
 
 Maker = Callable[[Path], None]
 
@@ -295,3 +298,77 @@ def test_a_folder_is_as_new_as_its_newest_file(tmp_path: Path) -> None:
     save(last, at=3000)
     assert not before.same(newest(str(tmp_path), "last"))
     assert found(tmp_path, "*") == "last"
+
+
+NUMBER = r"_ep_(\d+)_"
+
+
+def test_by_number_within_the_run_that_was_written_to_last(tmp_path: Path) -> None:
+    """A copy, or a slow disk, makes an earlier checkpoint look newer."""
+    save(tmp_path / "one/nn/last_ep_900_rew_1.pt", 50)
+    save(tmp_path / "two/nn/last_ep_1000_rew_1.pt", 100)
+    save(tmp_path / "two/nn/last_ep_950_rew_1.pt", 200)
+    cut = save(tmp_path / "two/nn/last_ep_1050_rew_1.pt", 150)
+    cut.write_bytes(cut.read_bytes()[:-100])
+    pattern = "**/nn/last_*.pt"
+    assert found(tmp_path, pattern) == "two/nn/last_ep_950_rew_1.pt"
+    chosen = newest(str(tmp_path), pattern, NUMBER)
+    assert chosen is not None
+    assert chosen.path.endswith("two/nn/last_ep_1000_rew_1.pt")
+
+
+def test_a_run_without_a_whole_one_is_passed_over(tmp_path: Path) -> None:
+    save(tmp_path / "one/last_ep_10_.pt", 50)
+    save(tmp_path / "two/last_ep_20_.pt", 100).write_bytes(b"")
+    chosen = newest(str(tmp_path), "*/last_*.pt", NUMBER)
+    assert chosen is not None
+    assert chosen.path.endswith("one/last_ep_10_.pt")
+
+
+def left_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@given(
+    st.lists(st.booleans(), max_size=8),
+    st.integers(1, 5),
+)
+def test_what_is_kept(whole: list[bool], keep: int) -> None:
+    """The newest valid one, whatever is newer, and as many as asked for."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, is_good in enumerate(whole):
+            path = save(folder / f"model_{number}.pt", 100 + number)
+            if not is_good:
+                path.write_bytes(path.read_bytes()[:-10])
+                os.utime(path, (100 + number, 100 + number))
+        before = left_of(folder)
+        valid = newest(name, "*.pt")
+        prune(name, "*.pt", None, keep)
+        left = left_of(folder)
+        after = newest(name, "*.pt")
+        if valid is None:
+            assert left == before
+            return
+        assert after is not None
+        assert after.same(valid)
+        position = before.index(os.path.basename(valid.path))
+        assert left == before[max(position - keep + 1, 0) :]
+
+
+def test_nothing_is_removed_elsewhere(tmp_path: Path) -> None:
+    """A link to somebody's models is not the job's to clear."""
+    for number in range(3):
+        save(tmp_path / f"models/model_{number}.pt", number)
+        save(tmp_path / f"outputs/model_{number}.pt", 10 + number)
+    (tmp_path / "outputs/zoo").symlink_to(tmp_path / "models")
+    prune(str(tmp_path / "outputs"), "**/*.pt", None, 1)
+    assert len(left_of(tmp_path / "models")) == 3
+    assert left_of(tmp_path / "outputs") == ["model_2.pt", "zoo"]
+
+
+def test_without_a_number_to_keep_all_stay(tmp_path: Path) -> None:
+    save(tmp_path / "a.pt")
+    save(tmp_path / "b.pt")
+    prune(str(tmp_path), "*.pt", None, None)
+    assert left_of(tmp_path) == ["a.pt", "b.pt"]

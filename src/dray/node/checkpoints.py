@@ -12,10 +12,14 @@ import re
 import stat
 import struct
 import zipfile
+from collections import OrderedDict
+
+from . import files
+from .resuming import number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, List, Optional, Tuple
+    from typing import Dict, Iterator, List, Optional, Tuple
 
 # model.pt.tmp, model.tmp.pt, tmp-checkpoint-500, 100.orbax-checkpoint-tmp-1719, model.pt.part …
 UNFINISHED = re.compile(r"(^|[._-])tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I)
@@ -39,16 +43,21 @@ class Checkpoint:
         )
 
 
-def newest(outputs: str, pattern: "Optional[str]") -> "Optional[Checkpoint]":
+def newest(
+    outputs: str, pattern: "Optional[str]", number: "Optional[str]" = None
+) -> "Optional[Checkpoint]":
     """The newest valid checkpoint below ``outputs`` that matches the glob."""
-    for candidate in candidates(outputs, pattern):
+    for candidate in candidates(outputs, pattern, number):
         if is_whole(candidate.path):
             return candidate
     return None
 
 
-def candidates(outputs: str, pattern: "Optional[str]") -> "List[Checkpoint]":
-    """Everything that matches, newest first."""
+def candidates(
+    outputs: str, pattern: "Optional[str]", number: "Optional[str]" = None
+) -> "List[Checkpoint]":
+    """Everything that matches, newest first: by time, or, where ``number`` tells how far one is,
+    by that within its folder; the folder that was written to last comes first."""
     if not pattern:
         return []
     found = []
@@ -59,7 +68,51 @@ def candidates(outputs: str, pattern: "Optional[str]") -> "List[Checkpoint]":
             found.append(look_at(path))
         except OSError:  # a dangling link, or removed by the trainer's own clean-up
             continue
-    return sorted(found, key=lambda one: (one.mtime, natural(one.path)), reverse=True)
+    by_time = sorted(found, key=lambda one: (one.mtime, natural(one.path)), reverse=True)
+    return by_number(by_time, number) if number else by_time
+
+
+def by_number(by_time: "List[Checkpoint]", number: str) -> "List[Checkpoint]":
+    def how_far(one: Checkpoint) -> int:
+        far = number_of(one.path, number)
+        return -1 if far is None else far
+
+    # Sorting is stable: of two that are as far, the newer one comes first.
+    runs = by_folder(by_time).values()
+    return [one for run in runs for one in sorted(run, key=how_far, reverse=True)]
+
+
+def by_folder(found: "List[Checkpoint]") -> "Dict[str, List[Checkpoint]]":
+    """In the order of each one's first."""
+    folders = OrderedDict()  # type: Dict[str, List[Checkpoint]]
+    for one in found:
+        folders.setdefault(os.path.dirname(one.path), []).append(one)
+    return folders
+
+
+def surplus(ordered: "List[Checkpoint]", keep: int) -> "List[Checkpoint]":
+    """Those that are not among the ``keep`` to stay: the newest valid one is the first of them,
+    and what is newer may still be being written."""
+    for position, one in enumerate(ordered):
+        if is_whole(one.path):
+            return ordered[position + max(keep, 1) :]
+    return []
+
+
+def prune(
+    outputs: str, pattern: "Optional[str]", number: "Optional[str]", keep: "Optional[int]"
+) -> None:
+    """Remove what is too old; never through a link that leads out of the outputs."""
+    if not keep:
+        return
+    inside = os.path.join(os.path.realpath(outputs), "")
+    for one in surplus(candidates(outputs, pattern, number), keep):
+        if not os.path.realpath(one.path).startswith(inside):
+            continue
+        if os.path.isdir(one.path) and not os.path.islink(one.path):
+            files.remove_tree(one.path)
+        else:
+            files.remove(one.path)
 
 
 def is_unfinished(path: str) -> bool:

@@ -36,7 +36,8 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
     """An attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     record = attempt.record()
-    newest = checkpoints.newest(job_dir.outputs, job["resume"]["checkpoint"])
+    rules = job["resume"]
+    newest = checkpoints.newest(job_dir.outputs, rules["checkpoint"], rules.get("number"))
     started = record.get("started", time.time())
     files.remove(os.path.join(attempt.path, "reserve"))
     outcome = {

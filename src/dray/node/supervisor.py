@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 
-from . import checkpoints, faults, files, process, timing, worktree
+from . import checkpoints, faults, files, process, resuming, timing, worktree
 from .command import Command
 from .ledger import write_stubbornly
 
@@ -90,15 +90,18 @@ class Supervisor:
         limit = place.seconds
         self.deadline = self.started + limit if limit else None  # told to the command
         self.limit = time.monotonic() + limit if limit else None  # kept by us: no clock change
-        self.timing = timing.Timing(job["resume"], job_dir.records()[:-1])
+        self.before = job_dir.records()[:-1]
+        self.timing = timing.Timing(job["resume"], self.before)
         self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self.timing.lead())
         self.next_heartbeat = 0.0
         self.next_look = 0.0
         self.pattern = job["resume"]["checkpoint"]
+        self.numbered = job["resume"].get("number")
         self.first = None  # type: Optional[checkpoints.Checkpoint]
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
         self.fresh_since = 0.0
+        self.finished = None  # type: Optional[float]  # since when all is done
         self.ending = None  # type: Optional[float]  # seconds from being asked to its end
         self.saved_at_end = None  # type: Optional[bool]
 
@@ -119,8 +122,10 @@ class Supervisor:
         reserve = self._reserve()
         faults.reach("supervisor:started")
         try:
-            self.first = self.newest = checkpoints.newest(self.job_dir.outputs, self.pattern)
+            self._look_back()
             number = self.attempt.number
+            if self._progress(self.first).finished:
+                return self._nothing_left(reserve)
             worktree.prepare(self.job_dir, number, self.job["snapshot"], self.job["outputs"])
             faults.reach("supervisor:unpacked")
             self._start()
@@ -142,30 +147,59 @@ class Supervisor:
         self._clean_up(outcome)
         return outcome
 
+    def _nothing_left(self, reserve: str) -> "Record":
+        """The attempt before did all there was to do, and was ended before it could say so."""
+        files.remove(reserve)
+        outcome = {"outcome": "done", "reason": "", "exit_code": None, "signal": None, "cause": ""}
+        files.write_json(self.attempt.attempt, self._about(None))
+        self._record(outcome)
+        return outcome
+
     def _start(self) -> None:
-        argv = self.job["command"] + self._resume_args()
+        argv = self._argv()
         try:
             self.command.start(argv, self._told())
         finally:
-            files.write_json(
-                self.attempt.attempt,
-                {
-                    "started": self.started,
-                    "host": socket.gethostname(),
-                    "pid": self.command.pid or None,
-                    "gpus": self.place.gpus or [],
-                    "deadline": self.deadline,
-                    "from_checkpoint": self._relative(self.first),
-                    "snapshot": self.job["snapshot"],
-                    "command": argv,
-                },
-            )
+            files.write_json(self.attempt.attempt, self._about(argv))
 
-    def _resume_args(self) -> "List[str]":
+    def _about(self, argv: "Optional[List[str]]") -> "Record":
+        about = {
+            "started": self.started,
+            "host": socket.gethostname(),
+            "pid": self.command.pid or None,
+            "gpus": self.place.gpus or [],
+            "deadline": self.deadline,
+            "from_checkpoint": self._relative(self.first),
+            "snapshot": self.job["snapshot"],
+            "command": argv,
+        }
+        return dict(about, **self.before[-1])
+
+    def _argv(self) -> "List[str]":
         if self.first is None:
-            return []
+            return list(self.job["command"])
         path = self.first.path
-        return [one.replace("{checkpoint}", path) for one in self.job["resume"]["args"]]
+        number = resuming.number_of(path, self.numbered)
+        args = self.job["resume"]["args"]
+        return resuming.resumed(self.job["command"], args, path, self._progress(self.first), number)
+
+    def _newest(self) -> "Optional[checkpoints.Checkpoint]":
+        return checkpoints.newest(self.job_dir.outputs, self.pattern, self.numbered)
+
+    def _progress(self, checkpoint: "Optional[checkpoints.Checkpoint]") -> resuming.Progress:
+        if checkpoint is None:
+            return resuming.Progress()
+        job, outputs = self.job, self.job_dir.outputs
+        return resuming.progress(
+            job["resume"], job["command"], checkpoint.path, outputs, self.before
+        )
+
+    def _look_back(self) -> None:
+        """Where this attempt begins."""
+        self.first = self.newest = self._newest()
+        found = checkpoints.candidates(self.job_dir.outputs, self.pattern)
+        runs = resuming.runs_of([one.path for one in found], self.job_dir.outputs)
+        self.before.append({"runs": runs, "done_before": self._progress(self.first).done})
 
     def _told(self) -> "Dict[str, str]":
         """What the command's environment says of this attempt."""
@@ -231,6 +265,8 @@ class Supervisor:
             self.ask = Ask("stopped", "stopped on request", kill_by, politely=not stop["now"])
         if self.ask is None and now >= self.next_limit_look:
             self._look_for_new_limit()
+        if self.finished and self.ask is None and now >= self.finished + self.timing.grace:
+            self.ask = Ask("done", "all was done, but it did not end by itself", self._in_grace())
         if self.limit and self.ask is None and now >= self.limit - self.timing.lead():
             self.ask = Ask("interrupted", "time limit reached", self.limit, cause="time")
 
@@ -250,10 +286,12 @@ class Supervisor:
         if now < self.next_look or not self.pattern:
             return
         self._rescue_outputs()
-        found = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        found = self._newest()
         took, used = time.monotonic() - now, time.process_time() - used
         if found is not None and not found.same(self.newest):
             self.newest = found
+            self._prune()
+            self._look_whether_finished()
             self.timing.saw_checkpoint(found.mtime)
             if self.limit and self.timing.is_last(self.limit, now):
                 self._wait(SETTLE)  # not every format says where it ends
@@ -267,6 +305,17 @@ class Supervisor:
         else:
             pause = min(CHECKPOINT_LOOK, (self.place.seconds or CHECKPOINT_LOOK * 60) / 60)
             self.next_look = now + max(used * 2000, took * 100, pause)
+
+    def _look_whether_finished(self) -> None:
+        if self.finished is None and self._progress(self.newest).finished:
+            self.finished = time.monotonic()
+
+    def _prune(self) -> None:
+        keep = self.job["resume"].get("keep")
+        try:
+            checkpoints.prune(self.job_dir.outputs, self.pattern, self.numbered, keep)
+        except OSError as error:
+            print("an old checkpoint could not be removed: {}".format(error), flush=True)
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -298,7 +347,7 @@ class Supervisor:
         assert ask is not None
         self.told = True
         began = time.monotonic()
-        before = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        before = self._newest()
         if ask.politely:
             self._ask_for_checkpoint(before)
         if not self.command.ended() and self._still_polite():
@@ -308,7 +357,7 @@ class Supervisor:
             # One that had to be killed may need longer than it was given.
             self.ending = time.monotonic() - began if self.command.ended() else self.timing.grace
             self._rescue_outputs()
-            after = checkpoints.newest(self.job_dir.outputs, self.pattern)
+            after = self._newest()
             self.saved_at_end = after is not None and not after.same(before)
         if not self.command.ended():
             self._kill_all()
@@ -329,7 +378,7 @@ class Supervisor:
 
     def _new_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> bool:
         self._rescue_outputs()
-        found = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        found = self._newest()
         if found is None or found.same(before):
             return False
         if not found.same(self.fresh):
@@ -383,13 +432,16 @@ class Supervisor:
         if self.ask is not None and self.told:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
             outcome.update(outcome=self.ask.outcome, reason=self.ask.reason, cause=self.ask.cause)
+            if self.ask.outcome == "interrupted" and self._progress(self._newest()).finished:
+                outcome["outcome"] = "done"
         else:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
         return outcome
 
     def _record(self, outcome: "Record") -> None:
         self._rescue_outputs(folders=True)
-        last = checkpoints.newest(self.job_dir.outputs, self.pattern)
+        self._prune()
+        last = self._newest()
         outcome["checkpoint"] = self._relative(last)
         outcome["progress"] = last is not None and not last.same(self.first)
         outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end

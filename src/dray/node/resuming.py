@@ -1,0 +1,205 @@
+"""How a trainer goes on from a checkpoint, by the rules in the job's ``resume``. Pure, but for a
+look into the run's folder. No trainer is known here: a recipe has written the rules.
+
+- ``number``: a regular expression whose first group is how far a checkpoint is.
+- ``scale``: look-ups whose product is how many of those numbers make one iteration.
+- ``anew``: the trainer counts from zero again when it is resumed.
+- ``total``: how many iterations there are in all: the value of ``flag`` in the command, else what
+  ``pattern`` finds in ``file``; with ``rest``, that is what was left when the run began. The
+  trainer's very last checkpoint has the number ``total + last``.
+- ``finished``: a file in the run's folder that is written when all is done.
+- ``args``: added to the command; the same arguments in the command are replaced.
+
+A run is a folder with checkpoints. Which attempt it is of is known because every attempt writes
+down which runs there were before it: no clock is asked.
+"""
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+    Record = Dict[str, Any]
+
+LEVELS = 3  # how far above a checkpoint its run's files are looked for
+MOST_READ = 1 << 20
+
+
+class Progress:
+    """``done`` of ``total`` iterations; None where that is not known."""
+
+    def __init__(
+        self, done: "Optional[int]" = None, total: "Optional[int]" = None, finished: bool = False
+    ) -> None:
+        self.done = done
+        self.total = total
+        self.finished = finished
+
+    @property
+    def left(self) -> "Optional[int]":
+        if self.done is None or self.total is None:
+            return None
+        return max(self.total - self.done, 0)
+
+
+def progress(
+    resume: "Record", command: "Sequence[str]", path: str, outputs: str, before: "List[Record]"
+) -> Progress:
+    """How far the run is at this checkpoint. ``before``: the records of all attempts so far."""
+    folder = os.path.dirname(path)
+    finished = exists_above(folder, resume.get("finished"))
+    number = number_of(path, resume.get("number"))
+    scale = scale_of(resume, folder)
+    if number is None or scale is None:
+        return Progress(finished=finished)
+    begun = begun_at(os.path.relpath(folder, outputs), before)
+    done = number // scale + (begun if resume.get("anew") else 0)
+    rule = resume.get("total") or {}
+    total = flag_value(command, rule.get("flag"))
+    if total is None:
+        found = look_up(folder, rule)
+        if found is not None:
+            total = found // scale + (begun if rule.get("rest") else 0)
+    reached = total is not None and done >= total + rule.get("last", 0)
+    return Progress(done, total, finished or reached)
+
+
+def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
+    """How far a checkpoint is, by its name."""
+    found = re.search(pattern, os.path.basename(path)) if pattern else None
+    return int(found.group(1)) if found else None
+
+
+def scale_of(resume: "Record", folder: str) -> "Optional[int]":
+    scale = 1
+    for rule in resume.get("scale") or ():
+        factor = look_up(folder, rule)
+        if not factor:
+            return None
+        scale *= factor
+    return scale
+
+
+def begun_at(run: str, before: "List[Record]") -> int:
+    """How many iterations were done when this run began: the last attempt that did not find it
+    there has begun it."""
+    for attempt in reversed(before):
+        if "runs" in attempt and run not in attempt["runs"]:
+            return int(attempt.get("done_before") or 0)
+    return 0
+
+
+def runs_of(paths: "Iterable[str]", outputs: str) -> "List[str]":
+    """The folders that these checkpoints are in."""
+    return sorted({os.path.relpath(os.path.dirname(path), outputs) for path in paths})
+
+
+# -- the run's own files ------------------------------------------------------------------------
+
+
+def above(folder: str) -> "List[str]":
+    folders = [folder]
+    for _ in range(LEVELS - 1):
+        folders.append(os.path.dirname(folders[-1]))
+    return folders
+
+
+def exists_above(folder: str, name: "Optional[str]") -> bool:
+    return bool(name) and any(os.path.exists(os.path.join(one, str(name))) for one in above(folder))
+
+
+def look_up(folder: str, rule: "Record") -> "Optional[int]":
+    """The number that the rule's pattern finds in its file, in this folder or one above it."""
+    if not rule.get("file"):
+        return None
+    for one in above(folder):
+        try:
+            with open(os.path.join(one, rule["file"]), encoding="utf-8", errors="replace") as file:
+                found = re.search(rule["pattern"], file.read(MOST_READ), re.M)
+        except OSError:
+            continue
+        return whole(found.group(1)) if found else None
+    return None
+
+
+def whole(text: str) -> "Optional[int]":
+    """A number as people and YAML write it: 3000, 1e6, 1000000.0"""
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        return None
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+def flag_value(command: "Sequence[str]", flag: "Optional[str]") -> "Optional[int]":
+    """The last one counts, as it does for most parsers."""
+    value = None
+    for position, word in enumerate(command):
+        if flag and word == flag:
+            value = whole("".join(command[position + 1 : position + 2]))
+        elif flag and word.startswith(flag + "="):
+            value = whole(word[len(flag) + 1 :])
+    return value
+
+
+def resumed(
+    command: "List[str]", args: "Sequence[str]", path: str, at: Progress, number: "Optional[int]"
+) -> "List[str]":
+    """The command that goes on from this checkpoint."""
+    values = {
+        "{checkpoint}": path,
+        "{name}": os.path.basename(path),
+        "{run}": os.path.basename(os.path.dirname(path)),
+        "{number}": number,
+        "{left}": at.left,
+    }
+    groups = [filled(group, values) for group in grouped(args)]
+    known = [group for group in groups if group]
+    for group in known:
+        command = without(command, group)
+    return command + [word for group in known for word in group]
+
+
+def grouped(args: "Sequence[str]") -> "List[List[str]]":
+    """Each flag with its values."""
+    groups = []  # type: List[List[str]]
+    for word in args:
+        if word.startswith("-") or not groups:
+            groups.append([word])
+        else:
+            groups[-1].append(word)
+    return groups
+
+
+def filled(group: "List[str]", values: "Dict[str, Any]") -> "List[str]":
+    """With the placeholders' values; nothing where one is not known."""
+    found = []
+    for word in group:
+        for name, value in values.items():
+            if name in word and value is None:
+                return []
+        # In one go: what a path happens to hold is not a placeholder.
+        names = "|".join(re.escape(name) for name in values)
+        found.append(re.sub(names, lambda match: str(values[match.group()]), word))
+    return found
+
+
+def without(command: "List[str]", group: "List[str]") -> "List[str]":
+    """Without the argument that this one takes the place of."""
+    flag, values = group[0].partition("=")[0], len(group) - 1
+    if not flag.startswith("--") or flag == "--":
+        return command
+    kept = command[:1]
+    skip = 0
+    for word in command[1:]:
+        if skip:
+            skip -= 1
+        elif word == flag:
+            skip = values
+        elif not word.startswith(flag + "="):
+            kept.append(word)
+    return kept

@@ -1,0 +1,202 @@
+"""The command that goes on from a checkpoint: what is added, what is replaced, what is left."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.node import resuming
+from dray.node.resuming import Progress, begun_at, flag_value, progress, resumed
+
+RSL_RL: dict[str, Any] = {
+    "number": r"^model_(\d+)\.pt$",
+    "total": {
+        "flag": "--max_iterations",
+        "file": "params/agent.yaml",
+        "pattern": r"^max_iterations: (\d+)",
+        "rest": True,
+        "last": -1,
+    },
+}
+ARGS = [
+    "--resume", "--load_run", "{run}", "--checkpoint", "{name}", "--max_iterations", "{left}",
+]  # fmt: skip
+SKRL: dict[str, Any] = {
+    "number": r"^agent_(\d+)\.pt$",
+    "anew": True,
+    "scale": [{"file": "params/agent.yaml", "pattern": r"^ *rollouts: (\d+)"}],
+    "total": {
+        "flag": "--max_iterations",
+        "file": "params/agent.yaml",
+        "pattern": r"^ *timesteps: (\d+)",
+        "rest": True,
+    },
+}
+TRAIN = ["python", "train.py", "--task", "Ant"]
+
+
+def run_folder(outputs: Path, name: str, agent: str = "") -> Path:
+    folder = outputs / "logs" / name
+    (folder / "params").mkdir(parents=True)
+    (folder / "params/agent.yaml").write_text(agent)
+    return folder
+
+
+def test_the_arguments_that_are_given_take_the_place_of_the_users() -> None:
+    command = [*TRAIN, "--max_iterations", "3000", "--checkpoint=pre.pt", "--headless"]
+    path = "/o/logs/rsl_rl/ant/2026-01-01_10-00-00/model_550.pt"
+    found = resumed(command, ARGS, path, Progress(550, 3000), 550)
+    assert found == [
+        *TRAIN, "--headless", "--resume", "--load_run", "2026-01-01_10-00-00",
+        "--checkpoint", "model_550.pt", "--max_iterations", "2450",
+    ]  # fmt: skip
+
+
+def test_what_is_not_known_is_not_given() -> None:
+    """The user's own argument stays then."""
+    command = [*TRAIN, "--max_iterations", "some"]
+    found = resumed(
+        command, ["--max_iterations", "{left}", "--go", "{name}"], "/a/b", Progress(), 1
+    )
+    assert found == [*command, "--go", "b"]
+
+
+def test_a_path_that_looks_like_a_placeholder_is_a_path() -> None:
+    found = resumed(["x"], ["--a={checkpoint}"], "/{name}/{left}.pt", Progress(1, 2), 1)
+    assert found == ["x", "--a=/{name}/{left}.pt"]
+
+
+def test_words_that_are_no_flags_are_only_added() -> None:
+    assert resumed(["x", "go"], ["go", "{name}"], "/a/b.pt", Progress(), None) == [
+        "x", "go", "go", "b.pt",
+    ]  # fmt: skip
+
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+@given(st.lists(words), st.lists(words.filter(lambda word: word[:1] != "-")))
+def test_no_other_argument_is_touched(command: list[str], values: list[str]) -> None:
+    others = [word for word in command if word.partition("=")[0] != "--resume"]
+    given_by_user = ["prog", *others, "--resume", *values]
+    found = resumed(given_by_user, ["--resume", *values], "/a/b.pt", Progress(1, 2), 1)
+    assert found == ["prog", *others, "--resume", *values]
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--n", "3"], 3),
+        (["--n=3"], 3),
+        (["--n", "3", "--n", "4"], 4),
+        (["--n", "1e3"], 1000),
+        (["--n"], None),
+        (["--n", "many"], None),
+        (["--nn", "3"], None),
+        (["--n=inf"], None),
+    ],
+)
+def test_the_value_of_a_flag(words: list[str], value: int | None) -> None:
+    assert flag_value(["x", *words], "--n") == value
+
+
+def test_the_total_is_the_commands_else_what_the_first_run_says(tmp_path: Path) -> None:
+    first = run_folder(tmp_path, "one", "seed: 1\nmax_iterations: 1500\n")
+    path = str(first / "model_600.pt")
+    assert progress(RSL_RL, TRAIN, path, str(tmp_path), []).left == 900
+    command = [*TRAIN, "--max_iterations", "3000"]
+    assert progress(RSL_RL, command, path, str(tmp_path), []).left == 2400
+
+
+def test_a_later_run_says_what_was_left_when_it_began(tmp_path: Path) -> None:
+    run_folder(tmp_path, "one", "max_iterations: 1500\n")
+    second = run_folder(tmp_path, "two", "max_iterations: 900\n")
+    before = [
+        {"runs": [], "done_before": None},
+        {"runs": ["logs/one"], "done_before": 600},
+    ]
+    at = progress(RSL_RL, TRAIN, str(second / "model_800.pt"), str(tmp_path), before)
+    assert (at.done, at.total, at.left) == (800, 1500, 700)
+
+
+def test_the_last_checkpoint_tells_that_all_is_done(tmp_path: Path) -> None:
+    """rsl_rl counts from 0: the last of 100 iterations is the 99th."""
+    folder = run_folder(tmp_path, "one", "max_iterations: 100\n")
+
+    def finished(number: int) -> bool:
+        return progress(
+            RSL_RL, TRAIN, str(folder / f"model_{number}.pt"), str(tmp_path), []
+        ).finished
+
+    assert [finished(98), finished(99)] == [False, True]
+
+
+def test_a_file_tells_that_all_is_done(tmp_path: Path) -> None:
+    rules = {"finished": "model.zip"}
+    folder = run_folder(tmp_path, "one")
+    path = str(folder / "model_8000_steps.zip")
+    assert not progress(rules, TRAIN, path, str(tmp_path), []).finished
+    (folder / "model.zip").touch()
+    assert progress(rules, TRAIN, path, str(tmp_path), []).finished
+
+
+@given(
+    total=st.integers(1, 5000),
+    rollouts=st.integers(1, 64),
+    interruptions=st.lists(st.floats(0, 1), max_size=6),
+    says=st.booleans(),
+)
+def test_a_trainer_that_counts_anew_does_all_iterations_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    total: int,
+    rollouts: int,
+    interruptions: list[float],
+    says: bool,
+) -> None:
+    """Interrupted anywhere, also between two of its iterations; with and without the flag."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    command = [*TRAIN, "--max_iterations", str(total)] if says else TRAIN
+    before: list[dict[str, Any]] = []
+    runs: list[str] = []
+    done = 0
+    for number, fraction in enumerate(interruptions):
+        left = total - done
+        steps = math.floor(left * rollouts * fraction)
+        agent = f"agent:\n  rollouts: {rollouts}\ntrainer:\n  timesteps: {left * rollouts}\n"
+        folder = run_folder(outputs, str(number), agent)
+        (folder / "checkpoints").mkdir()
+        before.append({"runs": list(runs), "done_before": done})
+        runs.append(f"logs/{number}/checkpoints")
+        path = str(folder / f"checkpoints/agent_{steps}.pt")
+        at = progress(SKRL, command, path, str(outputs), before)
+        done += steps // rollouts
+        assert (at.done, at.total) == (done, total)
+        assert at.finished == (done >= total)
+
+
+def test_a_run_is_of_the_last_attempt_that_did_not_find_it() -> None:
+    before: list[dict[str, Any]] = [
+        {"runs": [], "done_before": None},
+        {"outcome": "failed"},  # never got as far as to write it down
+        {"runs": ["a"], "done_before": 10},
+        {"runs": ["a", "b"], "done_before": 30},
+    ]
+    assert [begun_at(run, before) for run in "abc"] == [0, 10, 30]
+    assert begun_at("a", []) == 0
+
+
+def test_rules_of_an_older_dray_are_enough(tmp_path: Path) -> None:
+    old = {"checkpoint": "*.pt", "args": ["--resume", "{checkpoint}"], "signal": None}
+    at = progress(old, TRAIN, str(tmp_path / "a.pt"), str(tmp_path), [{"number": 1}])
+    assert (at.done, at.total, at.finished) == (None, None, False)
+
+
+def test_the_runs_of_checkpoints() -> None:
+    paths = ["/o/a/m_1.pt", "/o/a/m_2.pt", "/o/b/c/m_1.pt", "/o/m.pt"]
+    assert resuming.runs_of(paths, "/o") == [".", "a", os.path.join("b", "c")]
