@@ -9,10 +9,12 @@ from os import urandom
 from typing import Any
 
 from dray import config as configuration
+from dray import recipes
 from dray.config import Config
 from dray.errors import UsageError
 from dray.model import JobSpec, Resources, Resume
 from dray.options import GpuRequest, env_name
+from dray.recipes import Filled
 
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
@@ -25,7 +27,8 @@ def describe(
         raise UsageError(
             "there is no command", hint="Write it behind --: dray run -- python train.py"
         )
-    settings = config.job
+    filled = fill_in(command, config)
+    settings, command = filled.settings, filled.command
     name = settings.get("job.name") or name_of(command)
     limit = settings.get("job.resources.time")
     both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
@@ -46,12 +49,44 @@ def describe(
         resources=resources,
         resume=describe_resume(settings, limit),
         retries=settings.get("job.retries", 0),
+        recipe=settings.get("job.recipe", ""),
         launch=settings.get("job.launch") or ("none" if resources.nodes == 1 else "srun"),
         outputs=settings.get("job.outputs", ()),
         env={**base, **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
+        notes=filled.notes,
+        metrics=settings.get("job.metrics", {}),
         created=now,
     )
+
+
+def fill_in(command: Sequence[str], config: Config) -> Filled:
+    """The command and all settings, with the recipe's where there is one. Its paths are seen from
+    where the command starts."""
+    name = config.job.get("job.recipe")
+    if not name:
+        return Filled(tuple(command), config.job)
+    recipe = recipes.find(name)
+    on = config.cluster(config.job.get("job.on", "local"))
+    gpus = config.job.get("job.resources.gpus", GpuRequest(0.0))
+    filled = recipe.fill(
+        recipes.Request(
+            command=tuple(command),
+            folder=config.project / config.folder,
+            kind=on.kind,
+            nodes=config.job.get("job.resources.nodes", 1),
+            gpus=int(gpus.number),
+            launch=config.job.get("job.launch"),
+            python=config.job.get("job.python", ()),
+        )
+    )
+    metrics = dict(recipe.metrics)
+    if config.folder and "tensorboard" in metrics:
+        metrics["tensorboard"] = f"{config.folder}/{metrics['tensorboard']}"
+    settings = configuration.from_folder({**recipe.settings, **filled.settings}, config.folder)
+    settings["job.metrics"] = metrics
+    configuration.combine(settings, config.job)
+    return filled._replace(settings=settings)
 
 
 def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) -> Resources:

@@ -15,7 +15,7 @@ from dray import cluster as clusters
 from dray import config as configuration
 from dray.cluster import Cluster, Progress
 from dray.config import Config
-from dray.description import describe, new_id
+from dray.description import describe, fill_in, new_id
 from dray.errors import (
     ClusterError,
     DrayError,
@@ -123,6 +123,8 @@ class Launcher:
         cluster = self._target()
         job = self._describe(command)
         cluster.check(job)
+        for note in job.notes:
+            self.reporter.say(note)
         values = secrets.resolve(job.secrets, configuration.environment())
         progress = self.reporter.progress("sending code")
 
@@ -153,8 +155,11 @@ class Launcher:
     ) -> list[str]:
         common = self._describe(commands[0])
         cluster.check(common)
+        for note in common.notes:
+            self.reporter.say(note)
         values = secrets.resolve(common.secrets, configuration.environment())
-        array = JobArray(common, tuple(map(tuple, commands)))
+        filled = tuple(fill_in(command, self.config).command for command in commands)
+        array = JobArray(common, filled)
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:

@@ -160,6 +160,15 @@ def pbs_dialect(value: object) -> str:
     return one_of(value, ("openpbs", "torque"))
 
 
+def words(value: object) -> tuple[str, ...]:
+    import shlex  # only where one is given
+
+    found = tuple(shlex.split(text(value)))
+    if not found:
+        raise ValueError("it is empty")
+    return found
+
+
 def retries(value: object) -> int:
     return parse_count(value, least=0)
 
@@ -200,6 +209,23 @@ JOB = (
         help="The job's name, the first part of its id.",
         example='"anymal"',
         default="taken from the command",
+    ),
+    Option(
+        key="job.recipe",
+        flag="--recipe",
+        metavar="RECIPE",
+        parse=text,
+        help="What the trainer is: how it is started, spread and resumed (`dray recipe list`).",
+        example='"isaaclab/rsl_rl"',
+    ),
+    Option(
+        key="job.python",
+        flag="--python",
+        metavar="PYTHON",
+        parse=words,
+        help="The Python that the recipe starts the trainer with.",
+        example='"/isaac-sim/python.sh"',
+        default="`./isaaclab.sh -p` where there is one, else `python`",
     ),
     Option(
         key="job.resources.nodes",

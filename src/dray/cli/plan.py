@@ -27,6 +27,8 @@ def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values
         )
         return
     click.echo(f"cluster   {plan.cluster}")
+    if plan.job.recipe:
+        click.echo(f"recipe    {plan.job.recipe}")
     click.echo(f"command   {one_line(plan.job.command)}")
     if snapshot:
         size = f"{snapshot.files} files, {show_size(snapshot.size)}"
@@ -34,7 +36,7 @@ def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values
     else:
         click.echo("snapshot  none")
     click.echo(f"starts    {one_line(plan.command)}")
-    for note in (*plan.notes, *(snapshot.warnings if snapshot else ())):
+    for note in (*plan.job.notes, *plan.notes, *(snapshot.warnings if snapshot else ())):
         click.echo(f"note      {note}")
     for path, content in plan.files.items():
         click.echo(f"\n── {path}\n{content.rstrip()}")

@@ -19,7 +19,11 @@ VERBS = {
         "cluster": "add, import, list, show and check clusters",
         "doctor": "check everything a job depends on",
     },
+    "Trainers": {
+        "recipe": "list and show what dray knows about trainers",
+    },
     "Getting started": {
+        "init": "look at the project and write a first dray.toml",
         "demo": "a real training run, interrupted and resumed, in under a minute",
         "completion": "print the completion script for bash, zsh or fish",
     },

@@ -26,6 +26,9 @@ def environment(
     env = dict(base)
     env.update(job["env"])
     env.update(files.read_json(job_dir.secrets) or {})
+    if job.get("recipe"):  # all attempts are one run there
+        env.setdefault("WANDB_RUN_ID", job_dir.id)
+        env.setdefault("WANDB_RESUME", "allow")
     env.update(told)
     return env
 

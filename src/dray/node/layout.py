@@ -100,6 +100,8 @@ def argv_at(job: "Record", argv: "List[str]", seat: Seat, address: str, port: in
 
 def torchrun_of(argv: "List[str]") -> "List[str]":
     """That of the command's own Python, where it begins with one: torch is installed there."""
+    if argv[1:2] == ["-p"] and argv[0].endswith(".sh"):  # a script that sets Python up and runs it
+        return argv[:2] + ["-m", "torch.distributed.run"]
     if os.path.basename(argv[0]).startswith("python"):
         return [argv[0], "-m", "torch.distributed.run"]
     return ["torchrun"]

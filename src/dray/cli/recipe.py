@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import click
+
+from dray import recipes
+from dray.cli.output import print_json, table
+from dray.cli.parameters import json_option
+from dray.config import show_key
+from dray.config_file import value
+
+MEANINGS = {
+    "job.outputs": "outputs",
+    "job.resume.checkpoint": "checkpoints",
+    "job.resume.number": "how far one is",
+    "job.resume.scale": "an iteration is",
+    "job.resume.anew": "counts anew",
+    "job.resume.total": "how many in all",
+    "job.resume.finished": "all done when",
+    "job.resume.resume_args": "resumed with",
+    "job.resume.saves": "saves",
+}
+
+
+@click.group("recipe")
+def command() -> None:
+    """List and show the recipes: what dray knows about trainers."""
+
+
+@command.command("list")
+@json_option
+def list_recipes(as_json: bool) -> None:
+    """The recipes there are, those of other packages too."""
+    found = [(one.name, one.summary) for one in recipes.everyone()]
+    if as_json:
+        print_json([{"name": name, "summary": summary} for name, summary in found])
+    else:
+        click.echo(table(("NAME", "WHAT"), found))
+
+
+@command.command("show")
+@click.argument("name")
+@json_option
+def show_recipe(name: str, as_json: bool) -> None:
+    """What NAME fills in, where neither a flag nor a file says otherwise."""
+    recipe = recipes.find(name)
+    settings, metrics = dict(recipe.settings), dict(recipe.metrics)
+    if as_json:
+        about = {"name": recipe.name, "summary": recipe.summary}
+        print_json({**about, "settings": settings, "metrics": metrics})
+        return
+    rows = [("name", recipe.name), ("summary", recipe.summary)]
+    rows += [(MEANINGS.get(key, key), written(one)) for key, one in settings.items()]
+    rows += [("metrics", written(metrics))]
+    for what, text in rows:
+        click.echo(f"{what:<16}{text}")
+
+
+def written(one: object) -> str:
+    if isinstance(one, dict):
+        return ", ".join(f"{show_key((key,))} {written(each)}" for key, each in one.items())
+    if isinstance(one, list | tuple):
+        return " ".join(written(each) for each in one)
+    return one if isinstance(one, str) else value(one)

@@ -1,0 +1,117 @@
+"""What dray knows about trainers: the Recipe protocol, on one screen, and the lazy table of them.
+
+A recipe is data, made by a pure function on the submitting machine. What it says is only a default:
+flags and files win. How its rules for resuming are read is told in ``dray.node.resuming``, which
+knows no trainer; so a recipe of somebody else's needs nothing on the cluster.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from dray.errors import ConfigError, NotFound, nearest
+
+
+class Request(NamedTuple):
+    """What there is to fill in."""
+
+    command: tuple[str, ...]  # the whole, or only the trainer's arguments
+    folder: Path  # where it starts, on this machine
+    kind: str = "local"  # of the cluster
+    nodes: int = 1
+    gpus: int = 0  # of each node
+    launch: str | None = None  # where the user has said it
+    python: tuple[str, ...] = ()  # the same
+
+    @property
+    def workers(self) -> int:
+        """How many processes train."""
+        return self.nodes * max(self.gpus, 1)
+
+
+class Filled(NamedTuple):
+    command: tuple[str, ...]
+    settings: Mapping[str, Any] = MappingProxyType({})  # what depends on the request
+    notes: tuple[str, ...] = ()
+
+
+class Recipe(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """By config key: job.outputs, job.resume.checkpoint …"""
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """``tensorboard``, a glob in the outputs, with the tags that matter most as ``main``; or
+        ``pattern``, a regular expression over the log."""
+
+    def detect(self, project: Path) -> str:
+        """Why this folder looks like one for it, or nothing."""
+
+    def fill(self, request: Request) -> Filled:
+        """The command as it is started; raise UsageError where it cannot be."""
+
+
+RECIPES = {
+    "isaaclab/rsl_rl": "dray.recipes.isaaclab:RSL_RL",
+    "isaaclab/rl_games": "dray.recipes.isaaclab:RL_GAMES",
+    "isaaclab/skrl": "dray.recipes.isaaclab:SKRL",
+    "isaaclab/sb3": "dray.recipes.isaaclab:SB3",
+    "protomotions": "dray.recipes.protomotions:PROTOMOTIONS",
+    "lightning": "dray.recipes.lightning:LIGHTNING",
+    "torchrun": "dray.recipes.plain:TORCHRUN",
+    "generic": "dray.recipes.plain:GENERIC",
+}
+GROUP = "dray.recipes"  # where other packages announce theirs
+
+
+def find(name: str) -> Recipe:
+    if name in RECIPES:
+        module, _, attribute = RECIPES[name].partition(":")
+        recipe: Recipe = getattr(importlib.import_module(module), attribute)
+        return recipe
+    others = announced()
+    if name not in others:
+        known = [*RECIPES, *others]
+        raise NotFound(
+            f"there is no recipe '{name}'.{nearest(name, known)}",
+            hint=f"Known recipes: {', '.join(known)}.",
+        )
+    return load(name, others[name])
+
+
+def everyone() -> Iterator[Recipe]:
+    """The built-in ones, then those of other packages."""
+    for name in RECIPES:
+        yield find(name)
+    for name, entry in announced().items():
+        yield load(name, entry)
+
+
+def announced() -> dict[str, Any]:
+    """The entry points of other packages; a built-in name cannot be taken."""
+    from importlib.metadata import entry_points  # reads every installed package: not for each job
+
+    found = {one.name: one for one in entry_points(group=GROUP)}
+    return {name: found[name] for name in sorted(found) if name not in RECIPES}
+
+
+def load(name: str, entry: Any) -> Recipe:
+    try:
+        recipe: Recipe = entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"the recipe '{name}' of {entry.value} cannot be loaded: {error!r}"
+        ) from error
+    return recipe

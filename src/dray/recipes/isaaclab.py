@@ -1,0 +1,159 @@
+"""Isaac Lab's training scripts, one for each of four libraries.
+
+All of them make a new folder for every start, save only now and then, and are told with
+--max_iterations how long to train. They differ in how they count. An app that is asked to end
+closes while Python goes on, or hangs: nothing is to be hoped for from SIGTERM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dray.errors import UsageError
+from dray.recipes import Filled, Request, starting
+
+SCRIPTS = (
+    "scripts/reinforcement_learning/{}/train.py",
+    "source/standalone/workflows/{}/train.py",  # before Isaac Lab 2.0
+    "scripts/{}/train.py",  # a project made from its template
+)
+LAUNCHER = "isaaclab.sh"
+AGENT, ENV = "params/agent.yaml", "params/env.yaml"
+EVENTS = "events.out.tfevents.*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsaacLab:
+    library: str
+    checkpoint: str
+    number: str
+    resume_args: tuple[str, ...]
+    total: Mapping[str, Any]
+    main: tuple[str, ...]
+    more: Mapping[str, Any] = field(default_factory=dict)
+    many_gpus: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"isaaclab/{self.library}"
+
+    @property
+    def summary(self) -> str:
+        return f"Isaac Lab's train.py for {self.library}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "job.outputs": ("logs",),
+            "job.resume.checkpoint": f"logs/{self.library}/**/{self.checkpoint}",
+            "job.resume.number": self.number,
+            "job.resume.resume_args": self.resume_args,
+            "job.resume.total": {"flag": "--max_iterations", "file": AGENT, **self.total},
+            "job.resume.saves": "periodically",
+            **self.more,
+        }
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return {"tensorboard": f"logs/{self.library}/**/{EVENTS}", "main": list(self.main)}
+
+    def detect(self, project: Path) -> str:
+        script = self.script_in(project)
+        return f"there is {script}" if script else ""
+
+    def script_in(self, folder: Path) -> str:
+        scripts = (script.format(self.library) for script in SCRIPTS)
+        return next((script for script in scripts if (folder / script).is_file()), "")
+
+    def fill(self, request: Request) -> Filled:
+        if request.workers > 1 and not self.many_gpus:
+            raise UsageError(
+                f"Isaac Lab's {self.library} trains on one GPU, and {request.workers} are asked for"
+            )
+        notes = starting.totals(request, {"environments": ("--num_envs",)})
+        if not starting.is_arguments(request.command):
+            return Filled(request.command, notes=notes + self.unused_gpus(request))
+        script = self.script_in(request.folder)
+        if not script:
+            raise UsageError(
+                f"there is no {SCRIPTS[0].format(self.library)} in {request.folder}",
+                hint="Go to the folder of Isaac Lab or of your project, or write the whole "
+                "command: dray run -- python path/to/train.py …",
+            )
+        python = request.python or python_of(request.folder)
+        command = (*starting.torchrun(request, python), script, *request.command)
+        if request.workers == 1:
+            return Filled(command)
+        if "--distributed" not in command:
+            command += ("--distributed",)
+        launch = {"job.launch": "torchrun"} if request.nodes > 1 else {}
+        return Filled(command, launch, notes)
+
+    def unused_gpus(self, request: Request) -> tuple[str, ...]:
+        if request.workers == 1 or "--distributed" in request.command:
+            return ()
+        return (f"{request.workers} GPUs, but without --distributed the command uses one",)
+
+
+def python_of(folder: Path) -> tuple[str, ...]:
+    return (f"./{LAUNCHER}", "-p") if (folder / LAUNCHER).is_file() else ("python",)
+
+
+# The number in a checkpoint's name goes on after a resume, and --max_iterations are additional. The
+# iteration of the checkpoint is done once more, so the last of 100 iterations is the 99th.
+RSL_RL = IsaacLab(
+    library="rsl_rl",
+    checkpoint="model_*.pt",
+    number=r"^model_(\d+)\.pt$",
+    resume_args=(
+        "--resume", "--load_run", "{run}", "--checkpoint", "{name}", "--max_iterations", "{left}",
+    ),
+    total={"pattern": r"^max_iterations: (\d+)", "rest": True, "last": -1},
+    main=("Train/mean_reward", "Train/mean_episode_length"),
+)  # fmt: skip
+
+# Epoch and optimizer are restored, and the limit is that of all epochs.
+RL_GAMES = IsaacLab(
+    library="rl_games",
+    checkpoint="nn/last_*_ep_*.pth",
+    number=r"_ep_(\d+)_",
+    resume_args=("--checkpoint", "{checkpoint}"),
+    total={"pattern": r"^ *max_epochs: (\d+)"},
+    main=("rewards/iter", "rewards/step", "rewards/time"),
+)
+
+# Steps count from zero after a resume; an iteration has as many as a rollout.
+SKRL = IsaacLab(
+    library="skrl",
+    checkpoint="checkpoints/agent_*.pt",
+    number=r"^agent_(\d+)\.pt$",
+    resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{left}"),
+    total={"pattern": r"^ *timesteps: (\d+)", "rest": True},
+    main=("Reward / Total reward (mean)",),
+    more={
+        "job.resume.anew": True,
+        "job.resume.scale": ({"file": AGENT, "pattern": r"^ *rollouts: (\d+)"},),
+    },
+)
+
+# The same; steps are those of all environments. The statistics of VecNormalize are not restored.
+SB3 = IsaacLab(
+    library="sb3",
+    checkpoint="model_*_steps.zip",
+    number=r"^model_(\d+)_steps\.zip$",
+    resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{left}"),
+    total={"pattern": r"^n_timesteps: ([\d.e+]+)", "rest": True},
+    main=("rollout/ep_rew_mean",),
+    more={
+        "job.resume.anew": True,
+        "job.resume.scale": (
+            {"file": AGENT, "pattern": r"^n_steps: (\d+)"},
+            {"file": ENV, "pattern": r"^ +num_envs: (\d+)"},
+        ),
+        "job.resume.finished": "model.zip",
+    },
+    many_gpus=False,
+)

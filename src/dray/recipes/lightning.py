@@ -1,0 +1,68 @@
+"""Lightning: the Trainer, with or without LightningCLI, and Fabric. Its ranks are started by srun
+on Slurm, and by itself elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dray.recipes import Filled, Request, starting
+
+DECLARED_IN = ("pyproject.toml", "requirements.txt", "setup.py", "environment.yml")
+SMALL = 1 << 20
+BY_ITSELF = (
+    "the checkpoint to go on from is in $DRAY_CHECKPOINT: "
+    'trainer.fit(…, ckpt_path=os.environ.get("DRAY_CHECKPOINT"))'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lightning:
+    name: str = "lightning"
+    summary: str = "Lightning: a script with LightningCLI, a Trainer or Fabric"
+    settings: Mapping[str, Any] = field(
+        default_factory=lambda: {
+            "job.outputs": ("lightning_logs", "checkpoints"),
+            "job.resume.checkpoint": "**/*.ckpt",
+        }
+    )
+    metrics: Mapping[str, Any] = field(
+        default_factory=lambda: {"tensorboard": "**/events.out.tfevents.*", "main": []}
+    )
+
+    def detect(self, project: Path) -> str:
+        for name in DECLARED_IN:
+            if re.search(r"\b(pytorch-)?lightning\b", content(project / name)):
+                return f"{name} names lightning"
+        return ""
+
+    def fill(self, request: Request) -> Filled:
+        command = starting.require_command(request, self.name)
+        settings: dict[str, Any] = {}
+        if request.workers > 1 and request.kind == "slurm":
+            settings["job.launch"] = "srun"
+        notes = starting.totals(request, {"samples a batch": ("--batch-size", "--batch_size")})
+        if uses_cli(request):
+            settings["job.resume.resume_args"] = ("--ckpt_path", "{checkpoint}")
+        else:
+            notes += (BY_ITSELF,)
+        return Filled(command, settings, notes)
+
+
+def uses_cli(request: Request) -> bool:
+    scripts = [request.folder / word for word in request.command if word.endswith(".py")]
+    return any("LightningCLI" in content(script) for script in scripts)
+
+
+def content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(SMALL).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+LIGHTNING = Lightning()

@@ -1,0 +1,57 @@
+"""How trainers are started: what recipes have in common. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from dray.errors import UsageError
+from dray.recipes import Request
+
+
+def is_arguments(command: Sequence[str]) -> bool:
+    """Whether only the trainer's arguments were given: flags, or overrides such as agent.seed=1."""
+    return not command or re.match(r"-|[\w.+~/@]+=", command[0]) is not None
+
+
+def require_command(request: Request, name: str) -> tuple[str, ...]:
+    if is_arguments(request.command):
+        raise UsageError(
+            f"the recipe '{name}' does not know which program to start",
+            hint="Write the whole command behind --: dray run -- python train.py …",
+        )
+    return request.command
+
+
+def torchrun(request: Request, python: Sequence[str]) -> tuple[str, ...]:
+    """Python as one worker for each GPU of the one node there is; as it is where that is not
+    wanted, or is the cluster's to do."""
+    if request.nodes > 1 or request.gpus < 2 or request.launch not in (None, "none"):
+        return tuple(python)
+    workers = f"--nproc-per-node={request.gpus}"
+    return (*python, "-m", "torch.distributed.run", "--standalone", workers)
+
+
+def value_of(command: Sequence[str], flags: Sequence[str]) -> tuple[str, int] | None:
+    """The flag and its whole number, where one of these is given."""
+    for position, word in enumerate(command):
+        flag, equals, value = word.partition("=")
+        if flag in flags:
+            text = value if equals else "".join(command[position + 1 : position + 2])
+            if text.isdecimal():
+                return flag, int(text)
+    return None
+
+
+def totals(request: Request, counts: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """What counts for each GPU makes in all: ``counts`` has the flags for each thing counted."""
+    if request.workers == 1:
+        return ()
+    where = f"{request.workers} GPUs" if request.gpus else f"{request.workers} nodes"
+    notes = []
+    for what, flags in counts.items():
+        found = value_of(request.command, flags)
+        if found:
+            flag, each = found
+            notes.append(f"{each * request.workers} {what} in all: {flag} {each} on {where}")
+    return tuple(notes)
