@@ -7,6 +7,7 @@ closes while Python goes on, or hangs: nothing is to be hoped for from SIGTERM.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,17 +86,26 @@ class IsaacLab:
             )
         python = request.python or python_of(request.folder)
         command = (*starting.torchrun(request, python), script, *request.command)
-        if request.workers == 1:
-            return Filled(command)
-        if "--distributed" not in command:
+        if request.workers > 1 and "--distributed" not in command:
             command += ("--distributed",)
-        launch = {"job.launch": "torchrun"} if request.nodes > 1 else {}
-        return Filled(command, launch, notes)
+        settings: dict[str, Any] = {"job.launch": "torchrun"} if request.nodes > 1 else {}
+        if wants_a_value(request.folder / script):
+            settings["job.resume.resume_args"] = ("--resume", "True", *self.resume_args[1:])
+        return Filled(command, settings, notes)
 
     def unused_gpus(self, request: Request) -> tuple[str, ...]:
         if request.workers == 1 or "--distributed" in request.command:
             return ()
         return (f"{request.workers} GPUs, but without --distributed the command uses one",)
+
+
+def wants_a_value(script: Path) -> bool:
+    """Whether --resume is one of those that Isaac Lab had before 2.1: --resume True."""
+    try:
+        text = (script.parent / "cli_args.py").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return re.search(r"""["']--resume["'],\s*type=bool""", text) is not None
 
 
 def python_of(folder: Path) -> tuple[str, ...]:

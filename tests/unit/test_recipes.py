@@ -1,0 +1,333 @@
+"""What recipes fill in: the command, how it is spread, and what is told about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray import config as configuration
+from dray import recipes
+from dray.config import outermost
+from dray.description import describe, fill_in
+from dray.errors import ConfigError, NotFound, UsageError
+from dray.model import JobSpec, JobView
+from dray.node import files
+from dray.options import GpuRequest, counting_pattern, output_path
+from dray.recipes import RECIPES, Filled, Request
+
+GOLDEN = Path(__file__).parent / "golden"
+TASK = ("--task", "Isaac-Ant-v0", "--headless")
+SCRIPT = "scripts/reinforcement_learning/{}/train.py"
+LIBRARIES = ("rsl_rl", "rl_games", "skrl", "sb3")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    def make(*names: str) -> Path:
+        for name in names:
+            path = tmp_path / "project" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        (tmp_path / "project").mkdir(exist_ok=True)
+        monkeypatch.setenv("DRAY_HOME", str(tmp_path / "home"))
+        return tmp_path / "project"
+
+    return make
+
+
+def filled(name: str, request: Request) -> Filled:
+    return recipes.find(name).fill(request)
+
+
+def described(folder: Path, *command: str, **settings: Any) -> JobSpec:
+    flags = {f"job.{key.replace('__', '.')}": value for key, value in settings.items()}
+    return describe(command, configuration.load(folder, flags), {}, 0.0)
+
+
+# -- all of them --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_all_are_of_the_same_shape(name: str) -> None:
+    recipe = recipes.find(name)
+    assert recipe.name == name
+    assert recipe.summary
+    outputs = recipe.settings["job.outputs"]
+    assert outputs == outermost([output_path(one) for one in outputs])
+    assert recipe.settings["job.resume.checkpoint"]
+    number = recipe.settings.get("job.resume.number")
+    assert number is None or counting_pattern(number)
+    assert {"tensorboard", "main"} == set(recipe.metrics)
+
+
+def test_what_they_say_is_golden() -> None:
+    """A change here changes how people's runs are resumed: it is to be seen."""
+    said = {
+        name: {"settings": dict(one.settings), "metrics": dict(one.metrics)}
+        for name, one in ((name, recipes.find(name)) for name in RECIPES)
+    }
+    golden = json.loads((GOLDEN / "recipes.json").read_text())
+    assert json.loads(json.dumps(said)) == golden
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(NotFound, match=r"Did you mean 'isaaclab/rsl_rl'\?"):
+        recipes.find("isaaclab/rslrl")
+
+
+class Entry:
+    def __init__(self, name: str, recipe: object) -> None:
+        self.name = name
+        self.value = "somebody.recipes:MINE"
+        self.recipe = recipe
+
+    def load(self) -> object:
+        if isinstance(self.recipe, Exception):
+            raise self.recipe
+        return self.recipe
+
+
+def announce(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
+    def entry_points(*, group: str) -> list[Entry]:
+        return list(entries) if group == recipes.GROUP else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+
+def test_other_packages_have_recipes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But none takes the place of a built-in one, and a broken one is told by name."""
+    mine, generic = object(), object()
+    announce(monkeypatch, Entry("mine", mine), Entry("generic", generic))
+    assert recipes.find("mine") is mine
+    assert recipes.find("generic") is not generic
+    assert [*recipes.everyone()][-1] is mine
+    announce(monkeypatch, Entry("mine", ImportError("no torch")))
+    with pytest.raises(ConfigError, match=r"'mine' of somebody.recipes:MINE .*no torch"):
+        recipes.find("mine")
+
+
+# -- Isaac Lab ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_arguments_alone_get_the_script_and_its_python(
+    project: Callable[..., Path], library: str
+) -> None:
+    script = SCRIPT.format(library)
+    folder = project(script, "isaaclab.sh")
+    found = filled(f"isaaclab/{library}", Request(TASK, folder))
+    assert found.command == ("./isaaclab.sh", "-p", script, *TASK)
+    found = filled(f"isaaclab/{library}", Request(TASK, folder, python=("/isaac-sim/python.sh",)))
+    assert found.command == ("/isaac-sim/python.sh", script, *TASK)
+
+
+@pytest.mark.parametrize(
+    "script", ["source/standalone/workflows/rsl_rl/train.py", "scripts/rsl_rl/train.py"]
+)
+def test_older_and_outer_projects(project: Callable[..., Path], script: str) -> None:
+    found = filled("isaaclab/rsl_rl", Request(TASK, project(script)))
+    assert found.command == ("python", script, *TASK)
+
+
+@pytest.mark.parametrize("first", ["--task=X", "-x", "agent.seed=1", "+agent.a=2"])
+def test_what_is_arguments(project: Callable[..., Path], first: str) -> None:
+    folder = project(SCRIPT.format("rsl_rl"))
+    command = filled("isaaclab/rsl_rl", Request((first,), folder)).command
+    assert command == ("python", SCRIPT.format("rsl_rl"), first)
+
+
+def test_a_whole_command_stays_as_it_is(project: Callable[..., Path]) -> None:
+    command = ("python", "my/train.py", *TASK)
+    assert filled("isaaclab/rsl_rl", Request(command, project())).command == command
+    found = filled("isaaclab/rsl_rl", Request(command, project(), gpus=2))
+    assert found.command == command
+    assert found.notes == ("2 GPUs, but without --distributed the command uses one",)
+
+
+def test_without_the_script_it_is_refused(project: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match=r"there is no scripts/.*/skrl/train\.py"):
+        filled("isaaclab/skrl", Request(TASK, project()))
+
+
+def test_several_gpus_of_one_node(project: Callable[..., Path]) -> None:
+    """On every kind of cluster: torchrun is part of the command."""
+    folder = project(SCRIPT.format("rsl_rl"), "isaaclab.sh")
+    request = Request((*TASK, "--num_envs", "4096"), folder, gpus=2)
+    found = filled("isaaclab/rsl_rl", request)
+    assert found.command == (
+        "./isaaclab.sh", "-p", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        SCRIPT.format("rsl_rl"), *TASK, "--num_envs", "4096", "--distributed",
+    )  # fmt: skip
+    assert not found.settings
+    assert found.notes == ("8192 environments in all: --num_envs 4096 on 2 GPUs",)
+
+
+def test_several_nodes(project: Callable[..., Path]) -> None:
+    folder = project(SCRIPT.format("rsl_rl"))
+    request = Request((*TASK, "--distributed"), folder, "slurm", nodes=2, gpus=4)
+    found = filled("isaaclab/rsl_rl", request)
+    assert found.command == ("python", SCRIPT.format("rsl_rl"), *TASK, "--distributed")
+    assert found.settings == {"job.launch": "torchrun"}
+    assert found.notes == ()
+
+
+def test_sb3_has_one_gpu(project: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="trains on one GPU, and 2 are asked for"):
+        filled("isaaclab/sb3", Request(TASK, project(SCRIPT.format("sb3")), gpus=2))
+
+
+@pytest.mark.parametrize(
+    ("said", "args"),
+    [
+        ('"--resume", type=bool, default=None', ("--resume", "True", "--load_run")),
+        ('"--resume", action="store_true"', ("--resume", "--load_run", "{run}")),
+    ],
+)
+def test_older_versions_want_a_value(
+    project: Callable[..., Path], said: str, args: tuple[str, ...]
+) -> None:
+    script = SCRIPT.format("rsl_rl")
+    folder = project(script)
+    (folder / script).with_name("cli_args.py").write_text(f"group.add_argument({said})\n")
+    assert described(folder, *TASK, recipe="isaaclab/rsl_rl").resume.args[:3] == args
+
+
+# -- the others ---------------------------------------------------------------------------------
+
+PROTOMOTIONS = ("--experiment-name", "walk", "--num-envs", "4096", "--batch-size=16384")
+
+
+def test_protomotions_is_spread_by_fabric(project: Callable[..., Path]) -> None:
+    folder = project("protomotions/train_agent.py")
+    assert filled("protomotions", Request(PROTOMOTIONS, folder)).command == (
+        "python", "protomotions/train_agent.py", *PROTOMOTIONS,
+    )  # fmt: skip
+    found = filled("protomotions", Request(PROTOMOTIONS, folder, "slurm", nodes=2, gpus=4))
+    assert found.command[-4:] == ("--ngpu", "4", "--nodes", "2")
+    assert found.settings == {"job.launch": "srun"}
+    assert found.notes == (
+        "32768 environments in all: --num-envs 4096 on 8 GPUs",
+        "131072 samples a batch in all: --batch-size 16384 on 8 GPUs",
+    )
+    here = filled("protomotions", Request(PROTOMOTIONS, folder, gpus=2))
+    assert not here.settings  # Fabric starts its ranks itself
+
+
+def test_lightning_is_resumed_by_its_cli_or_by_itself(project: Callable[..., Path]) -> None:
+    folder = project("cli.py", "own.py")
+    (folder / "cli.py").write_text("from lightning.pytorch.cli import LightningCLI\n")
+    found = filled("lightning", Request(("python", "cli.py", "fit"), folder))
+    assert found.settings == {"job.resume.resume_args": ("--ckpt_path", "{checkpoint}")}
+    found = filled("lightning", Request(("python", "own.py"), folder, "slurm", gpus=2))
+    assert found.settings == {"job.launch": "srun"}
+    assert "DRAY_CHECKPOINT" in found.notes[-1]
+
+
+@pytest.mark.parametrize("name", ["lightning", "torchrun", "generic"])
+def test_those_that_know_no_program_want_one(project: Callable[..., Path], name: str) -> None:
+    with pytest.raises(UsageError, match="does not know which program to start"):
+        filled(name, Request(("--lr", "1"), project()))
+
+
+def test_torchrun(project: Callable[..., Path]) -> None:
+    command = ("python3", "train.py", "--batch-size", "32")
+    found = filled("torchrun", Request(command, project(), gpus=4))
+    start = ("python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
+    assert found.command == (*start, *command[1:])
+    assert found.notes == ("128 samples a batch in all: --batch-size 32 on 4 GPUs",)
+    assert filled("torchrun", Request(command, project())).command == command
+    given = Request(command, project(), "slurm", gpus=4, launch="torchrun")
+    assert filled("torchrun", given).command == command
+    far = filled("torchrun", Request(command, project(), "slurm", nodes=2, gpus=4))
+    assert (far.command, far.settings) == (command, {"job.launch": "torchrun"})
+    program = filled("torchrun", Request(("./train",), project(), gpus=2))
+    assert program.command[-2:] == ("--no-python", "./train")
+
+
+# -- in a job's description ---------------------------------------------------------------------
+
+
+def test_flags_and_files_win(project: Callable[..., Path]) -> None:
+    folder = project(SCRIPT.format("rsl_rl"))
+    (folder / "dray.toml").write_text(
+        '[job]\nrecipe = "isaaclab/rsl_rl"\noutputs = ["videos"]\n[job.resume]\ngrace = "5s"\n'
+    )
+    job = described(folder, *TASK, resume__saves="on-request", resume__keep=3)
+    assert job.recipe == "isaaclab/rsl_rl"
+    assert job.command[:2] == ("python", SCRIPT.format("rsl_rl"))
+    assert set(job.outputs) == {"logs", "videos"}
+    assert (job.resume.saves, job.resume.keep, job.resume.grace) == ("on-request", 3, 5.0)
+    assert job.resume.checkpoint == "logs/rsl_rl/**/model_*.pt"
+
+
+def test_seen_from_a_folder_of_the_project(project: Callable[..., Path]) -> None:
+    folder = project("dray.toml", "lab/" + SCRIPT.format("skrl"))
+    job = described(folder / "lab", *TASK, recipe="isaaclab/skrl")
+    assert job.outputs == ("lab/logs",)
+    assert job.resume.checkpoint == "lab/logs/skrl/**/checkpoints/agent_*.pt"
+    assert job.metrics["tensorboard"].startswith("lab/logs/skrl/")
+
+
+def test_a_description_comes_back_from_its_file(project: Callable[..., Path]) -> None:
+    folder = project(SCRIPT.format("sb3"))
+    job = described(folder, *TASK, recipe="isaaclab/sb3")
+    again = JobSpec.from_dict(json.loads(files.encode(job.to_dict())))
+    assert again.resume == job.resume
+    assert again.metrics == job.metrics
+    shown = JobView.from_dict(
+        {"job": job.to_dict(), "state": "done", "reason": "", "ended": None, "attempts": []}, "x"
+    )
+    assert shown.to_dict()["recipe"] == "isaaclab/sb3"
+
+
+def test_every_command_of_an_array_is_filled_in(project: Callable[..., Path]) -> None:
+    folder = project(SCRIPT.format("rsl_rl"))
+    config = configuration.load(folder, {"job.recipe": "isaaclab/rsl_rl"})
+    for seed in ("1", "2"):
+        command = fill_in(["--seed", seed], config).command
+        assert command == ("python", SCRIPT.format("rsl_rl"), "--seed", seed)
+
+
+def test_shares_of_a_gpu_are_one_worker(project: Callable[..., Path]) -> None:
+    folder = project(SCRIPT.format("rsl_rl"))
+    job = described(folder, *TASK, recipe="isaaclab/rsl_rl", resources__gpus=GpuRequest(0.5))
+    assert job.notes == ()
+    assert "--distributed" not in job.command
+
+
+@pytest.mark.parametrize("pattern", ["model_", "(a)(b)", "("])
+def test_a_number_has_one_group(pattern: str) -> None:
+    with pytest.raises(ValueError):
+        counting_pattern(pattern)
+
+
+# -- detection ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ([SCRIPT.format("rsl_rl"), SCRIPT.format("skrl")], "isaaclab/rsl_rl"),
+        (["scripts/skrl/train.py"], "isaaclab/skrl"),
+        (["protomotions/train_agent.py"], "protomotions"),
+        (["train.py"], "generic"),
+        (["README.md"], None),
+    ],
+)
+def test_what_a_project_looks_like(
+    project: Callable[..., Path], files: list[str], name: str | None
+) -> None:
+    folder = project(*files)
+    found = [one.name for one in recipes.everyone() if one.detect(folder)]
+    assert (found[0] if found else None) == name
+
+
+def test_lightning_is_found_by_what_a_project_needs(project: Callable[..., Path]) -> None:
+    folder = project("train.py")
+    (folder / "requirements.txt").write_text("torch\nlightning>=2.1\n")
+    assert recipes.find("lightning").detect(folder) == "requirements.txt names lightning"
