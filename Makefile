@@ -30,12 +30,13 @@ test-slurm-%: $(READY)
 	$(BIN)/pytest -n 4 --slurm-root="$$root" -k "(hpc or slurm or accounting) and not old_python" \
 		tests/contract tests/integration/test_slurm.py tests/integration/test_accounting.py
 
-check: $(READY)  ## lint, types, layers, Python 3.6 for the node side, docs
+check: $(READY)  ## lint, types, layers, Python 3.6 for the node side, 3.8 for trainers, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --target=3.6- --no-tips --violations src/dray/node
+	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations src/dray/training
 	$(BIN)/python docs/generate.py --check
 
 docs: $(READY)  ## write the reference from the code

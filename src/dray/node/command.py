@@ -30,7 +30,17 @@ def environment(
         env.setdefault("WANDB_RUN_ID", job_dir.id)
         env.setdefault("WANDB_RESUME", "allow")
     env.update(told)
+    library = training_library()
+    if library:
+        # At the end: nothing that the command imports by itself is found here instead.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), library]))
     return env
+
+
+def training_library() -> str:
+    """Where a trainer finds ``dray.training``: in the file that we run from ourselves."""
+    place = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return place if os.path.isfile(place) else ""
 
 
 def leftover_grace(job: "Record") -> float:

@@ -207,7 +207,10 @@ class Supervisor:
             "DRAY_JOB_ID": self.job_dir.id,
             "DRAY_ATTEMPT": str(self.attempt.number),
             "DRAY_OUTPUTS": self.job_dir.outputs,
+            "DRAY_GRACE": "{:g}".format(self.timing.grace),
         }
+        if self.job["resume"]["signal"]:
+            told["DRAY_CHECKPOINT_SIGNAL"] = self.job["resume"]["signal"]
         if self.place.gpus is not None:
             told["CUDA_VISIBLE_DEVICES"] = ",".join(str(one) for one in self.place.gpus)
         if self.deadline:

@@ -1,4 +1,4 @@
-"""The node side as one file, named by its content."""
+"""The node side and the trainers' library as one file, named by its content."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from dray_node.__main__ import main
 
 sys.exit(main(sys.argv[1:]))
 """
+# The second is for trainers, which find it by PYTHONPATH. Its parent has no __init__.py: such a
+# namespace package gives way to any other dray that a trainer can import.
+PACKAGES = {"dray_node": "node", "dray/training": "training"}
+NAMESPACE = "dray/"
 EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
 
 
 @cache
 def sources() -> dict[str, bytes]:
-    folder = Path(__file__).parent.parent / "node"
-    found = {f"dray_node/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
+    code = Path(__file__).parent.parent
+    found = {
+        f"{package}/{path.name}": path.read_bytes()
+        for package, folder in PACKAGES.items()
+        for path in sorted((code / folder).glob("*.py"))
+    }
     return {"__main__.py": ENTRY, **found}
 
 
@@ -43,6 +51,7 @@ def build(content: dict[str, bytes]) -> bytes:
 
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(NAMESPACE, EPOCH), b"")  # Python needs it named
         for name, source in content.items():
             archive.writestr(zipfile.ZipInfo(name, EPOCH), source)
             archive.writestr(zipfile.ZipInfo(f"{name}c", EPOCH), compiled(name, source))
