@@ -37,6 +37,11 @@ STATES = """\
 LAST_ATTEMPT = """\
 `exit_code` and `signal` are those of the last attempt: a command that exits with 137 has
 `exit_code` 137 and no `signal`; one that was killed has `signal` `SIGKILL` and no `exit_code`."""
+METRICS = """\
+`metric` is the latest value of the main metric: `name`, `value` (null where it is not a number) and
+`step`; null where there is none. `curve` has its `name` and `points`, each
+`[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
+400 points."""
 NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
 
 
@@ -121,10 +126,12 @@ def outcomes() -> str:
         "Times are unix seconds, sizes bytes, durations seconds. Keys are only ever added.",
         "",
         "- `dray ps --json`: a list of " + keys(Row._fields),
-        "- `dray show --json`: " + keys({**sample, "directory": ""}),
+        "- `dray show --json`: " + keys({**sample, "directory": "", "curve": ""}),
         "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
         "",
         LAST_ATTEMPT,
+        "",
+        METRICS,
         "",
     ]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Snapshot
+from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -71,6 +71,9 @@ class Cluster(Protocol):
 
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         """How long a rank's output is by now."""
+
+    def metrics(self, job_id: str) -> Series:
+        """The curve of the job's main metric over all attempts."""
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         """Ask for the end: with a checkpoint first, or at once."""

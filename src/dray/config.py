@@ -156,9 +156,10 @@ def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
     if not folder or not outputs:
         return dict(flags)
     moved: dict[str, Any] = {"job.outputs": tuple(f"{folder}/{path}" for path in outputs)}
-    checkpoint = flags.get("job.resume.checkpoint", "")
-    if any(checkpoint == path or checkpoint.startswith(f"{path}/") for path in outputs):
-        moved["job.resume.checkpoint"] = f"{folder}/{checkpoint}"
+    for key in ("job.resume.checkpoint", "job.metrics.tensorboard"):
+        glob = flags.get(key, "")
+        if any(glob == path or glob.startswith(f"{path}/") for path in outputs):
+            moved[key] = f"{folder}/{glob}"
     return {**flags, **moved}
 
 

@@ -12,7 +12,7 @@ from dray import config as configuration
 from dray import recipes
 from dray.config import Config
 from dray.errors import UsageError
-from dray.model import JobSpec, Resources, Resume
+from dray.model import JobSpec, Metrics, Resources, Resume
 from dray.options import GpuRequest, env_name
 from dray.recipes import Filled
 
@@ -48,6 +48,11 @@ def describe(
         project=str(config.project),
         resources=resources,
         resume=describe_resume(settings, limit),
+        metrics=Metrics(
+            main=tuple(settings.get("job.metrics.main", ())),
+            tensorboard=settings.get("job.metrics.tensorboard"),
+            pattern=settings.get("job.metrics.pattern"),
+        ),
         retries=settings.get("job.retries", 0),
         recipe=settings.get("job.recipe", ""),
         launch=settings.get("job.launch") or ("none" if resources.nodes == 1 else "srun"),
@@ -55,7 +60,6 @@ def describe(
         env={**base, **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
         notes=filled.notes,
-        metrics=settings.get("job.metrics", {}),
         created=now,
     )
 
@@ -84,7 +88,7 @@ def fill_in(command: Sequence[str], config: Config) -> Filled:
     if config.folder and "tensorboard" in metrics:
         metrics["tensorboard"] = f"{config.folder}/{metrics['tensorboard']}"
     settings = configuration.from_folder({**recipe.settings, **filled.settings}, config.folder)
-    settings["job.metrics"] = metrics
+    settings.update((f"job.metrics.{key}", value) for key, value in metrics.items())
     configuration.combine(settings, config.job)
     return filled._replace(settings=settings)
 

@@ -26,7 +26,7 @@ from dray.errors import (
     UsageError,
     nearest,
 )
-from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Snapshot
+from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
 from dray.node import faults, files
 from dray.node.layout import tasks_of
 from dray.store import Damaged, Last, Row, Store, set_aside
@@ -350,6 +350,12 @@ class Launcher:
             if error.message not in self._complaints:
                 self.reporter.say(error.message)
             self._complaints.add(error.message)
+
+    def metrics(self, view: JobView) -> Series:
+        """The curve of its main metric; asked for only where there is one."""
+        if view.metric is None or view.reason.endswith(GONE):
+            return Series()
+        return self.cluster(view.cluster).metrics(view.id)
 
     def place(self, view: JobView) -> str:
         return self.cluster(view.cluster).place(view.id)

@@ -59,6 +59,15 @@ class Resume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """Where it is seen how a training does: see dray.node.metrics."""
+
+    main: tuple[str, ...] = ()
+    tensorboard: str | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """One job's description: all that a cluster needs to know, and nothing secret."""
 
@@ -70,6 +79,7 @@ class JobSpec:
     snapshot: str | None = None
     resources: Resources = field(default_factory=Resources)
     resume: Resume = field(default_factory=Resume)
+    metrics: Metrics = field(default_factory=Metrics)
     retries: int = 0
     recipe: str = ""
     launch: str = "none"  # how the command is spread: see dray.node.layout
@@ -77,7 +87,6 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names only
     notes: tuple[str, ...] = ()  # what the recipe has to tell
-    metrics: Mapping[str, Any] = field(default_factory=dict)  # which to read, and where
     created: float = 0.0
     resumed_after: int = 0  # attempts up to this number do not count for retries any more
 
@@ -93,6 +102,8 @@ class JobSpec:
         known["resume"] = replace(
             known["resume"], args=tuple(known["resume"].args), scale=tuple(known["resume"].scale)
         )
+        metrics = record.get("metrics") or {}
+        known["metrics"] = _build(Metrics, {**metrics, "main": tuple(metrics.get("main", ()))})
         for key in ("command", "outputs", "secrets", "notes"):
             known[key] = tuple(record.get(key, ()))
         return cls(**known)
@@ -118,6 +129,7 @@ class Attempt:
     gpus: tuple[int, ...] = ()
     from_checkpoint: str | None = None
     checkpoint: str | None = None
+    metric: Mapping[str, Any] | None = None  # the latest value: name, value, step
     left: tuple[str, ...] = ()
 
     @classmethod
@@ -155,6 +167,12 @@ class JobView:
     def id(self) -> str:
         return self.spec.id
 
+    @property
+    def metric(self) -> Mapping[str, Any] | None:
+        """The latest value that any attempt has come to."""
+        found = [one.metric for one in self.attempts if one.metric]
+        return found[-1] if found else None
+
     def to_dict(self) -> dict[str, Any]:
         """The documented form that ``show --json`` prints."""
         last = self.attempts[-1] if self.attempts else None
@@ -174,6 +192,7 @@ class JobView:
             "snapshot": self.spec.snapshot,
             "resources": asdict(self.spec.resources),
             "resume": _plain(asdict(self.spec.resume)),
+            "metrics": _plain(asdict(self.spec.metrics)),
             "retries": self.spec.retries,
             "recipe": self.spec.recipe,
             "launch": self.spec.launch,
@@ -188,6 +207,21 @@ def _plain(record: dict[str, Any]) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in record.items()
     }
+
+
+class Series(NamedTuple):
+    """The curve of a metric: (step, value, attempt), thinned out where it is long. A value is None
+    where it was not a number."""
+
+    name: str = ""
+    points: tuple[tuple[int, float | None, int], ...] = ()
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Series:
+        return cls(record["name"], tuple((one[0], one[1], one[2]) for one in record["points"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "points": [list(one) for one in self.points]}
 
 
 class Snapshot(NamedTuple):

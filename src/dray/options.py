@@ -140,6 +140,17 @@ def launch_way(value: object) -> str:
     return one_of(value, LAUNCHES)
 
 
+def metric_pattern(value: object) -> str:
+    pattern = text(value)
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from error
+    if compiled.groups == ("step" in compiled.groupindex):
+        raise ValueError(f"'{pattern}' has no group for the value: write reward: ([-0-9.e]+)")
+    return pattern
+
+
 def gpu_flag(value: object) -> str:
     return one_of(value, ("gres", "gpus-per-node", "gpus"))
 
@@ -399,6 +410,35 @@ JOB = (
         help="Pause before the first retry of a crash; doubled for each further one.",
         example='"10s"',
         default="10s",
+    ),
+    Option(
+        key="job.metrics.main",
+        flag="--metric",
+        metavar="NAME",
+        many=True,
+        parse=texts,
+        help="The metric that `ps` and `show` tell of: a TensorBoard tag or a reported name; of "
+        "several, the first that there is.",
+        example='["Train/mean_reward"]',
+        default="the first that is reported, else a tag that looks like a reward",
+    ),
+    Option(
+        key="job.metrics.tensorboard",
+        flag="--tensorboard",
+        metavar="GLOB",
+        parse=text,
+        help="TensorBoard's event files, relative to the outputs.",
+        example='"logs/**/events.out.tfevents.*"',
+        default="all of them",
+    ),
+    Option(
+        key="job.metrics.pattern",
+        flag="--metric-pattern",
+        metavar="REGEX",
+        parse=metric_pattern,
+        help="Reads the metric from lines of the log instead: a group named `step` is the step, "
+        "the first other group the value.",
+        example='"reward: ([-0-9.e]+)"',
     ),
 )
 

@@ -59,6 +59,7 @@ MIGRATIONS = (
         spec TEXT NOT NULL
     ) WITHOUT ROWID
     """,
+    "ALTER TABLE jobs ADD COLUMN metric TEXT NOT NULL DEFAULT 'null'",
 )
 VERSION = len(MIGRATIONS)
 
@@ -84,6 +85,7 @@ class Row(NamedTuple):
     ended: float | None
     attempts: int
     command: str
+    metric: str
 
 
 # How an active job was last seen: state, reason, and 1 if it is known to have been submitted.
@@ -279,10 +281,10 @@ class Store:
         before = connection.execute("SELECT state FROM jobs WHERE id = ?", (view.id,)).fetchone()
         connection.execute(
             "INSERT INTO jobs (id, cluster, name, state, reason, submitted, created, ended,"
-            " attempts, command, spec) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)"
+            " attempts, command, spec, metric) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET state = excluded.state, reason = excluded.reason,"
             " submitted = 1, ended = excluded.ended, attempts = excluded.attempts,"
-            " spec = excluded.spec",
+            " spec = excluded.spec, metric = excluded.metric",
             (
                 view.id,
                 view.cluster,
@@ -294,6 +296,7 @@ class Store:
                 len(view.attempts),
                 json.dumps(spec.command),
                 json.dumps(spec.to_dict()),
+                json.dumps(view.metric),
             ),
         )
         connection.executemany(

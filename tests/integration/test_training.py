@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -77,3 +78,48 @@ def test_an_old_python_has_it_too(dray: Dray, python: str) -> None:
     env = {"PYTHONPATH": str(app), "DRAY_OUTPUTS": str(dray.home), "PATH": os.defpath}
     subprocess.run([python, "train.py", "2"], cwd=dray.project, env=env, check=True)
     assert len((dray.home / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_curve_of_all_attempts_is_shown(dray: Dray, on: tuple[str, str]) -> None:
+    """What was lost with the first attempt, and done again by the second, is there once."""
+    job = dray.run(*on, *ASKED, "--", BASE_PYTHON, "train.py", "1000")
+    metrics = dray.job_dir(job) / "outputs/metrics.jsonl"
+    wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 5)
+    dray("stop", job)
+    first = dray.wait(job)
+    last = first["attempts"][0]["metric"]
+    assert (last["name"], last["value"]) == ("reward", last["step"] / 2)
+    dray("resume", job)
+    wait_for(lambda: '"attempt": 2' in metrics.read_text())
+    dray("stop", job)
+    shown = dray.wait(job)
+    steps, values, attempts = zip(*shown["curve"]["points"], strict=True)
+    assert shown["curve"]["name"] == "reward"
+    assert list(steps) == list(range(1, len(steps) + 1))
+    assert list(values) == [step / 2 for step in steps]
+    assert sorted(attempts) == list(attempts)
+    assert set(attempts) == {1, 2}
+    text = dray("show", job).stdout
+    assert "attempt 1" in text
+    assert f"reward {values[-1]:.4g} at {steps[-1]}" in text
+    (row,) = json.loads(dray("ps", "--json").stdout)
+    assert row["metric"] == {"name": "reward", "value": values[-1], "step": steps[-1]}
+    assert f"reward {values[-1]:.4g} at {steps[-1]}" in dray("ps").stdout
+
+
+def test_a_running_job_tells_how_it_does(dray: Dray, on: tuple[str, str]) -> None:
+    job = dray.run(*on, "--metric", "loss", "--", BASE_PYTHON, "train.py", "1000")
+    metric = wait_for(lambda: json.loads(dray("ps", "--json").stdout)[0]["metric"], 60)
+    assert (metric["name"], metric["value"]) == ("loss", 1 / metric["step"])
+    dray("stop", "--now", job)
+    dray.wait(job)
+
+
+def test_a_value_can_be_read_from_the_log(dray: Dray) -> None:
+    says = "for i in range(3): print(f'step {i * 10}: mean reward = {i / 4}, x')"
+    flags = ("--metric-pattern", r"step (?P<step>\d+): mean reward = ([-0-9.e]+)")
+    refused = dray("run", "--metric-pattern", "reward", "--", "true", check=False)
+    assert "has no group" in refused.stderr
+    job = dray.run(*flags, "--", "python3", "-c", says)
+    curve = dray.wait(job)["curve"]
+    assert curve == {"name": "reward", "points": [[0, 0.0, 1], [10, 0.25, 1], [20, 0.5, 1]]}

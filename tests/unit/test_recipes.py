@@ -270,7 +270,8 @@ def test_seen_from_a_folder_of_the_project(project: Callable[..., Path]) -> None
     job = described(folder / "lab", *TASK, recipe="isaaclab/skrl")
     assert job.outputs == ("lab/logs",)
     assert job.resume.checkpoint == "lab/logs/skrl/**/checkpoints/agent_*.pt"
-    assert job.metrics["tensorboard"].startswith("lab/logs/skrl/")
+    assert job.metrics.tensorboard is not None
+    assert job.metrics.tensorboard.startswith("lab/logs/skrl/")
 
 
 def test_a_description_comes_back_from_its_file(project: Callable[..., Path]) -> None:

@@ -14,7 +14,7 @@ from dray.batch.facts import Problem
 from dray.batch.upload import change_of, pack_of
 from dray.cluster import Progress
 from dray.errors import ClusterError, Refused, StorageError
-from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Snapshot
+from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 from dray.node import files
 from dray.node.arrays import fold, unfold
 from dray.node.packs import Entry, entries, hash_of
@@ -227,6 +227,9 @@ class BatchCluster:
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         answer = self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62, rank=rank)
         return int(answer["size"])
+
+    def metrics(self, job_id: str) -> Series:
+        return Series.from_dict(self.agent.ask("metrics", id=job_id))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         self.agent.ask("stop", ids=fold(ids), now=now)

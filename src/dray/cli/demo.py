@@ -10,7 +10,7 @@ import click
 from dray import config as configuration
 from dray.cli.output import launcher_for, say
 from dray.cli.wait import tell_end
-from dray.demo.curve import Point, read_curve, svg_plot, terminal_plot
+from dray.curve import Point, read_curve, svg_plot, terminal_plot
 from dray.errors import UsageError
 from dray.launcher import Launcher
 from dray.model import Attempt

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -37,9 +37,11 @@ def print_json(value: Any) -> None:
 
 
 def colored(text: str, state: str) -> str:
-    if configuration.environment().get("NO_COLOR") or not on_terminal():
-        return text
-    return click.style(text, fg=COLORS.get(state.strip()))
+    return click.style(text, fg=COLORS.get(state.strip())) if in_color() else text
+
+
+def in_color() -> bool:
+    return on_terminal() and not configuration.environment().get("NO_COLOR")
 
 
 def on_terminal() -> bool:
@@ -84,6 +86,15 @@ def visible(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def show_metric(metric: Mapping[str, Any] | None) -> str:
+    """The latest value, under the last part of its name: mean_reward 12.3 at 1500."""
+    if metric is None:
+        return ""
+    name = str(metric["name"]).rpartition("/")[2].strip()
+    value = "nan" if metric["value"] is None else f"{metric['value']:.4g}"
+    return visible(f"{name} {value} at {metric['step']}")
 
 
 def when(moment: float | None) -> str:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
 import click
 
-from dray.cli.output import ago, launcher, one_line, print_json, say, table
+from dray.cli.output import ago, launcher, one_line, print_json, say, show_metric, table
 from dray.cli.parameters import ClusterName, json_option
 from dray.node.arrays import fold
 from dray.store import Row
+
+METRIC_COLUMN = 5
+
+Line = tuple[str, ...]
 
 
 @click.command("ps")
@@ -33,24 +38,38 @@ def command(everything: bool, most: int, on: str | None, as_json: bool) -> None:
     """
     rows = launcher().listing(everything=everything, most=most, on=on)
     if as_json:
-        print_json([{**row._asdict(), "command": json.loads(row.command)} for row in rows])
+        print_json([as_record(row) for row in rows])
     elif not rows:
         say("no jobs" if everything else "no active or recent jobs; dray ps --all lists older ones")
     else:
-        header = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "SUBMITTED", "COMMAND")
-        click.echo(table(header, lines_of(rows), state_column=1))
+        header = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "SUBMITTED", "METRIC", "COMMAND")
+        click.echo(table(*without_empty(header, lines_of(rows), METRIC_COLUMN), state_column=1))
 
 
-def lines_of(rows: Iterable[Row]) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = []
+def as_record(row: Row) -> dict[str, Any]:
+    texts = {"command": json.loads(row.command), "metric": json.loads(row.metric)}
+    return {**row._asdict(), **texts}
+
+
+def without_empty(header: Line, rows: Sequence[Line], column: int) -> tuple[Line, list[Line]]:
+    """Without that column, if no row has anything in it."""
+    if any(row[column] for row in rows):
+        return header, list(rows)
+    lines = [(*row[:column], *row[column + 1 :]) for row in (header, *rows)]
+    return lines[0], lines[1:]
+
+
+def lines_of(rows: Iterable[Row]) -> list[Line]:
+    lines: list[Line] = []
     for _, alike in groupby(rows, key=kind_of):
         group = list(alike)
         row = group[-1]  # the first of its array: the newest are at the top
         ids = fold(reversed([one.id for one in group]))
         command = one_line(json.loads(row.command)) + (" …" if len(group) > 1 else "")
         reason = f"  ({row.reason})" if row.reason else ""
-        shared = (row.state, row.cluster, str(row.attempts), ago(row.created), command + reason)
-        lines += [(name, *shared) for name in reversed(ids)]
+        metric = show_metric(json.loads(row.metric)) if len(group) == 1 else ""
+        shared = (row.state, row.cluster, str(row.attempts), ago(row.created), metric)
+        lines += [(name, *shared, command + reason) for name in reversed(ids)]
     return lines
 
 

@@ -4,25 +4,42 @@ import time
 
 import click
 
-from dray.cli.output import colored, launcher, one_line, print_json, when
+from dray.cli.output import (
+    colored,
+    in_color,
+    launcher,
+    one_line,
+    print_json,
+    show_metric,
+    terminal_width,
+    when,
+)
 from dray.cli.parameters import job_argument, json_option
 from dray.launcher import GONE
-from dray.model import Attempt, JobState, JobView
+from dray.model import Attempt, JobState, JobView, Series
 from dray.node.supervisor import HEARTBEAT
 from dray.quantities import show_duration, show_size
+
+WIDEST_CURVE = 100
+CURVE_LINES = 16
 
 
 @click.command("show")
 @job_argument()
 @json_option
 def command(job: str, as_json: bool) -> None:
-    """All about one job: what it is, how each attempt went, and why it ended."""
+    """All about one job: what it is, how each attempt went, why it ended, and how the training
+    does: the curve of its main metric."""
     verbs = launcher()
     view = verbs.show(job)
+    curve = verbs.metrics(view)
     if as_json:
-        print_json({**view.to_dict(), "directory": verbs.place(view)})
-    else:
-        click.echo(describe(view, verbs.place(view)))
+        found = {"directory": verbs.place(view), "curve": curve.to_dict()}
+        print_json({**view.to_dict(), **found})
+        return
+    click.echo(describe(view, verbs.place(view)))
+    if curve.points:
+        click.echo(draw(curve))
 
 
 def describe(view: JobView, directory: str) -> str:
@@ -41,6 +58,7 @@ def describe(view: JobView, directory: str) -> str:
         ("outputs", ", ".join(spec.outputs)),
         ("checkpoint", spec.resume.checkpoint or ""),
         ("secrets", ", ".join(spec.secrets)),
+        ("metric", show_metric(view.metric)),
     ]
     lines = [f"{name:<11}{value}" for name, value in rows if value]
     if view.attempts:
@@ -51,6 +69,14 @@ def describe(view: JobView, directory: str) -> str:
     if not view.state.active and view.state is not JobState.DONE and not gone:
         lines += ["", f"its output: dray logs {spec.id}    go on with it: dray resume {spec.id}"]
     return "\n".join(lines)
+
+
+def draw(curve: Series) -> str:
+    from dray.curve import Point, terminal_plot  # only where there is one
+
+    points = [Point(step, value, n) for step, value, n in curve.points if value is not None]
+    width = min(terminal_width(), WIDEST_CURVE)
+    return f"\n{curve.name}\n{terminal_plot(points, width, CURVE_LINES, in_color(), 'step')}"
 
 
 def describe_resources(view: JobView) -> str:

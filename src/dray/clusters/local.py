@@ -16,7 +16,7 @@ from dray import background
 from dray.cluster import Progress
 from dray.config import inherited_environment
 from dray.errors import ClusterError, NotFound, Refused, StorageError
-from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Snapshot
+from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 from dray.node import faults, files, process
 from dray.node.jobdir import JobDir, status
 from dray.node.queue import Queue
@@ -235,6 +235,12 @@ class LocalCluster:
             return os.path.getsize(self._dir(job_id).attempt(attempt).log_of(rank))
         except FileNotFoundError:
             return 0
+
+    def metrics(self, job_id: str) -> Series:
+        from dray.node.metrics import series  # only where a curve is drawn
+
+        job_dir = self._dir(job_id)
+        return Series.from_dict(series(files.read_json(job_dir.job) or {}, job_dir))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         for job_id in ids:

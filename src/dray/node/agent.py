@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 
-from . import arrays, files, jobdir, packs, policy, scheduler, shelf
+from . import arrays, files, jobdir, metrics, packs, policy, scheduler, shelf
 from .arrays import ArrayDir
 from .jobdir import JobDir
 from .ledger import end_job
@@ -392,6 +392,11 @@ def log(agent: Agent, request: "Record") -> "Record":
     return {"size": size, "payload": len(piece), "pieces": [piece]}
 
 
+def series(agent: Agent, request: "Record") -> "Record":
+    job_dir = agent.job(request["id"])
+    return metrics.series(files.read_json(job_dir.job) or {}, job_dir)
+
+
 def stop(agent: Agent, request: "Record") -> "Record":
     ids = list(arrays.unfold(request["ids"]))
     queued = agent.scheduler.queue()
@@ -569,6 +574,7 @@ VERBS = {
     "hello": hello,
     "ids": ids,
     "log": log,
+    "metrics": series,
     "pull": pull,
     "remove": remove,
     "resume": resume,

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 
-from . import checkpoints, faults, files, process, resuming, timing, worktree
+from . import checkpoints, faults, files, metrics, process, resuming, timing, worktree
 from .command import Command
 from .ledger import write_stubbornly
 
@@ -95,6 +95,7 @@ class Supervisor:
         self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self.timing.lead())
         self.next_heartbeat = 0.0
         self.next_look = 0.0
+        self.metrics = metrics.Watch(job, job_dir.outputs, attempt)
         self.pattern = job["resume"]["checkpoint"]
         self.numbered = job["resume"].get("number")
         self.first = None  # type: Optional[checkpoints.Checkpoint]
@@ -326,7 +327,12 @@ class Supervisor:
             return
         self.next_heartbeat = now + HEARTBEAT
         self._watch_memory()
-        beat = {"heartbeat": time.time(), "checkpoint": self._relative(self.newest)}
+        self.metrics.look()
+        beat = {
+            "heartbeat": time.time(),
+            "checkpoint": self._relative(self.newest),
+            "metric": self.metrics.value(),
+        }
         try:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt
@@ -449,6 +455,8 @@ class Supervisor:
         outcome["progress"] = last is not None and not last.same(self.first)
         outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end
         outcome["interval"] = self.timing.interval()
+        self.metrics.look(last=True)
+        outcome["metric"] = self.metrics.value()
         outcome["started"] = self.started
         outcome["ended"] = time.time()
         write_stubbornly(self.attempt.outcome, outcome)

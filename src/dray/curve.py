@@ -109,7 +109,6 @@ DIM = "2"
 
 SMALLEST_WIDTH = 32
 SMALLEST_HEIGHT = 6
-X_TITLE = " iteration"
 ROWS_BELOW = 3  # the axis, its numbers and the attempts
 
 
@@ -143,22 +142,24 @@ class Grid:
         return line
 
 
-def terminal_plot(points: Sequence[Point], width: int, height: int, color: bool) -> str:
+def terminal_plot(
+    points: Sequence[Point], width: int, height: int, color: bool, unit: str = "iteration"
+) -> str:
     """Draw the curve in at most so many columns and lines, but never in too few to read."""
     if not points:
-        return "no iterations yet"
+        return f"no {unit}s yet"
     width, height = max(width, SMALLEST_WIDTH), max(height, SMALLEST_HEIGHT)
     y_ticks = value_ticks(points, most=3)
     left = max(len(f"{tick:g}") for tick in y_ticks) + 2
     # The axes count dots; the last is the one still inside the plot.
-    columns, rows = width - left - len(X_TITLE), height - ROWS_BELOW
+    columns, rows = width - left - len(unit) - 1, height - ROWS_BELOW
     last = max(point.iteration for point in points)
     x = Axis(0, max(last, 1), 2 * left, 2 * (left + columns) - 1)
     y = Axis(y_ticks[0], y_ticks[-1], 4 * rows - 1, 0)
 
     grid = Grid(width, height)
     draw_y_axis(grid, y, y_ticks, rows, left)
-    draw_x_axis(grid, x, iteration_ticks(points, most=max(2, columns // 10)), rows)
+    draw_x_axis(grid, x, iteration_ticks(points, most=max(2, columns // 10)), rows, unit)
     draw_attempts(grid, x, stretches(points), rows)
     draw_curve(grid, x, y, stretches(points))
     return grid.render(color)
@@ -171,9 +172,9 @@ def draw_y_axis(grid: Grid, y: Axis, ticks: Sequence[float], rows: int, left: in
         grid.write(round(y.place(tick)) // 4, 0, f"{tick:g}".rjust(left - 2) + " ┤")
 
 
-def draw_x_axis(grid: Grid, x: Axis, ticks: Sequence[float], row: int) -> None:
+def draw_x_axis(grid: Grid, x: Axis, ticks: Sequence[float], row: int, unit: str) -> None:
     left, right = int(x.start) // 2, int(x.end) // 2
-    grid.write(row, left - 1, "└" + "─" * (right - left + 1) + X_TITLE)
+    grid.write(row, left - 1, "└" + "─" * (right - left + 1) + f" {unit}")
     for tick in ticks:
         column = round(x.place(tick)) // 2
         grid.write(row, column, "┬")
