@@ -140,15 +140,16 @@ def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:
 
 JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
-    "command", "folder", "project", "snapshot", "resources", "resume", "retries",
-    "launch", "outputs", "env", "secrets", "attempts", "directory",
+    "command", "folder", "project", "snapshot", "resources", "resume", "metrics",
+    "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",
-    "host", "gpus", "from_checkpoint", "checkpoint", "left",
+    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "left",
 }  # fmt: skip
 ROW_KEYS = {
     "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",
+    "metric",
 }  # fmt: skip
 
 
