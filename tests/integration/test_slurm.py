@@ -268,7 +268,7 @@ def ask_agent(
     ended = subprocess.run(
         hpc.host.words("python3", "-I", "-S", str(app), "agent", str(dray.jobs.parent), kind),
         input=b"%d 0\n" % len(text) + text,
-        env={**hpc.slurm.env, "PATH": hpc.pbs.path},
+        env={**hpc.slurm.env, "PATH": f"{hpc.pbs.path}:/usr/sbin:/sbin"},
         capture_output=True,
         check=True,
     )
