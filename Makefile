@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slurm-versions check bench docs clean
+.PHONY: demo test test-trainers test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -18,8 +18,13 @@ demo: $(READY)  ## a real training run, interrupted and resumed
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
-	$(BIN)/pytest -n 4 -m "not crowd"
+	$(BIN)/pytest -n 4 -m "not crowd and not trainers"
 	$(BIN)/pytest -m crowd
+
+test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and resumed
+	tests/rigs/install
+	tests/trainers/venv $(BIN)/python
+	$(BIN)/pytest -n 2 --dist loadgroup -m trainers tests/trainers
 
 test-slurm-versions: test-slurm-bullseye test-slurm-trixie  ## the same on Slurm 20.11 and 24.11
 

@@ -1,0 +1,44 @@
+"""The real trainers, in an environment of their own, and the project that they train in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Dray
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def trainers() -> Path:
+    """The bin folder of the environment."""
+    made = subprocess.run([HERE / "venv", sys.executable], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return Path(made.stdout.strip()) / "bin"
+
+
+@pytest.fixture
+def dray(dray: Dray, trainers: Path) -> Dray:
+    """In that project; what it calls python has the trainers."""
+    shutil.copytree(HERE / "project", dray.project, dirs_exist_ok=True)
+    return dray
+
+
+@pytest.fixture(scope="session")
+def summarize(trainers: Path) -> Callable[[str, Path, Path], dict[str, Any]]:
+    def summarize(tag: str, checkpoint: Path, folder: Path) -> dict[str, Any]:
+        words = [trainers / "python", HERE / "summary.py", tag, checkpoint, folder]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 0, ended.stderr
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return found
+
+    return summarize

@@ -1,0 +1,45 @@
+"""Fabric with a loop of one's own, which has only one checkpoint, replaced by each newer one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.loggers import TensorBoardLogger
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--max_steps", type=int, default=200)
+    args = flags.parse_args()
+    torch.manual_seed(1)
+    logger = TensorBoardLogger("lightning_logs")
+    fabric = Fabric(accelerator="cpu", devices=1, loggers=logger)
+    fabric.launch()
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), lr=0.01))
+    state = {"model": model, "optimizer": optimizer, "step": 0}
+    os.makedirs("checkpoints", exist_ok=True)
+    last = os.path.join("checkpoints", "last.ckpt")
+    if "DRAY_CHECKPOINT" in os.environ:
+        fabric.load(os.environ["DRAY_CHECKPOINT"], state)
+        print(f"going on from step {state['step']}")
+    while state["step"] < args.max_steps:
+        time.sleep(0.01)
+        points = torch.randn(16, 4)
+        loss = torch.nn.functional.mse_loss(model(points), points.sum(dim=1, keepdim=True))
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        fabric.log("loss", loss.item(), step=state["step"])
+        state["step"] += 1
+        if state["step"] % 20 == 0:
+            fabric.save("checkpoints/.new", state)
+            os.replace("checkpoints/.new", last)
+
+
+if __name__ == "__main__":
+    main()
