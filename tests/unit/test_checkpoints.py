@@ -25,6 +25,16 @@ def write_zip(path: Path) -> None:
         archive.writestr("model/data/0", os.urandom(5000))
 
 
+def write_zips_in_a_zip(path: Path) -> None:
+    """As stable-baselines3 saves: what torch.save wrote, uncompressed, within a zip of its own."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("data", json.dumps({"num_timesteps": 1}))
+        for name in ("policy.optimizer.pth", "policy.pth"):
+            with archive.open(name, "w") as inner, zipfile.ZipFile(inner, "w") as weights:
+                weights.writestr("archive/data.pkl", pickle.dumps({"step": 1}))
+                weights.writestr("archive/data/0", os.urandom(500))
+
+
 def write_pickle(path: Path) -> None:
     path.write_bytes(pickle.dumps({"weights": list(range(2000)), "name": "x" * 300}, protocol=4))
 
@@ -45,6 +55,7 @@ def write_json(path: Path) -> None:
 
 FORMATS: dict[str, Maker] = {
     "model.pt": write_zip,
+    "model.zip": write_zips_in_a_zip,
     "model.pkl": write_pickle,
     "model.safetensors": write_safetensors,
     "model.json": write_json,

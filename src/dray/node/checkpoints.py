@@ -184,10 +184,13 @@ def is_whole_file(path: str) -> bool:
 
 
 def is_whole_zip(path: str) -> bool:
-    """torch.save, numpy.savez and stable-baselines3 write zips, whose directory comes last."""
+    """torch.save, numpy.savez and stable-baselines3 write zips, whose directory comes last.
+
+    Where one was cut off behind a zip within it (stable-baselines3 puts those of torch into its
+    own), that one's directory is found: what it lists does not begin where the file does."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return bool(archive.infolist())
+            return any(one.header_offset == 0 for one in archive.infolist())
     except (zipfile.BadZipFile, ValueError, EOFError, struct.error, NotImplementedError):
         return False
 
