@@ -33,13 +33,13 @@ class Trainer(NamedTuple):
     unit: int  # of that series, for each iteration
     interval: int  # iterations between two checkpoints
     anew: bool = False  # counts from zero in every attempt
-    again: int = 0  # updates of the optimizer done once more on a resume, or not done
-    unwritten: int = 0  # values that the writer keeps for itself when it is killed
+    again: int = 0  # updates of the optimizer that a resume adds, or leaves out
+    unwritten: int = 0  # values that are not on disk yet when it is killed after a checkpoint
 
 
 def isaaclab(library: str) -> tuple[str, ...]:
     script = f"scripts/reinforcement_learning/{library}/train.py"
-    return (script, "--task", "Point-Mass-v0", "--num_envs", "16", "--max_iterations", "60")
+    return (script, "--task", "Point-Mass-v0", "--num_envs", "16", "--max_iterations", "40")
 
 
 TRAINERS = {
@@ -65,6 +65,7 @@ TRAINERS = {
         interval=5,
         unwritten=5,
     ),
+    # Saves first, then writes the values of that step.
     "skrl": Trainer(
         recipe="isaaclab/skrl",
         command=isaaclab("skrl"),
@@ -74,8 +75,10 @@ TRAINERS = {
         unit=16,
         interval=5,
         anew=True,
+        unwritten=1,
     ),
-    # Saves before it learns from what it has just collected: those updates are not made up for.
+    # The same; and it saves before it learns from what it has just collected: those four updates
+    # are not made up for.
     "sb3": Trainer(
         recipe="isaaclab/sb3",
         command=isaaclab("sb3"),
@@ -86,6 +89,7 @@ TRAINERS = {
         interval=5,
         anew=True,
         again=-4,
+        unwritten=1,
     ),
     "lightning-trainer": Trainer(
         recipe="lightning",
@@ -194,7 +198,7 @@ def interrupt(
     dray: Dray, job: str, outputs: Path, trainer: Trainer, how: tuple[Callable[[int], None], ...]
 ) -> None:
     """Each time after two checkpoints of the attempt's own."""
-    seen: set[tuple[Path, int]] = set()
+    seen: set[object] = set()
     for number, strike in enumerate(how, 1):
         path = dray.job_dir(job) / f"attempts/{number:03d}/attempt.json"
         wait_for(path.exists, 100)
@@ -204,9 +208,11 @@ def interrupt(
         strike(command)
 
 
-def see(seen: set[tuple[Path, int]], outputs: Path, trainer: Trainer) -> int:
-    """How many checkpoints have been written so far, those that were replaced included."""
-    seen.update((one, one.stat().st_mtime_ns) for one in outputs.glob(trainer.checkpoints))
+def see(seen: set[object], outputs: Path, trainer: Trainer) -> int:
+    """How many checkpoints there have been so far: the newest may still be being written. One
+    without a number is replaced by the next, as a whole."""
+    for one in outputs.glob(trainer.checkpoints):
+        seen.add(one if trainer.number else one.stat().st_mtime_ns)
     return len(seen)
 
 

@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     flags = argparse.ArgumentParser()
     flags.add_argument("--task", default="Point-Mass-v0")
     flags.add_argument("--num_envs", type=int, default=16)
-    flags.add_argument("--max_iterations", type=int, default=60)
+    flags.add_argument("--max_iterations", type=int, default=40)
     flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--headless", action="store_true")
     flags.add_argument("--checkpoint")
