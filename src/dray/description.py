@@ -139,6 +139,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         scale=settings.get("job.resume.scale", ()),
         anew=settings.get("job.resume.anew", False),
         finished=settings.get("job.resume.finished"),
+        looks_for=settings.get("job.resume.looks_for"),
         keep=settings.get("job.resume.keep"),
         args=settings.get("job.resume.resume_args", ()),
         signal=settings.get("job.resume.checkpoint_signal"),

@@ -205,6 +205,23 @@ def test_a_trainer_that_resumes_by_itself(dray: Dray) -> None:
         assert json.loads(archive.read("data.pkl"))["epoch"] == 80
 
 
+def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray) -> None:
+    """It would fail to load it, for ever."""
+    shutil.copytree(STANDINS / "protomotions", dray.project, dirs_exist_ok=True)
+    flags = ("--retries", "1", "--backoff", "1s", "--time", "60s", *NAP)
+    job = dray.run("--recipe", "protomotions", *flags, "--", *PROTOMOTIONS)
+    folder = dray.job_dir(job) / "outputs/results/walk"
+    wait_for(lambda: (folder / "last.kept.ckpt").exists())
+    os.kill(pid_of(dray, job, 1), signal.SIGKILL)
+    last = folder / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:-30])
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["attempts"][1]["from_checkpoint"] == "results/walk/last.ckpt"
+    assert "RESUME" in (dray.job_dir(job) / "attempts/002/log").read_text()
+    assert set(numbers(folder / "epochs")) == set(range(80))
+
+
 def test_on_slurm(dray: Dray, hpc: Hpc) -> None:
     isaaclab(dray)
     hpc.offer(dray)

@@ -57,7 +57,11 @@ def test_a_rank_is_told_its_place() -> None:
     [
         (["python", "train.py", "--x"], ["python", "-m", "torch.distributed.run"]),
         (["/env/bin/python3.11", "-m", "train"], None),
-        (["./isaaclab.sh", "-p", "train.py"], ["torchrun"]),
+        (["./train.sh", "--x"], ["torchrun"]),
+        (
+            ["./isaaclab.sh", "-p", "train.py"],
+            ["./isaaclab.sh", "-p", "-m", "torch.distributed.run"],
+        ),
     ],
 )
 def test_torchrun_starts_exactly_the_command(

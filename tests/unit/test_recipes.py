@@ -197,6 +197,21 @@ def test_older_versions_want_a_value(
     assert described(folder, *TASK, recipe="isaaclab/rsl_rl").resume.args[:3] == args
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "begin"),
+    [(["--checkpoint", "model_1500.pt"], 1500), (["--checkpoint=model_7.pt"], 7)],
+)
+def test_iterations_count_from_the_users_own_checkpoint(
+    project: Callable[..., Path], checkpoint: list[str], begin: int
+) -> None:
+    folder = project(SCRIPT.format("rsl_rl"))
+    job = described(folder, "--resume", *checkpoint, recipe="isaaclab/rsl_rl")
+    assert job.resume.total is not None
+    assert job.resume.total["begin"] == begin
+    job = described(folder, "--resume", recipe="isaaclab/rsl_rl")
+    assert job.resume.total is None
+
+
 # -- the others ---------------------------------------------------------------------------------
 
 PROTOMOTIONS = ("--experiment-name", "walk", "--num-envs", "4096", "--batch-size=16384")

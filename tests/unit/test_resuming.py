@@ -125,6 +125,18 @@ def test_a_later_run_says_what_was_left_when_it_began(tmp_path: Path) -> None:
     assert (at.done, at.total, at.left) == (800, 1500, 700)
 
 
+def test_iterations_that_were_done_elsewhere_do_not_count(tmp_path: Path) -> None:
+    """A first attempt that begins at a checkpoint of another job's."""
+    rules = {**RSL_RL, "total": {**RSL_RL["total"], "begin": 1000}}
+    first = run_folder(tmp_path, "one", "max_iterations: 500\n")
+    path = str(first / "model_1200.pt")
+    before: list[dict[str, Any]] = [{"runs": [], "done_before": None}]
+    assert progress(rules, TRAIN, path, str(tmp_path), before).left == 300
+    command = [*TRAIN, "--max_iterations", "500"]
+    at = progress(rules, command, path, str(tmp_path), before)
+    assert (at.left, at.finished) == (300, False)
+
+
 def test_the_last_checkpoint_tells_that_all_is_done(tmp_path: Path) -> None:
     """rsl_rl counts from 0: the last of 100 iterations is the 99th."""
     folder = run_folder(tmp_path, "one", "max_iterations: 100\n")

@@ -4,7 +4,7 @@ import errno
 import os
 import time
 
-from . import checkpoints, files, worktree
+from . import checkpoints, files, restoring, worktree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
     attempt = job_dir.attempt(number)
     record = attempt.record()
     rules = job["resume"]
+    restoring.put_back(job_dir.outputs, rules)
     newest = checkpoints.newest(job_dir.outputs, rules["checkpoint"], rules.get("number"))
     started = record.get("started", time.time())
     files.remove(os.path.join(attempt.path, "reserve"))

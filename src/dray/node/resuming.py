@@ -6,8 +6,9 @@ look into the run's folder. No trainer is known here: a recipe has written the r
 - ``anew``: the trainer counts from zero again when it is resumed.
 - ``total``: how many iterations there are in all: the value of ``flag`` in the command, else what
   ``pattern`` finds in ``file``; with ``rest``, that is what was left when the run began. The
-  trainer's very last checkpoint has the number ``total + last``.
+  first attempt begins at ``begin``. The trainer's last checkpoint has the number ``total + last``.
 - ``finished``: a file in the run's folder that is written when all is done.
+- ``looks_for``: the name under which the trainer looks for its checkpoint by itself.
 - ``args``: added to the command; the same arguments in the command are replaced.
 
 A run is a folder with checkpoints. Which attempt it is of is known because every attempt writes
@@ -54,11 +55,14 @@ def progress(
     scale = scale_of(resume, folder)
     if number is None or scale is None:
         return Progress(finished=finished)
-    begun = begun_at(os.path.relpath(folder, outputs), before)
-    done = number // scale + (begun if resume.get("anew") else 0)
     rule = resume.get("total") or {}
+    begin = rule.get("begin", 0)
+    begun = begun_at(os.path.relpath(folder, outputs), before) or begin
+    done = number // scale + (begun if resume.get("anew") else 0)
     total = flag_value(command, rule.get("flag"))
-    if total is None:
+    if total is not None:
+        total += begin
+    else:
         found = look_up(folder, rule)
         if found is not None:
             total = found // scale + (begun if rule.get("rest") else 0)

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 
-from . import checkpoints, faults, files, metrics, process, resuming, timing, worktree
+from . import checkpoints, faults, files, metrics, process, restoring, resuming, timing, worktree
 from .command import Command
 from .ledger import write_stubbornly
 
@@ -197,6 +197,7 @@ class Supervisor:
 
     def _look_back(self) -> None:
         """Where this attempt begins."""
+        restoring.put_back(self.job_dir.outputs, self.job["resume"])
         self.first = self.newest = self._newest()
         found = checkpoints.candidates(self.job_dir.outputs, self.pattern)
         runs = resuming.runs_of([one.path for one in found], self.job_dir.outputs)
@@ -294,7 +295,7 @@ class Supervisor:
         took, used = time.monotonic() - now, time.process_time() - used
         if found is not None and not found.same(self.newest):
             self.newest = found
-            self._prune()
+            self._tend(found)
             self._look_whether_finished()
             self.timing.saw_checkpoint(found.mtime)
             if self.limit and self.timing.is_last(self.limit, now):
@@ -314,12 +315,23 @@ class Supervisor:
         if self.finished is None and self._progress(self.newest).finished:
             self.finished = time.monotonic()
 
-    def _prune(self) -> None:
-        keep = self.job["resume"].get("keep")
+    def _mended(self) -> "Optional[checkpoints.Checkpoint]":
+        """The newest one, now that nobody writes any more."""
+        restoring.put_back(self.job_dir.outputs, self.job["resume"])
+        newest = self._newest()
+        self._tend(newest)
+        return newest
+
+    def _tend(self, newest: "Optional[checkpoints.Checkpoint]") -> None:
+        """Keep a copy of it, where the trainer overwrites it; clear older ones away."""
+        if newest is None:
+            return
+        rules, outputs = self.job["resume"], self.job_dir.outputs
         try:
-            checkpoints.prune(self.job_dir.outputs, self.pattern, self.numbered, keep)
+            restoring.keep(newest, rules.get("looks_for"))
+            checkpoints.prune(outputs, self.pattern, self.numbered, rules.get("keep"))
         except OSError as error:
-            print("an old checkpoint could not be removed: {}".format(error), flush=True)
+            print("checkpoints could not be tended: {}".format(error), flush=True)
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -449,8 +461,7 @@ class Supervisor:
 
     def _record(self, outcome: "Record") -> None:
         self._rescue_outputs(folders=True)
-        self._prune()
-        last = self._newest()
+        last = self._mended()
         outcome["checkpoint"] = self._relative(last)
         outcome["progress"] = last is not None and not last.same(self.first)
         outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end

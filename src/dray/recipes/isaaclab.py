@@ -75,8 +75,9 @@ class IsaacLab:
                 f"Isaac Lab's {self.library} trains on one GPU, and {request.workers} are asked for"
             )
         notes = starting.totals(request, {"environments": ("--num_envs",)})
+        settings = self.after_another_run(request.command)
         if not starting.is_arguments(request.command):
-            return Filled(request.command, notes=notes + self.unused_gpus(request))
+            return Filled(request.command, settings, notes + self.unused_gpus(request))
         script = self.script_in(request.folder)
         if not script:
             raise UsageError(
@@ -88,10 +89,20 @@ class IsaacLab:
         command = (*starting.torchrun(request, python), script, *request.command)
         if request.workers > 1 and "--distributed" not in command:
             command += ("--distributed",)
-        settings: dict[str, Any] = {"job.launch": "torchrun"} if request.nodes > 1 else {}
+        if request.nodes > 1:
+            settings["job.launch"] = "torchrun"
         if wants_a_value(request.folder / script):
             settings["job.resume.resume_args"] = ("--resume", "True", *self.resume_args[1:])
         return Filled(command, settings, notes)
+
+    def after_another_run(self, command: tuple[str, ...]) -> dict[str, Any]:
+        """Where the first attempt goes on from a checkpoint of the user's, iterations count from
+        there; where that does not tell its number, how many are left is not known."""
+        if "--resume" not in command or "--resume" not in self.resume_args:
+            return {}
+        given = re.search(r"--checkpoint[ =]\S*model_(\d+)\.pt", " ".join(command))
+        rule = {**self.settings["job.resume.total"], "begin": int(given[1])} if given else None
+        return {"job.resume.total": rule}
 
     def unused_gpus(self, request: Request) -> tuple[str, ...]:
         if request.workers == 1 or "--distributed" in request.command:

@@ -21,6 +21,7 @@ class ProtoMotions:
         default_factory=lambda: {
             "job.outputs": ("results",),
             "job.resume.checkpoint": "results/**/last.ckpt",
+            "job.resume.looks_for": "last.ckpt",
             "job.resume.saves": "periodically",
         }
     )
