@@ -11,7 +11,7 @@ from dray import config as configuration
 from dray import options
 from dray.errors import UsageError, nearest
 from dray.launcher import Launcher
-from dray.model import JobState, JobView
+from dray.model import JobState, JobView, Series
 
 
 class Job:
@@ -43,6 +43,10 @@ class Job:
         """The command's raw output, piece by piece."""
         for _, piece in self._launcher.logs(self.id, attempt=attempt, rank=rank, follow=follow):
             yield piece
+
+    def curve(self) -> Series:
+        """The main metric over all attempts: its name, and points of (step, value, attempt)."""
+        return self._launcher.metrics(self.view)
 
     def stop(self, *, now: bool = False) -> JobState:
         return self._launcher.stop(self.id, now=now).state

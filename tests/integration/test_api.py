@@ -31,6 +31,21 @@ def test_importing_dray_imports_nothing_heavy() -> None:
     assert seen.stdout == "[]\n"
 
 
+def test_a_trainer_imports_nothing_of_dray_but_its_library() -> None:
+    """Where dray is installed; where it is not, see tests/unit/test_training.py."""
+    code = "import sys, dray.training; print([one for one in sys.modules if one[:4] == 'dray'])"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout == "['dray', 'dray.training']\n"
+
+
+def test_the_curve_of_a_job() -> None:
+    code = "import dray.training as t; t.report(step=3, reward=0.5, loss=2)"
+    job = package.run([sys.executable, "-c", code])
+    assert job.wait(timeout=60) == "done"
+    assert job.curve() == ("reward", ((3, 0.5, 1),))
+    job.remove()
+
+
 def test_run_wait_logs_pull_remove(tmp_path: Path) -> None:
     code = "open('logs/x', 'w').write('1'); print('hello', flush=True)"
     job = package.run([sys.executable, "-c", code], on="local", cpus=1, outputs=["logs"])
