@@ -437,7 +437,7 @@ def test_completion(dray: Dray) -> None:
     job = dray.run("--", "true")
     dray.wait(job)
     assert {"run", "ps", "show", "logs", "wait", "doctor"} <= complete(dray, "dray ")
-    assert complete(dray, "dray re") == {"resume"}
+    assert complete(dray, "dray res") == {"resume"}
     assert complete(dray, "dray show ") == complete(dray, "dray logs true") == {job}
     assert complete(dray, f"dray rm {job} ") == {job}
     assert complete(dray, "dray show x") == set()
