@@ -6,15 +6,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from os import urandom
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray import config as configuration
-from dray import recipes
 from dray.config import Config
 from dray.errors import UsageError
 from dray.model import JobSpec, Metrics, Resources, Resume
 from dray.options import GpuRequest, env_name
-from dray.recipes import Filled
+
+if TYPE_CHECKING:
+    from dray.recipes import Filled
 
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
@@ -67,9 +68,11 @@ def describe(
 def fill_in(command: Sequence[str], config: Config) -> Filled:
     """The command and all settings, with the recipe's where there is one. Its paths are seen from
     where the command starts."""
+    from dray import recipes  # not for a listing
+
     name = config.job.get("job.recipe")
     if not name:
-        return Filled(tuple(command), config.job)
+        return recipes.Filled(tuple(command), config.job)
     recipe = recipes.find(name)
     on = config.cluster(config.job.get("job.on", "local"))
     gpus = config.job.get("job.resources.gpus", GpuRequest(0.0))
