@@ -82,6 +82,7 @@ def agent_cfg(args: Any, root: str, log_dir: str) -> dict[str, Any]:
     return {
         "params": {
             "seed": args.seed,
+            "torch_threads": 1,  # it sets them itself, whatever OMP_NUM_THREADS says
             "algo": {"name": "a2c_continuous"},
             "model": {"name": "continuous_a2c_logstd"},
             "network": {**network, "mlp": mlp},
