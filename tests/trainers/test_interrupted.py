@@ -252,7 +252,7 @@ def one_series(
     parts: list[list[int]], alone: list[int], begun: list[int], trainer: Trainer
 ) -> None:
     """The attempts' parts make up the series of a run without interruptions; what one attempt
-    repeats of the one before is less than an interval."""
+    repeats of the one before is an interval at most."""
     if trainer.anew:
         moved = zip(parts, begun, strict=True)
         parts = [[step + start * trainer.unit for step in part] for part, start in moved]
@@ -263,4 +263,5 @@ def one_series(
         assert part == list(range(part[0], part[-1] + 1, trainer.unit))
     for before, after in pairwise(parts):
         repeated = [step for step in before if step >= after[0]]
-        assert len(repeated) <= trainer.interval
+        # With that of the checkpoint itself where the trainer does it once more.
+        assert len(repeated) <= trainer.interval + (trainer.again > 0)
