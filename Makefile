@@ -18,7 +18,7 @@ demo: $(READY)  ## a real training run, interrupted and resumed
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
-	$(BIN)/pytest -n 4 -m "not crowd and not trainers"
+	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers"
 	$(BIN)/pytest -m crowd
 
 test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and resumed
