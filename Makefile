@@ -49,6 +49,7 @@ docs: $(READY)  ## write the reference from the code
 
 bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
 	tests/rigs/install
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m bench
 
 clean:

@@ -21,6 +21,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="dray-bench-") as folder:
             print(f"{suite.__name__} …", flush=True)
             figures += suite.run(Path(folder))
+    write(figures)
+
+
+def write(figures: list[Figure]) -> None:
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}"
     python = f"Python {platform.python_version()}"
     lines = [
