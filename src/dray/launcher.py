@@ -391,9 +391,12 @@ class Launcher:
         return [view for view in map(self.store.view, ids) if view is not None]
 
     def _active_among(self, ids: Iterable[str]) -> dict[str, str]:
-        """Those that have not ended, with their cluster."""
-        self.refresh()
+        """Those that had not ended when last seen, and have not yet, with their cluster. Only
+        their clusters are asked: another one may not answer."""
         wanted = set(ids)
+        for name, last in self.store.active().items():
+            if not wanted.isdisjoint(last):
+                self.refresh(name)
         return {
             job_id: name
             for name, last in self.store.active().items()
@@ -461,16 +464,22 @@ class Launcher:
         view = self.show(reference)
         if not view.state.active:
             raise Refused(f"{view.id} is {view.state}: there is nothing to stop")
-        return self.stop_all([view.id], now=now)[0]
+        self._ask_to_stop(view.cluster, [view.id], now)
+        return self.wait(view.id)
 
     def stop_all(self, ids: Sequence[str], *, now: bool = False) -> list[JobView]:
         """Those of them that have not ended; one call per cluster."""
+        if len(ids) == 1:
+            return [self.stop(ids[0], now=now)]
         active = self._active_among(ids)
         for name in set(active.values()):
             there = sorted((one for one in active if active[one] == name), key=len)
-            self.cluster(name).stop(there, now=now)
-            self.store.note("stop requested", *there)
+            self._ask_to_stop(name, there, now)
         return self.wait_all(list(active)) if active else []
+
+    def _ask_to_stop(self, cluster: str, ids: Sequence[str], now: bool) -> None:
+        self.cluster(cluster).stop(ids, now=now)
+        self.store.note("stop requested", *ids)
 
     def resume(self, reference: str, *, update_code: bool = False) -> str:
         """Another attempt of an ended job, from its newest valid checkpoint."""
@@ -500,15 +509,17 @@ class Launcher:
         return self.remove_all([self.find(reference)])[0]
 
     def remove_all(self, ids: Sequence[str]) -> list[str]:
-        """All or, where one has not ended, none."""
-        active = self._active_among(ids)
-        for job_id in active:
-            raise Refused(f"{job_id} has not ended", hint=f"Stop it first: dray stop {job_id}")
+        """All or, where one has not ended, none. What the store knows of them is not enough:
+        another machine may have resumed one."""
         places: dict[str, list[str]] = {}
-        for job_id in ids:
+        for job_id in sorted(ids, key=len):
             places.setdefault(self._find(job_id)[1].name, []).append(job_id)
         for name, there in places.items():
-            self.cluster(name).remove(sorted(there, key=len))
+            views, waiting = self.cluster(name).glance(there)
+            for job_id in [*waiting, *(one.id for one in views.values() if one.state.active)]:
+                raise Refused(f"{job_id} has not ended", hint=f"Stop it first: dray stop {job_id}")
+        for name, there in places.items():
+            self.cluster(name).remove(there)
             self.store.remove(*there)
         return list(ids)
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dray.model import JobSpec, JobState, JobView
+from dray.store import Store
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
+from tests.integration.test_slurm import ask_agent
 
 SUBMIT = """
 import json, sys, dray
@@ -159,18 +162,9 @@ def test_a_lost_answer_does_not_submit_an_array_twice(far: Dray, hpc: Hpc) -> No
     array = ids[0].partition(".")[0]
     place = far.jobs.parent / "arrays" / array
     (place / "scheduler.json").unlink()
-    (app,) = (far.jobs.parent / "node").glob("*.pyz")
     created = json.loads((place / "job.json").read_text())["created"]
     about = {"id": array, "created": created, "snapshot": None}
-    request = {"verb": "submit", "array": True, "job": about, "files": {}}
-    text = json.dumps(request).encode()
-    subprocess.run(
-        [sys.executable, "-I", "-S", str(app), "agent", str(far.jobs.parent), "slurm"],
-        input=b"%d 0\n" % len(text) + text,
-        env=hpc.slurm.env,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+    ask_agent(far, hpc, {"verb": "submit", "array": True, "job": about, "files": {}})
     assert len(in_queue(hpc, array)) == 2
     hpc.slurm.call("scancel", "--name", array)
 
@@ -211,3 +205,18 @@ def test_jobs_in_the_same_state_share_a_line(far: Dray, hpc: Hpc) -> None:
     assert rest[1].startswith(f"{array}.0-9 ")
     assert "queued" in rest[1]
     hpc.slurm.call("scancel", "--name", array)
+
+
+def test_only_the_clusters_of_the_jobs_are_asked(far: Dray, hpc: Hpc) -> None:
+    """Another one, with jobs of its own, may be out of reach."""
+    sleeping = ["/bin/sleep", "300"]
+    ids = run_many(far, [sleeping, sleeping], on="local")
+    config = far.home / "dray/config.toml"
+    config.write_text('[clusters.away]\nkind = "slurm"\nhost = "nowhere.invalid"\n')
+    spec = JobSpec(id="train-7f3k", name="train", command=("true",))
+    Store(far.home / "dray/store.db").save(
+        [JobView(spec=spec, cluster="away", state=JobState.RUNNING)]
+    )
+    for verb in (("stop", "--now"), ("wait",), ("rm",)):
+        assert "nowhere" not in far(*verb, *ids, check=False).stderr
+    assert "nowhere" in far("ps").stderr

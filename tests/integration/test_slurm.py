@@ -346,6 +346,21 @@ def test_another_laptop_finds_the_jobs(far: Dray, hpc: Hpc, tmp_path: Path) -> N
     assert other.log(job) == "hello\n"
 
 
+def test_what_another_laptop_resumed_is_not_removed(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    job = far.run(*ON, *python("import sys, time; time.sleep(300)"))
+    far("stop", "--now", job)
+    (tmp_path / "other").mkdir()
+    other = Dray(tmp_path / "other", far.project)
+    hpc.offer(other, root=str(far.jobs.parent))
+    other("ps", "--on", "hpc", "--all")
+    other("resume", job)
+    ended = far("rm", job, check=False)
+    assert ended.returncode == 4
+    assert "has not ended" in ended.stderr
+    assert far.job_dir(job).exists()
+    other("stop", "--now", job)
+
+
 def test_secrets_reach_the_job_and_nothing_else(far: Dray) -> None:
     code = "import os; print(len(os.environ['KEY']))"
     job = far.run(*ON, "--secret", "KEY", *python(code), KEY="s3cret-value")

@@ -252,8 +252,9 @@ def status(agent: Agent, request: "Record") -> "Record":
     waiting = {}  # type: Dict[Tuple[str, str], List[str]]
     for job_id in arrays.unfold(request["ids"]):
         row = queued.get(job_id)
-        never_ran = job_id not in have_directory or not agent.job(job_id).numbers()
-        if request.get("brief") and row and row["state"] == "waiting" and never_ran:
+        is_waiting = request.get("brief") and row and row["state"] == "waiting"
+        if is_waiting and (job_id not in have_directory or not agent.job(job_id).numbers()):
+            assert row is not None
             waiting.setdefault((row["why"], row["start"]), []).append(job_id)
             continue
         if job_id in have_directory:

@@ -10,9 +10,10 @@ from . import files, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Union
 
     from .jobdir import JobDir
+    from .ranks import Ranks
 
     Record = Dict[str, Any]
 
@@ -45,6 +46,14 @@ def training_library() -> str:
 
 def leftover_grace(job: "Record") -> float:
     return min(LEFTOVER_GRACE, max(float(job["resume"]["grace"]), 0.1))
+
+
+def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") -> None:
+    """SIGKILL until nothing is left."""
+    for _ in range(1000):
+        if command.kill():
+            return
+        wait(0.02)
 
 
 class Command:

@@ -12,7 +12,7 @@ import socket
 import time
 
 from . import files, layout, locales, process, scheduler, worktree
-from .command import LEFTOVER_GRACE, Command
+from .command import LEFTOVER_GRACE, Command, kill_all
 from .jobdir import JobDir
 from .ranks import MARK, Lines
 
@@ -80,7 +80,7 @@ class Task:
                 OBEY[message["what"]](self, message)
             lines = self.lines.read()
         if not self.lines.is_open and not self.leaving:  # the supervisor is gone
-            self._kill()
+            kill_all(self.command, self._wait)
             self._put_away()
             self.leaving = True
 
@@ -150,7 +150,7 @@ class Task:
         if not self.command.pid:
             self._tell_failure("ended before it started", None, False)
         elif message["signal"] == signal.SIGKILL:
-            self._kill()
+            kill_all(self.command, self._wait)
         else:
             self.command.terminate()
 
@@ -159,7 +159,7 @@ class Task:
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
             self._wait(0.05)
-        self._kill()
+        kill_all(self.command, self._wait)
         self._put_away()
         self.leaving = True
 
@@ -181,12 +181,6 @@ class Task:
     def _tell_end(self, end: "Record") -> None:
         self.told_end = True
         self._say("ended", task=layout.describe_task(self.job, self.seat), **end)
-
-    def _kill(self) -> None:
-        for _ in range(1000):
-            if self.command.kill():
-                return
-            self._wait(0.02)
 
     # -- the node's work tree and memory ----------------------------------------------------------
 

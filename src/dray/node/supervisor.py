@@ -14,7 +14,7 @@ import socket
 import time
 
 from . import checkpoints, faults, files, metrics, process, restoring, resuming, timing, worktree
-from .command import Command
+from .command import Command, kill_all
 from .ledger import write_stubbornly
 
 TYPE_CHECKING = False
@@ -381,7 +381,7 @@ class Supervisor:
             after = self._newest()
             self.saved_at_end = after is not None and not after.same(before)
         if not self.command.ended():
-            self._kill_all()
+            kill_all(self.command, self._wait)
 
     def _ask_for_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> None:
         name = self.job["resume"]["signal"]
@@ -418,13 +418,6 @@ class Supervisor:
             self._beat()
             pause = min(pause * 1.5, 0.5)
 
-    def _kill_all(self) -> None:
-        """SIGKILL until nothing is left."""
-        for _ in range(1000):
-            if self.command.kill():
-                return
-            self._wait(0.02)
-
     def _sweep(self) -> None:
         """End what the command left in the background."""
         if self.command.is_gone():
@@ -433,7 +426,7 @@ class Supervisor:
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
             self._wait(0.05)
-        self._kill_all()
+        kill_all(self.command, self._wait)
 
     # -- the record ---------------------------------------------------------------------------
 

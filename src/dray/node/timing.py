@@ -63,10 +63,9 @@ def saves_when_asked(resume: "Record", before: "List[Record]") -> bool:
     """Until it is known, a trainer is believed to."""
     if resume.get("saves"):
         return bool(resume["saves"] == "on-request")
-    return bool(resume["signal"]) or last(before, "saved_at_end") != [False]
+    return bool(resume["signal"]) or last(before, "saved_at_end", 1) != [False]
 
 
-def last(records: "List[Record]", key: str) -> "List[Any]":
-    """The last few that were measured; of a yes or no, the very last."""
-    found = [one[key] for one in records if one.get(key) is not None]
-    return found[-1:] if key == "saved_at_end" else found[-REMEMBERED:]
+def last(records: "List[Record]", key: str, most: int = REMEMBERED) -> "List[Any]":
+    """The last that were measured."""
+    return [one[key] for one in records if one.get(key) is not None][-most:]
