@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,28 @@ def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
     assert shown["attempts"][0]["outcome"] == "interrupted"
     assert shown["attempts"][1]["from_checkpoint"] is not None
     assert trees(hpc) == []
+
+
+def test_preemption_that_reaches_another_node_first(far: Dray, hpc: Hpc) -> None:
+    """Each node's daemon passes the signal on: the first node's is late, and a rank dies before
+    the supervisor hears why."""
+    hpc.offer(far, partition="scavenge")
+    job = far.run(*WIDE, *RESUMABLE, *python("train.py", "150", "--every"))
+    started(far, job)
+    wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
+    first = field(hpc, scheduler_id(far, job), "BatchHost")
+    daemon = int((hpc.slurm.folder / f"run/slurmd.{first}.pid").read_text())
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        both = ("--nodes=2", "--exclusive", "--partition=urgent")
+        hpc.slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 2")
+        wait_for(lambda: len(commands_of(far, job)) < 4)
+        time.sleep(1)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown
+    assert shown["attempts"][0]["reason"] == "interrupted by SIGTERM"
 
 
 def test_a_cluster_with_an_old_python(far: Dray, hpc: Hpc) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
+SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of a job
 LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
 
 
@@ -88,8 +89,10 @@ class Command:
     def ended(self) -> bool:
         return self.status is not None
 
-    def ended_abruptly(self) -> bool:
-        return self.status is not None and os.WIFSIGNALED(self.status)
+    def ahead_of_us(self) -> float:
+        """By how many seconds its end may have come before the signal that tells us why."""
+        assert self.status is not None
+        return SAME_NODE if os.WIFSIGNALED(self.status) else 0.0
 
     def end(self) -> "Record":
         assert self.status is not None

@@ -23,7 +23,7 @@ import sys
 import time
 
 from . import layout, process
-from .command import LEFTOVER_GRACE, describe_end
+from .command import LEFTOVER_GRACE, SAME_NODE, describe_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 MARK = b"dray "  # of a line from a task; anything else is the launcher's own
+OTHER_NODE = 15.0  # seconds between the same signal to one node and to another, at most
 ANSWER = 5.0  # seconds in which a task answers
 KILL = 5.0  # then the launcher is asked to kill its tasks
 KILL_HARD = 12.0  # then the launcher is killed, and the rest left to the scheduler
@@ -189,8 +190,11 @@ class Ranks:
     def ended(self) -> bool:
         return self.is_gone() or len(self.ends) == layout.tasks_of(self.job)
 
-    def ended_abruptly(self) -> bool:
-        return self.is_gone() or (self.bad is not None and bool(self.bad["signal"]))
+    def ahead_of_us(self) -> float:
+        """Every node's own daemon passes a scheduler's signal on, and a busy one is late."""
+        if self.bad is not None and self.bad["signal"] != "SIGTERM":
+            return SAME_NODE if self.bad["signal"] else 0.0
+        return OTHER_NODE if self.bad is not None or self.is_gone() else 0.0
 
     def is_gone(self) -> bool:
         return self.pid == 0 or self.status is not None

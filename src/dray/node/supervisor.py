@@ -231,10 +231,15 @@ class Supervisor:
             self._wait(min(TICK, self._until_limit()))
             self._look_for_checkpoints()
             self._beat()
-        if self.command.ended_abruptly():
-            # A scheduler that ends a job signals all of it at once: give our own signal a moment.
-            self._wait(SETTLE)
-            self.told = self.ask is not None
+        self._wait_for_own_signal()
+
+    def _wait_for_own_signal(self) -> None:
+        """A scheduler that ends a job signals all of it at once, the command maybe before us."""
+        seconds = self.command.ahead_of_us()
+        until = time.monotonic() + seconds
+        while self.ask is None and time.monotonic() < until:
+            self._wait(until - time.monotonic())
+        self.told = self.ask is not None and seconds > 0
 
     def _until_limit(self) -> float:
         """Seconds until the command has to be asked to end."""
