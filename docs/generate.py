@@ -19,8 +19,8 @@ from dray.store import Row
 REFERENCE = Path(__file__).parent / "reference"
 HOW_FILES_COMBINE = """\
 `dray.toml` at the project's root and `config.toml` in dray's config folder have the same tables. A
-flag wins over the project's file, which wins over the user's; variables, outputs and secrets of all
-three come together."""
+flag wins over the project's file, which wins over the user's; variables, outputs, secrets and binds
+of all three come together."""
 ENVIRONMENT = """\
 A job sees what its description says. Of the shell it was submitted from it sees only {inherited}
 and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,

@@ -164,13 +164,13 @@ def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
-    """The stronger value wins, except that variables, outputs and secrets come together: a flag
-    adds one without losing those of the project."""
+    """The stronger value wins, except that variables, outputs, secrets and binds come together: a
+    flag adds one without losing those of the project."""
     for key, value in stronger.items():
         weaker = settings.get(key)
         if key == "job.env":
             settings[key] = {**(weaker or {}), **value}
-        elif key == "job.secrets":
+        elif key in ("job.secrets", "job.container.binds", "job.container.pass_env"):
             settings[key] = tuple(dict.fromkeys([*(weaker or ()), *value]))
         elif key == "job.outputs":
             settings[key] = outermost([*(weaker or ()), *value])

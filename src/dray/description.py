@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from dray import config as configuration
 from dray.config import Config
 from dray.errors import UsageError
-from dray.model import JobSpec, Metrics, Resources, Resume
+from dray.model import Container, JobSpec, Metrics, Resources, Resume
 from dray.options import GpuRequest, env_name
 
 if TYPE_CHECKING:
     from dray.recipes import Filled
 
+CONTAINER = "job.container."
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
@@ -38,9 +39,9 @@ def describe(
             f"{both[0]} is given both as a variable and as a secret",
             hint="A variable's value is written down in the job's description: leave out --env.",
         )
-    resources = describe_resources(
-        settings, config.cluster(settings.get("job.on", "local")).settings
-    )
+    cluster = config.cluster(settings.get("job.on", "local")).settings
+    resources = describe_resources(settings, cluster)
+    container = describe_container(settings, cluster, base)
     return JobSpec(
         id=new_id(name),
         name=name,
@@ -54,13 +55,14 @@ def describe(
             tensorboard=settings.get("job.metrics.tensorboard"),
             pattern=settings.get("job.metrics.pattern"),
         ),
+        container=container,
         retries=settings.get("job.retries", 0),
         recipe=settings.get("job.recipe", ""),
         launch=settings.get("job.launch") or ("none" if resources.nodes == 1 else "srun"),
         outputs=settings.get("job.outputs", ()),
-        env={**base, **settings.get("job.env", {})},
+        env={**({} if container else base), **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
-        notes=filled.notes,
+        notes=filled.notes + unused_binds(settings),
         created=now,
     )
 
@@ -112,6 +114,28 @@ def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) 
         memory=settings.get("job.resources.memory", usual.get("memory")),
         time=settings.get("job.resources.time"),
     )
+
+
+def describe_container(
+    settings: Mapping[str, Any], cluster: Mapping[str, Any], base: Mapping[str, str]
+) -> Container | None:
+    """With the image as the user calls it: which one that is on the cluster is found out later."""
+    image = settings.get("job.image")
+    given = {
+        key.removeprefix(CONTAINER): value
+        for key, value in settings.items()
+        if key.startswith(CONTAINER)
+    }
+    if image:
+        runtime = cluster.get("container", "auto")
+        return Container(image=image, name=image, runtime=runtime, outside=base, **given)
+    return None
+
+
+def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    if settings.get("job.image") or not settings.get("job.container.binds"):
+        return ()
+    return ("the binds are not used: there is no image, so the command sees all of the node",)
 
 
 def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:

@@ -26,7 +26,17 @@ from dray.errors import (
     UsageError,
     nearest,
 )
-from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
+from dray.model import (
+    Container,
+    Finding,
+    JobArray,
+    JobSpec,
+    JobState,
+    JobView,
+    Plan,
+    Series,
+    Snapshot,
+)
 from dray.node import faults, files
 from dray.node.layout import tasks_of
 from dray.store import Damaged, Last, Row, Store, set_aside
@@ -50,6 +60,16 @@ class Reporter(NamedTuple):
 
     say: Callable[[str], None] = lambda text: None
     progress: Callable[[str], Progress] = lambda label: no_progress
+
+
+def resolve_image(container: Container) -> Container:
+    """With the image that its name means on the cluster."""
+    if container.image.startswith("/"):
+        return container
+    raise UsageError(
+        f"the image '{container.image}' is not an absolute path on the cluster",
+        hint="Write --image /path/on/the/cluster/IMAGE.sif",
+    )
 
 
 class Launcher:
@@ -202,7 +222,10 @@ class Launcher:
         return self.cluster(self.config.job.get("job.on", "local"))
 
     def _describe(self, command: Sequence[str]) -> JobSpec:
-        return describe(command, self.config, self._target().environment(), time.time())
+        job = describe(command, self.config, self._target().environment(), time.time())
+        if job.container is None:
+            return job
+        return replace(job, container=resolve_image(job.container))
 
     def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
         from dray.snapshot import Scanner  # with OpenSSL's hashes: not for a listing

@@ -69,6 +69,30 @@ class Metrics:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Container:
+    """What a job runs in: see ``dray.node.container``."""
+
+    image: str  # an absolute path on the cluster, or sha256:<hex> of one that dray keeps there
+    name: str = ""  # as the user calls it
+    runtime: str = "auto"
+    binds: tuple[str, ...] = ()  # SOURCE[:TARGET[:ro]]
+    pass_env: tuple[str, ...] = ()  # names of the node's variables, or patterns of them
+    containall: bool = False
+    writable: str = "no"
+    home: str = "scratch"
+    workdir: str = ""  # where the work tree appears inside; "": where it is outside
+    caches: tuple[str, ...] = ()  # NAME:TARGET
+    local_copy: str = "auto"
+    outside: Mapping[str, str] = field(default_factory=dict)  # what the runtime itself sees
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Container:
+        lists = {key: tuple(record.get(key) or ()) for key in ("binds", "pass_env", "caches")}
+        built: Container = _build(cls, {**record, **lists})
+        return built
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """One job's description: all that a cluster needs to know, and nothing secret."""
 
@@ -81,6 +105,7 @@ class JobSpec:
     resources: Resources = field(default_factory=Resources)
     resume: Resume = field(default_factory=Resume)
     metrics: Metrics = field(default_factory=Metrics)
+    container: Container | None = None
     retries: int = 0
     recipe: str = ""
     launch: str = "none"  # how the command is spread: see dray.node.layout
@@ -105,6 +130,8 @@ class JobSpec:
         )
         metrics = record.get("metrics") or {}
         known["metrics"] = _build(Metrics, {**metrics, "main": tuple(metrics.get("main", ()))})
+        container = record.get("container")
+        known["container"] = Container.from_dict(container) if container else None
         for key in ("command", "outputs", "secrets", "notes"):
             known[key] = tuple(record.get(key, ()))
         return cls(**known)
@@ -194,6 +221,7 @@ class JobView:
             "resources": asdict(self.spec.resources),
             "resume": _plain(asdict(self.spec.resume)),
             "metrics": _plain(asdict(self.spec.metrics)),
+            "container": _plain(asdict(self.spec.container)) if self.spec.container else None,
             "retries": self.spec.retries,
             "recipe": self.spec.recipe,
             "launch": self.spec.launch,

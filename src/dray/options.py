@@ -202,6 +202,52 @@ def total_flag(value: object) -> dict[str, str]:
     return {"flag": flag}
 
 
+def image(value: object) -> str:
+    name = one_word(value)
+    if name.startswith("-"):
+        raise ValueError(f"'{name}' is not an image")
+    return name
+
+
+def bind(value: object) -> str:
+    """SOURCE[:TARGET[:ro]], as Apptainer and Docker write it. The source is on the node, where ~
+    and $VARIABLES are filled in; ~ in the target is the home inside."""
+    source, *rest = text(value).split(":")
+    target, *mode = rest or [source]
+    absolute = source.startswith(("/", "~", "$")) and target.startswith(("/", "~", "$"))
+    if not absolute or mode not in ([], ["ro"], ["rw"]) or set(",\0\n") & set(text(value)):
+        raise ValueError(f"cannot read the bind '{value}': write /on/the/node:/inside:ro")
+    return text(value)
+
+
+def binds(value: object) -> tuple[str, ...]:
+    return tuple(bind(one) for one in texts(value))
+
+
+def cache(value: object) -> str:
+    if not re.fullmatch(r"[\w][\w.-]*:(~|/)[^:,\0\n]*", text(value)):
+        raise ValueError(f"cannot read the cache '{value}': write kit:/isaac-sim/kit/cache")
+    return text(value)
+
+
+def caches(value: object) -> tuple[str, ...]:
+    return tuple(cache(one) for one in texts(value))
+
+
+def env_patterns(value: object) -> tuple[str, ...]:
+    for one in texts(value):
+        if not re.fullmatch(r"[A-Za-z_*?][A-Za-z0-9_*?]*", one):
+            raise ValueError(f"'{one}' is not the name of a variable, or a pattern such as NCCL_*")
+    return texts(value)
+
+
+def place_inside(value: object) -> str:
+    path = text(value)
+    if path and not re.fullmatch(r"/[^:,\0\n]+", path):
+        raise ValueError(f"'{path}' must be an absolute path inside the container")
+    return path.rstrip("/")
+
+
 JOB = (
     Option(
         key="job.on",
@@ -237,6 +283,16 @@ JOB = (
         help="The Python that the recipe starts the trainer with.",
         example='"/isaac-sim/python.sh"',
         default="`./isaaclab.sh -p` where there is one, else `python`",
+    ),
+    Option(
+        key="job.image",
+        flag="--image",
+        metavar="IMAGE",
+        parse=image,
+        help="The container image to run in: a name that Docker or Podman knows here, a .sif file, "
+        "a registry's (docker://…), or the absolute path of one on the cluster.",
+        example='"isaac-lab-base"',
+        default="none: the command runs on the node as it is",
     ),
     Option(
         key="job.resources.nodes",
@@ -440,6 +496,69 @@ JOB = (
         "the first other group the value.",
         example='"reward: ([-0-9.e]+)"',
     ),
+    Option(
+        key="job.container.binds",
+        flag="--bind",
+        metavar="BIND",
+        many=True,
+        parse=binds,
+        help="A file or folder of the node that the container sees: SOURCE[:TARGET[:ro]]; ~ and "
+        "$VARIABLES are the node's.",
+        example='["/cluster/data:/data:ro"]',
+    ),
+    Option(
+        key="job.container.pass_env",
+        many=True,
+        parse=env_patterns,
+        help="Variables of the node that the container sees, by name or pattern. Those of the "
+        "scheduler, of GPUs and of proxies it sees anyway.",
+        example='["UCX_*"]',
+    ),
+    Option(
+        key="job.container.containall",
+        parse=yes_or_no,
+        help="Whether processes, IPC and environment are the container's own, too.",
+        example="true",
+        default="false",
+    ),
+    Option(
+        key="job.container.writable",
+        parse=lambda value: one_of(value, ("no", "tmpfs", "overlay")),
+        help="Whether files of the image can be changed, for the length of an attempt: `tmpfs` "
+        "keeps the changes in memory (often 64 MB at most), `overlay` on the node's disk.",
+        example='"overlay"',
+        default="no",
+    ),
+    Option(
+        key="job.container.home",
+        parse=lambda value: one_of(value, ("scratch", "cluster")),
+        help="The home inside: `scratch` is an empty one for each attempt, `cluster` yours.",
+        example='"cluster"',
+        default="scratch",
+    ),
+    Option(
+        key="job.container.workdir",
+        parse=place_inside,
+        help="Where the work tree is inside.",
+        example='"/workspace/isaaclab"',
+        default="where it is outside",
+    ),
+    Option(
+        key="job.container.caches",
+        many=True,
+        parse=caches,
+        help="Folders inside that are kept from job to job, each with a name; ~ is the home "
+        "inside.",
+        example='["pip:~/.cache/pip"]',
+    ),
+    Option(
+        key="job.container.local_copy",
+        parse=lambda value: one_of(value, ("auto", "yes", "no")),
+        help="Whether the image is copied to the node's own disk first; `auto` does where it lies "
+        "on a network file system and there is room.",
+        example='"no"',
+        default="auto",
+    ),
 )
 
 SNAPSHOT = (
@@ -492,6 +611,13 @@ SETUP = Option(
     help="Shell lines to run before the attempt.",
     example='["ulimit -c 0"]',
 )
+RUNTIME = Option(
+    key="clusters.*.container",
+    parse=lambda value: one_of(value, ("auto", "apptainer", "singularity", "enroot")),
+    help="What runs containers on its nodes: `apptainer`, `singularity` or `enroot`.",
+    example='"apptainer"',
+    default="the first of them that is there",
+)
 RESUME_WITH = Option(
     key="clusters.*.resume_with",
     parse=resume_way,
@@ -532,6 +658,7 @@ CLUSTERS = {
             example='"64G"',
             default="all",
         ),
+        RUNTIME,
     ),
     "slurm": (
         KIND._replace(example='"slurm"'),
@@ -578,6 +705,7 @@ CLUSTERS = {
             example="true",
             default="false",
         ),
+        RUNTIME,
         MODULES,
         SETUP,
         Option(
@@ -614,6 +742,7 @@ CLUSTERS = {
                 ("mail", "Where PBS writes when a job ends or fails", '"me@example.org"'),
             )
         ),
+        RUNTIME,
         MODULES,
         SETUP,
         Option(

@@ -148,7 +148,8 @@ def test_every_documented_example_is_valid(project: Path, project_file: Write) -
     project_file("\n".join(lines))
     settings = load(project)
     assert set(settings.job) == {one.key for one in options.JOB}
-    assert set(settings.clusters["local"].settings) == {"root", "gpus", "cpus", "memory"}
+    local = {"root", "gpus", "cpus", "memory", "container"}
+    assert set(settings.clusters["local"].settings) == local
 
 
 # -- what is wrong, and where -------------------------------------------------------------------

@@ -14,6 +14,7 @@ import click
 from dray import config as configuration
 from dray.cluster import Progress
 from dray.launcher import Launcher, Reporter
+from dray.model import Container
 from dray.quantities import show_duration, show_size
 
 COLORS = {
@@ -95,6 +96,12 @@ def show_metric(metric: Mapping[str, Any] | None) -> str:
     name = str(metric["name"]).rpartition("/")[2].strip()
     value = "nan" if metric["value"] is None else f"{metric['value']:.4g}"
     return visible(f"{name} {value} at {metric['step']}")
+
+
+def show_image(container: Container) -> str:
+    """As the user calls it, and which one that is on the cluster."""
+    name, image = container.name, container.image
+    return visible(image if name in ("", image) else f"{name}  ({image})")
 
 
 def when(moment: float | None) -> str:

@@ -72,7 +72,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
     )(function)
-    for option in reversed(JOB):
+    for option in (one for one in reversed(JOB) if one.flag):
         kind = ClusterName() if option.key == "job.on" else Parsed(option)
         text = f"{option.help}  [default: {option.default}]" if option.default else option.help
         function = click.option(

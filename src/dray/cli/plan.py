@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from dray.cli.output import launcher, one_line, print_json
+from dray.cli.output import launcher, one_line, print_json, show_image
 from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options, json_option
 from dray.quantities import show_size
 
@@ -30,6 +30,8 @@ def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values
     if plan.job.recipe:
         click.echo(f"recipe    {plan.job.recipe}")
     click.echo(f"command   {one_line(plan.job.command)}")
+    if plan.job.container:
+        click.echo(f"image     {show_image(plan.job.container)}")
     if snapshot:
         size = f"{snapshot.files} files, {show_size(snapshot.size)}"
         click.echo(f"snapshot  {snapshot.id}  ({size})")

@@ -119,7 +119,8 @@ class LocalCluster:
                 hint=f"Ask for less, or declare what there is under [clusters.{self.name}] in "
                 "dray.toml.",
             )
-        check_command(job)
+        if job.container is None:  # else it is the image's
+            check_command(job)
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, str(self.root))
