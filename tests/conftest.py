@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dray.node.process import parents
+from tests.rigs.containers import TRAIN, Apptainer, Podman
 from tests.rigs.host import Host, OrdinaryUser, OtherDebian
 from tests.rigs.pbs import Pbs
 from tests.rigs.slurm import Slurm
@@ -75,6 +76,10 @@ class Dray:
     def job_dir(self, job: str) -> Path:
         return self.jobs / job
 
+    def use(self, programs: Path) -> None:
+        """The programs in this folder come before all others."""
+        self.env["PATH"] = f"{programs}:{self.env['PATH']}"
+
     def write(self, name: str, content: str) -> Path:
         path = self.project / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,13 +129,22 @@ class Hpc:
         self.pbs = Pbs(self.slurm)
         # A home of its own: what the user's shell does at login is not the tests' business.
         self.home = folder / "home"
-        seen = {"SLURM_CONF": str(self.slurm.conf), "PATH": self.pbs.path, "HOME": str(self.home)}
+        # What a test adds to the programs of the login node and of the nodes.
+        self.bin = folder / "bin"
+        seen = {
+            "SLURM_CONF": str(self.slurm.conf),
+            "PATH": f"{self.bin}:{self.pbs.path}",
+            "HOME": str(self.home),
+        }
         self.sshd = Sshd(folder / "ssh", seen, host)
         self.sockets = folder / "s"
 
     def start(self) -> None:
         self.sockets.mkdir()
         self.home.mkdir()
+        self.bin.mkdir()
+        # A batch job's login shell forgets the PATH that it was handed.
+        (self.home / ".bash_profile").write_text(f"export PATH={self.bin}:$PATH\n")
         self.host.hand_over(self.home)
         self.slurm.start()
         self.pbs.start()
@@ -209,6 +223,41 @@ def started(folder: Path, host: Host, *, accounting: bool = False) -> Iterator[H
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def podman(rig_folder: Path) -> Iterator[Podman]:
+    """The laptop's engine, with the base image in it."""
+    engine = Podman(rig_folder / "podman")
+    engine.make_base()
+    yield engine
+    engine.remove()
+
+
+@pytest.fixture(scope="session")
+def train_image(podman: Podman) -> str:
+    """The name of a small image, in podman, of three layers."""
+    podman.make_train(TRAIN)
+    return TRAIN
+
+
+@pytest.fixture(scope="session")
+def apptainer(rig_folder: Path) -> Apptainer:
+    return Apptainer(rig_folder / "apptainer")
+
+
+@pytest.fixture(scope="session")
+def train_sif(podman: Podman, train_image: str, apptainer: Apptainer) -> Path:
+    """The same image as Apptainer runs it, for tests that make none."""
+    return apptainer.make_sif(podman, train_image)
+
+
+@pytest.fixture
+def apptainer_on_hpc(hpc: Hpc, apptainer: Apptainer) -> Iterator[Hpc]:
+    """The cluster, with Apptainer on its login node and its nodes while the test runs."""
+    apptainer.offer_in(hpc.bin)
+    yield hpc
+    (hpc.bin / "apptainer").unlink()
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import stat
 from pathlib import Path
 
+FUSE = Path("/dev/fuse")
 SBIN = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 
 
@@ -53,6 +55,14 @@ class OtherDebian(Host):
         return with_mounts(self.mounts, ["chroot", str(self.root), *words])
 
 
+def everybodys_fuse(folder: Path) -> Path:
+    """The device that mounts an image, open to all as udev has it: without udev it is root's."""
+    device = folder / "fuse"
+    os.mknod(device, stat.S_IFCHR, FUSE.stat().st_rdev)
+    device.chmod(0o666)
+    return device
+
+
 class OrdinaryUser(Host):
     """An account that only the programs started here know of; needs root."""
 
@@ -71,6 +81,8 @@ class OrdinaryUser(Host):
             known = Path("/etc", name).read_text()
             (home / name).write_text(f"{known}{line}\n")
             self.mounts.append(f"--bind {home}/{name} /etc/{name}")
+        if FUSE.exists():
+            self.mounts.append(f"--bind {everybodys_fuse(home)} {FUSE}")
         self.env |= {"HOME": str(home), "USER": self.user, "LOGNAME": self.user}
         self.hand_over(home)
 
