@@ -1,0 +1,208 @@
+"""Images as docker and podman have them: which there are, and what is in one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dray.errors import NotFound, Refused, nearest
+from dray.images import archive, contents
+from dray.images.archive import Layers
+from dray.images.building import Build
+from dray.transport import programs
+
+ENGINES = ("docker", "podman")
+# An image is saved as docker does it, by both.
+SAVE = {"docker": ("save",), "podman": ("save", "--quiet", "--format", "docker-archive")}
+NO_IMAGE = re.compile(r"no such (image|object)|image not known|not found", re.I)
+UNUSABLE = (
+    (
+        re.compile(r"permission denied", re.I),
+        "may not be used by you",
+        "Join its group and log in again: sudo usermod -aG docker $USER. podman needs no rights.",
+    ),
+    (
+        re.compile(r"cannot connect to podman|podman machine", re.I),
+        "has no machine running",
+        "Start it: podman machine start",
+    ),
+    (
+        re.compile(r"cannot connect|daemon running|error during connect|failed to connect", re.I),
+        "has no daemon running",
+        "Start it (Docker Desktop, or sudo systemctl start docker); podman needs none.",
+    ),
+)
+
+
+class Image(NamedTuple):
+    """``read`` gives those of its layers that are wanted."""
+
+    id: str  # the digest of its config, or of its manifest where docker keeps images that way
+    name: str
+    architecture: str
+    size: int
+    layers: tuple[str, ...]  # digests of the uncompressed tars, the lowest first
+    config: str
+    read: Callable[[frozenset[str]], AbstractContextManager[Layers]]
+
+
+class Unusable(Refused):
+    """The engine is installed and does not answer."""
+
+
+def find(reference: str) -> Image:
+    """An image by its name or id, in the first engine that has it; or in an archive."""
+    if contents.is_archive(reference):
+        return from_archive(reference)
+    problems = {}
+    for engine in installed():
+        try:
+            found = inspect(engine, reference)
+        except Unusable as problem:
+            problems[engine] = problem
+        else:
+            if found is not None:
+                return found
+    raise missing(reference, problems)
+
+
+def installed() -> list[str]:
+    found = [engine for engine in ENGINES if shutil.which(engine)]
+    if not found:
+        raise Refused(
+            "there is neither docker nor podman on this machine",
+            hint="Install one of them; podman needs no daemon and no rights. A file that one of "
+            "them saved elsewhere can be named, too: docker-archive:FILE",
+        )
+    return found
+
+
+def missing(reference: str, problems: Mapping[str, Unusable]) -> Refused | NotFound:
+    asked = [engine for engine in installed() if engine not in problems]
+    if not asked:
+        return next(iter(problems.values()))
+    names = [name for engine in asked for name in listing(engine)]
+    others = "".join(f" {problem}" for problem in problems.values())
+    return NotFound(
+        f"there is no image '{reference}' in {' or '.join(asked)}.{nearest(reference, names)}",
+        hint=f"{asked[0]} images lists them, dray image build makes one.{others}",
+    )
+
+
+def listing(engine: str) -> list[str]:
+    """The names of the images that it has."""
+    ended = programs.ask([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
+    return [short(name) for name in ended.output.split() if "<none>" not in name]
+
+
+def inspect(engine: str, reference: str) -> Image | None:
+    ended = programs.ask([engine, "image", "inspect", "--", reference])
+    if ended.code == 0:
+        return described(engine, json.loads(ended.output)[0], reference)
+    problem = explained(engine, ended.errors)
+    if not isinstance(problem, Unusable) and NO_IMAGE.search(ended.errors):
+        return None
+    raise problem
+
+
+def explained(engine: str, errors: str) -> Refused:
+    """What an engine said on its way out, as a sentence with the way out."""
+    for pattern, what, hint in UNUSABLE:
+        if pattern.search(errors):
+            return Unusable(f"{engine} {what}", hint=hint)
+    said = [line.strip() for line in errors.splitlines() if line.strip()]
+    return Refused(f"{engine} failed: {said[-1] if said else 'it does not say why'}")
+
+
+def described(engine: str, record: Mapping[str, Any], reference: str) -> Image:
+    number = f"sha256:{str(record['Id']).removeprefix('sha256:')}"
+    layers = tuple(record["RootFS"].get("Layers") or ())
+    return Image(
+        id=number,
+        name=name_of(record.get("RepoTags") or [], reference, number),
+        architecture=str(record.get("Architecture", "")),
+        size=int(record.get("Size", 0)),
+        layers=layers,
+        config=config_of(record, layers),
+        read=partial(reading, engine, number),
+    )
+
+
+def config_of(record: Mapping[str, Any], layers: Sequence[str]) -> str:
+    """As an image's own config has it: engines print all of it that a container needs."""
+    config = {
+        "architecture": record.get("Architecture", ""),
+        "os": record.get("Os", "linux"),
+        "config": {key: value for key, value in (record.get("Config") or {}).items() if value},
+        "rootfs": {"type": "layers", "diff_ids": list(layers)},
+    }
+    if record.get("Created"):
+        config["created"] = record["Created"]
+    return json.dumps(config)
+
+
+def name_of(tags: Sequence[str], reference: str, number: str) -> str:
+    """As it was asked for where that is a name, with its tag."""
+    names = [short(tag) for tag in tags]
+    asked = [name for name in names if short(reference) in (name, name.rpartition(":")[0])]
+    return next(iter(asked or names), number.removeprefix("sha256:")[:12])
+
+
+def short(name: str) -> str:
+    """Without the place that an engine adds by itself."""
+    return re.sub(r"^(localhost|docker\.io/library|docker\.io)/", "", name)
+
+
+@contextmanager
+def reading(engine: str, number: str, wanted: frozenset[str]) -> Iterator[Layers]:
+    with programs.writing([engine, *SAVE[engine], number]) as saving:
+        try:
+            yield archive.layers(saving.output, wanted)
+        except archive.Incomplete as error:
+            ended = saving.ended()
+            raise (explained(engine, ended.errors) if ended.code else error) from error
+
+
+def from_archive(reference: str) -> Image:
+    path, name = contents.located(reference)
+    found = contents.look(path, name)
+    return Image(
+        id=found.id,
+        name=short(found.name) or path.name,
+        architecture=found.architecture,
+        size=contents.size(path),
+        layers=found.layers,
+        config=found.config.decode("utf-8"),
+        read=partial(contents.reading, path, found.known),
+    )
+
+
+def usable() -> str:
+    """The engine to build with: the first that answers."""
+    problems = []
+    for engine in installed():
+        ended = programs.ask([engine, "version"])
+        if ended.code == 0:
+            return engine
+        problems.append(explained(engine, ended.errors))
+    raise problems[0]
+
+
+def build(engine: str, what: Build) -> str:
+    """The image's id. What the engine tells is for people, on stderr."""
+    with tempfile.TemporaryDirectory() as folder:
+        number = Path(folder, "id")
+        code = programs.show([*what.words(engine), "--iidfile", str(number), str(what.context)])
+        if code:
+            raise Refused(
+                f"{engine} could not build {what.tag} from {what.dockerfile} (exit code {code})",
+                hint="What it says above tells why.",
+            )
+        return number.read_text().strip()

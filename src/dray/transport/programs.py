@@ -1,0 +1,71 @@
+"""Programs of this machine that are used as they are, such as docker and podman."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, NamedTuple
+
+PATIENCE = 10.0  # seconds for a program to end once it is asked to
+
+
+class Ended(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+def ask(words: Sequence[str]) -> Ended:
+    ended = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def show(words: Sequence[str]) -> int:
+    """For people to watch, on stderr; the exit code."""
+    return subprocess.run(words, stdout=sys.stderr.fileno(), check=False).returncode
+
+
+class Writer:
+    """A program whose output is read while it writes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+        assert process.stdout is not None
+        self.output: IO[bytes] = process.stdout
+        self._process = process
+        self._said = said
+
+    def ended(self) -> Ended:
+        """Once there is nothing more to read."""
+        code = self._process.wait(PATIENCE)
+        self._said.seek(0)
+        return Ended(code, "", self._said.read().decode(errors="replace"))
+
+
+@contextmanager
+def writing(words: Sequence[str]) -> Iterator[Writer]:
+    """Ended when its reader has enough."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+        )
+        writer = Writer(process, said)
+        try:
+            yield writer
+        finally:
+            writer.output.close()
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
