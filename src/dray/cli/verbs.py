@@ -19,6 +19,9 @@ VERBS = {
         "cluster": "add, import, list, show and check clusters",
         "doctor": "check everything a job depends on",
     },
+    "Containers": {
+        "image": "build, push, list and remove images",
+    },
     "Trainers": {
         "recipe": "list and show what dray knows about trainers",
     },

@@ -1,0 +1,132 @@
+"""dray image build and the reading of images, with a real podman."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from dray.errors import NotFound, Refused
+from dray.images import engine
+from tests.conftest import Dray
+from tests.integration.test_cli import refuse
+from tests.rigs.containers import BASE, Apptainer, Podman, all_programs_but
+
+
+@pytest.fixture
+def laptop(dray: Dray, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Podman:
+    """The one engine that dray finds, also where it is called as a library."""
+    dray.use(podman.bin)
+    monkeypatch.setenv("PATH", dray.env["PATH"])
+    return podman
+
+
+def test_a_dockerfile_becomes_an_image(dray: Dray, laptop: Podman) -> None:
+    dray.write("Dockerfile", f'FROM {BASE}\nARG WHO\nRUN echo "$WHO" > /who\n')
+    built = dray("image", "build", "--build-arg", "WHO=us", "--tag", "localhost/who:1")
+    number = built.stdout.strip()
+    assert number == f"sha256:{laptop('image', 'inspect', '-f', '{{.Id}}', 'who:1').strip()}"
+    assert laptop("run", "--rm", number, "cat", "/who") == "us\n"
+    assert "building localhost/who:1 from Dockerfile with podman" in built.stderr
+    assert "STEP" in built.stderr
+
+
+def test_a_profile_is_built_on_its_base(dray: Dray, laptop: Podman) -> None:
+    dray.write("docker/.env.base", f"ISAACSIM_BASE_IMAGE={BASE}\nDOCKER_ISAACLAB_PATH=/lab\n")
+    dray.write("docker/.env.ros2", "ROS2_APT_PACKAGE=ros-base\n")
+    dray.write("isaaclab.sh", "echo lab\n")
+    # As Isaac Lab has them: the context is the repository, and SHELL is docker's alone.
+    dray.write(
+        "docker/Dockerfile.base",
+        "ARG ISAACSIM_BASE_IMAGE_ARG\nFROM ${ISAACSIM_BASE_IMAGE_ARG} AS base\n"
+        'SHELL ["python3", "-c"]\nARG ISAACLAB_PATH_ARG\n'
+        "ENV ISAACLAB_PATH=${ISAACLAB_PATH_ARG}\nCOPY isaaclab.sh ${ISAACLAB_PATH}/\n"
+        "RUN print('python', file=open('/shell', 'w'))\n",
+    )
+    dray.write(
+        "docker/Dockerfile.ros2",
+        "FROM isaac-lab-base AS ros2\nARG ROS2_APT_PACKAGE\nENV ROS=${ROS2_APT_PACKAGE}\n",
+    )
+    number = dray("image", "build", "--profile", "ros2").stdout.strip()
+    said = laptop("run", "--rm", "isaac-lab-ros2", "sh", "-c", "echo $ROS; sh /lab/isaaclab.sh")
+    assert said == "ros-base\nlab\n"
+    assert laptop("run", "--rm", "isaac-lab-base", "cat", "/shell") == "python\n"
+    found = engine.find("isaac-lab-ros2")
+    assert (found.id, found.name) == (number, "isaac-lab-ros2:latest")
+
+
+def test_an_image_that_cannot_be_built(dray: Dray, laptop: Podman) -> None:
+    dray.write("Dockerfile", f"FROM {BASE}\nRUN echo wrong >&2; exit 3\n")
+    said = refuse(dray, 4, "image", "build", "--tag", "wrong")
+    assert "wrong\n" in said
+    assert "podman could not build wrong from Dockerfile" in said
+
+
+def test_build_is_told_what_it_needs(dray: Dray, laptop: Podman, tmp_path: Path) -> None:
+    assert "neither a Dockerfile nor a Containerfile" in refuse(dray, 2, "image", "build")
+    dray.write("Dockerfile", f"FROM {BASE}\n")
+    assert "is not NAME=VALUE" in refuse(dray, 2, "image", "build", "--build-arg", "WHO")
+    dray.env["PATH"] = str(all_programs_but(tmp_path / "few", "docker", "podman"))
+    assert "neither docker nor podman" in refuse(dray, 4, "image", "build")
+
+
+def test_an_image_is_known_by_its_layers(laptop: Podman, train_image: str) -> None:
+    image = engine.find("dray-train:1")
+    shown = laptop("image", "inspect", "-f", "{{.Id}} {{.RootFS.Layers}}", train_image)
+    assert image.id.removeprefix("sha256:") == shown.split()[0]
+    assert " ".join(image.layers) in shown
+    with image.read(frozenset(image.layers[1:])) as layers:
+        found = {layer: hashlib.sha256(stream.read()).hexdigest() for layer, stream in layers}
+    assert found == {layer: layer.removeprefix("sha256:") for layer in image.layers[1:]}
+
+
+def test_reading_can_be_given_up_in_the_middle(laptop: Podman, train_image: str) -> None:
+    image = engine.find("dray-train:1")
+    with image.read(frozenset(image.layers)) as layers:
+        _, stream = next(layers)
+        assert len(stream.read(1000)) == 1000
+
+
+def test_an_image_that_goes_away_is_told(laptop: Podman, train_image: str) -> None:
+    laptop.make_train("localhost/short-lived:1", "print('not for long')\n")
+    image = engine.find("short-lived:1")
+    laptop("image", "rm", "--force", "short-lived:1")
+    with (
+        pytest.raises(Refused, match=r"podman failed: .*image not known"),
+        image.read(frozenset(image.layers)) as layers,
+    ):
+        list(layers)
+    with pytest.raises(NotFound, match=r"no image 'dray-trian:1' in podman.*'dray-train:1'\?"):
+        engine.find("dray-trian:1")
+
+
+def test_apptainer_makes_the_same_of_an_image_and_of_its_layers_and_config(
+    laptop: Podman, train_image: str, apptainer: Apptainer, tmp_path: Path
+) -> None:
+    """What inspect tells is config enough."""
+    image = engine.find(train_image)
+    blobs = tmp_path / "blobs/sha256"
+    blobs.mkdir(parents=True)
+
+    def put(content: bytes, kind: str) -> str:
+        name = hashlib.sha256(content).hexdigest()
+        (blobs / name).write_bytes(content)
+        media = f"application/vnd.oci.image.{kind}"
+        return f'{{"mediaType":"{media}","digest":"sha256:{name}","size":{len(content)}}}'
+
+    with image.read(frozenset(image.layers)) as layers:
+        entries = {layer: put(stream.read(), "layer.v1.tar") for layer, stream in layers}
+    config = put(image.config.encode(), "config.v1+json")
+    listed = ",".join(entries[layer] for layer in image.layers)
+    manifest = f'{{"schemaVersion":2,"config":{config},"layers":[{listed}]}}'
+    entry = put(manifest.encode(), "manifest.v1+json")
+    (tmp_path / "index.json").write_text(f'{{"schemaVersion":2,"manifests":[{entry}]}}')
+    (tmp_path / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    assert engine.find(f"oci:{tmp_path}").layers == image.layers
+    apptainer("build", str(tmp_path / "it.sif"), f"oci:{tmp_path}")
+    said = apptainer("run", str(tmp_path / "it.sif"))
+    assert said == f"training {os.getuid()}\n"
+    asked = ["exec", str(tmp_path / "it.sif"), "sh", "-c", "echo $TRAIN_HOME"]
+    assert apptainer(*asked) == "/opt/train\n"
