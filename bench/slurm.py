@@ -66,10 +66,12 @@ class Laptop:
         self.sshd.stop()
         self.slurm.stop()
 
-    def submit(self) -> None:
+    def submit(self, *flags: str) -> None:
+        self.dray("run", "--on", "hpc", *flags, "--", "/bin/true")
+
+    def dray(self, *words: str) -> None:
         dray = str(Path(sys.executable).parent / "dray")
-        words = [dray, "run", "--on", "hpc", "--", "/bin/true"]
-        command(*words, cwd=self.tree, env=self.env, stderr=subprocess.DEVNULL)()
+        command(dray, *words, cwd=self.tree, env=self.env, stderr=subprocess.DEVNULL)()
 
     def rsync(self) -> None:
         """How the tree would be brought there by hand, into a new folder."""

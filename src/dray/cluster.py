@@ -6,11 +6,49 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class ImageState(NamedTuple):
+    """An image as a cluster has it: ready to run, being made so by a job, or lacking these layers,
+    each with the parts (offset, length) that have arrived."""
+
+    ready: bool
+    job: str = ""
+    machine: str = ""  # as uname tells it
+    builders: Sequence[str] = ()  # the programs there that can make one ready
+    lacking: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({})
+
+
+class ImagePart(NamedTuple):
+    """A piece of a layer on its way: ``content`` is a gzip of it."""
+
+    layer: str
+    offset: int
+    length: int
+    is_last: bool
+    content: bytes
+
+
+class ImageStore(Protocol):
+    """The images of one cluster: see dray.node.images."""
+
+    def look(self, image: str, layers: Sequence[str]) -> ImageState: ...
+
+    def announce(self, record: Mapping[str, Any]) -> None:
+        """Write down what it is, before its layers come."""
+
+    def take(self, part: ImagePart) -> None: ...
+
+    def listing(self) -> list[dict[str, Any]]: ...
+
+    def remove(self, image: str) -> None:
+        """With the layers that no other image has."""
 
 
 class Cluster(Protocol):
@@ -18,7 +56,10 @@ class Cluster(Protocol):
 
     name: str
     kind: str
+    settings: Mapping[str, Any]
     is_here: bool  # its files are on this machine
+    python: str  # what starts our own programs there
+    images: ImageStore
 
     @property
     def array_size(self) -> int:

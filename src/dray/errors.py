@@ -57,6 +57,10 @@ class Refused(DrayError):
     exit_code = 4
 
 
+class ImageMissing(Refused):
+    """The cluster does not have the job's image, nor is it being made."""
+
+
 class SnapshotError(DrayError):
     """The code could not be frozen."""
 

@@ -8,17 +8,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dray import background, secrets
 from dray import cluster as clusters
 from dray import config as configuration
-from dray.cluster import Cluster, Progress
+from dray.cluster import Cluster
 from dray.config import Config
 from dray.description import describe, fill_in, new_id
 from dray.errors import (
     ClusterError,
     DrayError,
+    ImageMissing,
     NotFound,
     Refused,
     StorageError,
@@ -27,7 +29,6 @@ from dray.errors import (
     nearest,
 )
 from dray.model import (
-    Container,
     Finding,
     JobArray,
     JobSpec,
@@ -39,10 +40,12 @@ from dray.model import (
 )
 from dray.node import faults, files
 from dray.node.layout import tasks_of
+from dray.reporter import Reporter
 from dray.store import Damaged, Last, Row, Store, set_aside
 from dray.tail import tail_offsets
 
 if TYPE_CHECKING:
+    from dray.images.verbs import ImageVerbs
     from dray.snapshot import Scanner
 
 ABANDONED = 60.0  # a submission that has not succeeded after so long never will
@@ -50,26 +53,7 @@ OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
 GONE = "is gone"
 
-
-def no_progress(done: int, total: int) -> None:
-    """Shows nothing."""
-
-
-class Reporter(NamedTuple):
-    """How the verbs speak to a person; silent unless told otherwise."""
-
-    say: Callable[[str], None] = lambda text: None
-    progress: Callable[[str], Progress] = lambda label: no_progress
-
-
-def resolve_image(container: Container) -> Container:
-    """With the image that its name means on the cluster."""
-    if container.image.startswith("/"):
-        return container
-    raise UsageError(
-        f"the image '{container.image}' is not an absolute path on the cluster",
-        hint="Write --image /path/on/the/cluster/IMAGE.sif",
-    )
+Act = Callable[[JobSpec, Snapshot | None], None]
 
 
 class Launcher:
@@ -116,6 +100,12 @@ class Launcher:
         )
         return store
 
+    @cached_property
+    def images(self) -> ImageVerbs:
+        from dray.images.verbs import ImageVerbs  # not for a listing
+
+        return ImageVerbs(self.config.home.cache, self.reporter, self.submit, self.wait)
+
     def cluster(self, name: str) -> Cluster:
         if name not in self._clusters:
             chosen = self.config.cluster(name)
@@ -146,6 +136,15 @@ class Launcher:
         for note in job.notes:
             self.reporter.say(note)
         values = secrets.resolve(job.secrets, configuration.environment())
+        return self.submit(job, cluster, values, self.config.project if snapshot else None)
+
+    def submit(
+        self,
+        job: JobSpec,
+        cluster: Cluster,
+        values: Mapping[str, str] = MappingProxyType({}),
+        project: Path | None = None,
+    ) -> str:
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
@@ -156,9 +155,22 @@ class Launcher:
             background.go_ahead()
             faults.reach("run:intent-stored")
             with self._intended([job.id], cluster):
-                job = self._with_code(job, self.config.project if snapshot else None, submit)
+                job = self._with_code(job, project, self._with_image(cluster, submit))
         self.store.save([JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED)])
         return job.id
+
+    def _with_image(self, cluster: Cluster, act: Act) -> Act:
+        """Bring the job's image where the cluster turns out not to have it, and act once more."""
+
+        def act_with_image(job: JobSpec, code: Snapshot | None) -> None:
+            try:
+                act(job, code)
+            except ImageMissing:
+                assert job.container is not None
+                self.images.bring(job.container, cluster)
+                act(job, code)
+
+        return act_with_image
 
     def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
         """The same for many commands that share all settings; on a batch system as one array.
@@ -191,7 +203,8 @@ class Launcher:
             background.go_ahead()
             with self._intended(array.ids, cluster):
                 project = self.config.project if snapshot else None
-                job = self._with_code(array.common, project, submit)
+                act = self._with_image(cluster, submit)
+                job = self._with_code(array.common, project, act)
         self.store.save_submitted(array._replace(common=job))
         return array.ids
 
@@ -225,7 +238,7 @@ class Launcher:
         job = describe(command, self.config, self._target().environment(), time.time())
         if job.container is None:
             return job
-        return replace(job, container=resolve_image(job.container))
+        return replace(job, container=self.images.resolve(job.container))
 
     def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
         from dray.snapshot import Scanner  # with OpenSSL's hashes: not for a listing
@@ -237,7 +250,7 @@ class Launcher:
         self,
         job: JobSpec,
         project: Path | None,
-        act: Callable[[JobSpec, Snapshot | None], None],
+        act: Act,
     ) -> JobSpec:
         """Freeze the code and act with it; once more where the tree changed in between. The job
         as it was acted on is returned."""
@@ -523,7 +536,7 @@ class Launcher:
         def resume(job: JobSpec, code: Snapshot | None) -> None:
             cluster.resume(cluster.plan(job), values, code, progress)
 
-        job = self._with_code(job, project, resume)
+        job = self._with_code(job, project, self._with_image(cluster, resume))
         self.store.note("resumed", view.id)
         self.store.save([replace(view, spec=job, state=JobState.QUEUED, reason="", ended=None)])
         return view.id

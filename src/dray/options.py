@@ -618,6 +618,14 @@ RUNTIME = Option(
     example='"apptainer"',
     default="the first of them that is there",
 )
+CONVERT = Option(
+    key="clusters.*.convert",
+    parse=lambda value: one_of(value, ("auto", "cluster", "laptop")),
+    help="Where the file that containers start from is made: on the `cluster`, by a job, so that"
+    " only new layers are sent; or on the `laptop`.",
+    example='"laptop"',
+    default="the cluster where it has apptainer, else the laptop",
+)
 RESUME_WITH = Option(
     key="clusters.*.resume_with",
     parse=resume_way,
@@ -706,6 +714,7 @@ CLUSTERS = {
             default="false",
         ),
         RUNTIME,
+        CONVERT,
         MODULES,
         SETUP,
         Option(
@@ -743,6 +752,7 @@ CLUSTERS = {
             )
         ),
         RUNTIME,
+        CONVERT,
         MODULES,
         SETUP,
         Option(

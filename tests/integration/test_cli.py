@@ -140,7 +140,7 @@ def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:
 
 JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
-    "command", "folder", "project", "snapshot", "resources", "resume", "metrics",
+    "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
 }  # fmt: skip
 ATTEMPT_KEYS = {

@@ -19,6 +19,8 @@ class Link:
         self.delay = delay
         self.frozen = threading.Event()
         self.sent_up = 0  # bytes from the laptop to the login node
+        self.turns = 0  # how often the laptop spoke after an answer: round trips
+        self._answered = True
         self.cut_after: int | None = None  # cut all connections once so much has gone up
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -57,6 +59,8 @@ class Link:
                 data = b""
             if up:
                 self.sent_up += len(data)
+                self.turns += self._answered
+            self._answered = not up
             with ready:
                 pieces.append((time.monotonic() + self.delay, data))
                 ready.notify()

@@ -10,8 +10,6 @@ import pytest
 from dray import config as configuration
 from dray import options
 from dray.description import describe
-from dray.errors import UsageError
-from dray.launcher import resolve_image
 from dray.model import Container, JobSpec
 from dray.node import files
 
@@ -65,11 +63,6 @@ def test_without_an_image_the_same_settings_are_of_no_effect(project: Path) -> N
     assert job.container is None
     assert job.env == {**SHELL, "SEED": "1"}
     assert "the binds are not used" in job.notes[0]
-
-
-def test_an_image_that_is_nowhere_is_told() -> None:
-    with pytest.raises(UsageError, match="'base' is not an absolute path"):
-        resolve_image(Container(image="base"))
 
 
 @pytest.mark.parametrize("good", ["/a", "/a:/b", "/a:/b:ro", "$SCRATCH/a:/b", "~/a:~/b:rw"])

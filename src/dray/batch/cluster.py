@@ -11,6 +11,7 @@ from typing import Any
 from dray import background
 from dray.batch.download import receive_file, stamps_below
 from dray.batch.facts import Problem
+from dray.batch.images import AgentImages
 from dray.batch.upload import change_of, pack_of
 from dray.cluster import Progress
 from dray.errors import ClusterError, Refused, StorageError
@@ -46,6 +47,8 @@ class BatchCluster:
             settings.get("python", "python3"),
             self.kind,
         )
+        self.python = self.agent.python
+        self.images = AgentImages(self.agent)
         place = hash_of(f"{name}\0{self.agent.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
@@ -138,6 +141,7 @@ class BatchCluster:
         about = {"id": job.id, "created": job.created, "snapshot": job.snapshot}
         request: dict[str, Any] = {"job": about, "files": contents, **more}
         request["facts"] = self._known_facts().get("time")
+        request["image"] = job.container.image if job.container else None
         if code is None:
             with self.agent.call(verb, request) as answer:
                 self._take_news(answer)

@@ -3,6 +3,14 @@ from __future__ import annotations
 import click
 
 from dray.cli.image_build import build
+from dray.cli.output import launcher, print_json, say, table
+from dray.cli.parameters import ClusterName, json_option
+from dray.images.verbs import Brought
+from dray.quantities import show_size
+
+on_option = click.option(
+    "--on", type=ClusterName(), default="local", show_default=True, help="The cluster."
+)
 
 
 @click.group("image")
@@ -11,3 +19,69 @@ def command() -> None:
 
 
 command.add_command(build)
+
+
+@command.command("push")
+@click.argument("image")
+@on_option
+@click.option("--no-wait", is_flag=True, help="Do not wait until it is ready to run.")
+def push(image: str, on: str, no_wait: bool) -> None:
+    """Bring IMAGE to a cluster and make it ready to run there.
+
+    IMAGE is one of docker or podman, an archive (docker-archive:FILE, oci-archive:FILE, oci:DIR),
+    a .sif or .sqsh file, or docker://NAME, which the cluster fetches. Layers that the cluster has
+    are not sent again; what was sent before a broken link is not, either.
+    """
+    verbs = launcher()
+    cluster = verbs.cluster(on)
+    brought = verbs.images.push(image, cluster)
+    for line in describe(brought, on):
+        say(line)
+    click.echo(brought.id)
+    if brought.job and not no_wait:
+        verbs.images.require(brought, cluster)
+        say(f"{brought.name} is ready on {on}")
+
+
+def describe(brought: Brought, on: str) -> list[str]:
+    if not brought.job:
+        return [f"{brought.name} is ready on {on} already"]
+    lines = []
+    if brought.layers:
+        count = f"{brought.layers} layer{'s' if brought.layers > 1 else ''}"
+        lines.append(f"{count} sent, {show_size(brought.bytes)}")
+    return [*lines, f"made ready to run by the job {brought.job}"]
+
+
+@command.command("list")
+@on_option
+@json_option
+def list_images(on: str, as_json: bool) -> None:
+    """The images that a cluster has."""
+    found = launcher().cluster(on).images.listing()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one["name"],
+            one["id"].removeprefix("sha256:")[:12],
+            "ready" if one["ready"] else "not ready",
+            show_size(one["sizes"]["file"]),
+            show_size(one["sizes"]["layers"]),
+            ", ".join(one["jobs"]),
+        )
+        for one in found
+    ]
+    click.echo(table(("NAME", "ID", "STATE", "SIZE", "LAYERS", "JOBS"), rows))
+
+
+@command.command("rm")
+@click.argument("images", nargs=-1, required=True)
+@on_option
+def remove(images: tuple[str, ...], on: str) -> None:
+    """Remove images from a cluster, by name or id, with the layers that no other one has."""
+    verbs = launcher()
+    for image in images:
+        record = verbs.images.remove(image, verbs.cluster(on))
+        say(f"removed {record['name']} from {on}")

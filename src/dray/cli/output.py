@@ -13,9 +13,10 @@ import click
 
 from dray import config as configuration
 from dray.cluster import Progress
-from dray.launcher import Launcher, Reporter
+from dray.launcher import Launcher
 from dray.model import Container
 from dray.quantities import show_duration, show_size
+from dray.reporter import Reporter
 
 COLORS = {
     "queued": "yellow",
@@ -131,6 +132,9 @@ class Bar:
         self.drawn = True
         share = done / total
         text = f"{self.label}: {share:4.0%}  {show_size(done)} of {show_size(total)}"
+        if not finished and now > self.started + 5:  # before, nobody can tell
+            text += f", about {show_duration((now - self.started) / share - (now - self.started))}"
+            text += " left"
         if self.on_terminal:
             filled = int(share * BAR_WIDTH)
             bar = "█" * filled + "·" * (BAR_WIDTH - filled)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dray import background
-from dray.cluster import Progress
+from dray.cluster import ImagePart, ImageState, Progress
 from dray.config import inherited_environment
-from dray.errors import ClusterError, NotFound, Refused, StorageError
+from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 from dray.node import faults, files, process
+from dray.node.images import Images
 from dray.node.jobdir import JobDir, status
 from dray.node.queue import Queue
 from dray.node.shelf import prune
@@ -82,6 +84,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
 class LocalCluster:
     kind = "local"
     is_here = True
+    python = sys.executable
     array_size = 1000
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
@@ -90,6 +93,7 @@ class LocalCluster:
         root = settings.get("root")
         self.root = expand(root) if root else data / name
         self.queue = Queue(str(self.root))
+        self.images = LocalImages(str(self.root))
 
     def _dir(self, job_id: str) -> JobDir:
         return JobDir(str(self.root / "jobs" / job_id))
@@ -137,6 +141,7 @@ class LocalCluster:
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
     ) -> None:
         job = plan.job
+        self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
         faults.reach("run:packs-written")
@@ -264,6 +269,7 @@ class LocalCluster:
         job_dir = self._dir(job.id)
         if not os.path.exists(job_dir.job):
             raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
+        self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
         app = self._prepare(job)
@@ -347,6 +353,44 @@ class LocalCluster:
                 advice="" if os.path.isdir("/proc/self") else "The local cluster needs Linux.",
             ),
         ]
+
+
+class LocalImages:
+    """The images of this machine's jobs."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.store = Images(root)
+
+    def require(self, job: JobSpec) -> None:
+        image = job.container.image if job.container else ""
+        if image.startswith("/") and not os.path.exists(image):
+            raise Refused(f"there is no image {image}")
+        if image and not image.startswith("/") and self.store.file(image) is None:
+            raise ImageMissing(f"the image {image} is not there")
+
+    def look(self, image: str, layers: Sequence[str]) -> ImageState:
+        if self.store.file(image) is not None:
+            return ImageState(ready=True)
+        maker = str((self.store.record(image) or {}).get("job", ""))
+        record = status(JobDir(os.path.join(self.root, "jobs", maker))) if maker else None
+        if record is not None and record["state"] in ("queued", "running"):
+            return ImageState(ready=False, job=maker)
+        return ImageState(ready=False, **self.store.needs(list(layers)))
+
+    def announce(self, record: Mapping[str, Any]) -> None:
+        self.store.announce(dict(record))
+
+    def take(self, part: ImagePart) -> None:
+        files.make_folder(self.store.layer(part.layer))
+        path = self.store.part_file(part.layer, part.offset, part.length, part.is_last)
+        files.write_bytes(path, part.content, durable=False)
+
+    def listing(self) -> list[dict[str, Any]]:
+        return list(self.store.records())
+
+    def remove(self, image: str) -> None:
+        self.store.remove(image)
 
 
 def expand(root: str) -> Path:

@@ -51,6 +51,7 @@ class Image(NamedTuple):
     layers: tuple[str, ...]  # digests of the uncompressed tars, the lowest first
     config: str
     read: Callable[[frozenset[str]], AbstractContextManager[Layers]]
+    engine: str = ""  # the one that has it; none where it is in an archive
 
 
 class Unusable(Refused):
@@ -132,6 +133,7 @@ def described(engine: str, record: Mapping[str, Any], reference: str) -> Image:
         layers=layers,
         config=config_of(record, layers),
         read=partial(reading, engine, number),
+        engine=engine,
     )
 
 

@@ -3,6 +3,7 @@
 keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
 rank JOBDIR                       one task of an attempt that is spread over several
+convert IMAGE                     make an image ready to run, as a job's command
 agent ROOT KIND                   answer the laptop's requests, for a scheduler of this kind
 """
 
@@ -20,6 +21,10 @@ def main(arguments: "List[str]") -> int:
         from . import keeper
 
         return keeper.main(arguments[1], int(arguments[2]), int(arguments[3]))
+    if len(arguments) == 2 and arguments[0] == "convert":
+        from . import converting
+
+        return converting.main(arguments[1])
     locales.ensure_utf8(arguments)
     if len(arguments) == 2 and arguments[0] == "attempt":
         from . import allocation
@@ -33,7 +38,7 @@ def main(arguments: "List[str]") -> int:
         from . import agent
 
         return agent.main(arguments[1], arguments[2])
-    sys.stderr.write("usage: dray-node keep|attempt|rank|agent ...\n")
+    sys.stderr.write("usage: dray-node keep|attempt|rank|convert|agent ...\n")
     return 2
 
 

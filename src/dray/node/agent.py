@@ -1,5 +1,6 @@
 """The agent: what the laptop talks to on a login node. It answers until its input ends."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -7,13 +8,13 @@ import sys
 import time
 import traceback
 
-from . import arrays, files, jobdir, metrics, packs, policy, scheduler, shelf
+from . import arrays, files, image_requests, jobdir, metrics, packs, policy, scheduler, shelf
 from .arrays import ArrayDir
 from .jobdir import JobDir
 from .ledger import end_job
 from .scheduler import NoAnswer, Scheduler, SchedulerError
 from .supervisor import HEARTBEAT
-from .wire import MARK
+from .wire import MARK, Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,14 +26,6 @@ LOG_PIECE = 1 << 20
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 CONTAINERS = ("apptainer", "singularity", "enroot")
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
-
-
-class Refusal(Exception):
-    """The request cannot be granted; ``family`` names the laptop's error."""
-
-    def __init__(self, family: str, message: str) -> None:
-        Exception.__init__(self, message)
-        self.family = family
 
 
 class Agent:
@@ -94,9 +87,10 @@ class Agent:
             return self.job(job_id)
         return ArrayDir(self.root, place[0]).make_job(place[1])
 
-    def receive(self, path: str) -> None:
-        """The request's payload, as a file that appears whole."""
+    def receive(self, path: str, digest: str = "") -> None:
+        """The request's payload, as a file that appears whole; with a SHA-256, only if it fits."""
         temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
+        check = hashlib.sha256()
         try:
             with open(temporary, "wb") as file:
                 os.fchmod(file.fileno(), files.PRIVATE_FILE)
@@ -105,9 +99,13 @@ class Agent:
                     if not piece:
                         raise Refusal("ClusterError", "the upload was cut off")
                     self.payload -= len(piece)
+                    if digest:
+                        check.update(piece)
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
+            if digest and check.hexdigest() != digest:
+                raise Refusal("Damaged", "a part of the image came damaged")
             os.replace(temporary, path)
         finally:
             files.remove(temporary)
@@ -149,6 +147,7 @@ def submit(agent: Agent, request: "Record") -> "Record":
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
+    after = image_requests.awaited(agent, request)
     with Submission(job_dir) as lock:
         number = None
         known = files.read_json(job_dir.job)
@@ -160,7 +159,7 @@ def submit(agent: Agent, request: "Record") -> "Record":
             number = job_dir.known_number() or agent.already_queued(job_dir.id)
         if number is None:
             try:
-                number = hand_over(agent, job_dir, lock)
+                number = hand_over(agent, job_dir, lock, after)
             except NoAnswer:
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
@@ -180,8 +179,8 @@ def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Opt
     return contents, os.path.join(agent.root, "snapshots", snapshot) if snapshot else None
 
 
-def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock) -> str:
-    number = agent.scheduler.submit(job_dir.script, keep_open=(lock.fd,))
+def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
+    number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
     job_dir.remember_number(number)
     return number
 
@@ -439,21 +438,24 @@ def resume(agent: Agent, request: "Record") -> "Record":
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
+    after = image_requests.awaited(agent, request)
     with Submission(job_dir) as lock:
         number = agent.already_queued(job_dir.id)
         if number is None:  # else an earlier answer was lost, or another laptop was quicker
-            number = submit_again(agent, job_dir, request, lock)
+            number = submit_again(agent, job_dir, request, lock, after)
     agent.forget_queue()
     return {"scheduler_id": number}
 
 
-def submit_again(agent: Agent, job_dir: JobDir, request: "Record", lock: files.Lock) -> str:
+def submit_again(
+    agent: Agent, job_dir: JobDir, request: "Record", lock: files.Lock, after: str
+) -> str:
     end = files.read_json(job_dir.end)
     arrays.write_contents(job_dir, *contents_of(agent, request))
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
-        return hand_over(agent, job_dir, lock)
+        return hand_over(agent, job_dir, lock, after)
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended
@@ -574,6 +576,11 @@ def refresh_facts(agent: Agent) -> None:
 VERBS = {
     "hello": hello,
     "ids": ids,
+    "image": image_requests.look,
+    "image-announce": image_requests.announce,
+    "image-part": image_requests.take_part,
+    "image-remove": image_requests.remove,
+    "images": image_requests.listing,
     "log": log,
     "metrics": series,
     "pull": pull,

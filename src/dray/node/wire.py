@@ -5,3 +5,11 @@ stands behind a mark, because a login shell may print anything before the agent 
 """
 
 MARK = b"\n\x01dray-answer\x01\n"
+
+
+class Refusal(Exception):
+    """The request cannot be granted; ``family`` names the laptop's error."""
+
+    def __init__(self, family: str, message: str) -> None:
+        Exception.__init__(self, message)
+        self.family = family

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from dray import background
-from dray.errors import ClusterError, DrayError, NotFound, Refused, StorageError, from_os_error
+from dray.errors import (
+    ClusterError,
+    DrayError,
+    ImageMissing,
+    NotFound,
+    Refused,
+    StorageError,
+    from_os_error,
+)
 from dray.node.wire import MARK
 from dray.transport import standing, zipapp
 
@@ -61,8 +69,16 @@ class BaseMissing(ClusterError):
     """The cluster no longer has the snapshot that a manifest was sent as a change of."""
 
 
+class PartDamaged(ClusterError):
+    """A part of an image came with another digest than it was sent with."""
+
+    transient = True
+
+
 FAMILIES: dict[str, type[DrayError]] = {
     "BaseMissing": BaseMissing,
+    "Damaged": PartDamaged,
+    "ImageMissing": ImageMissing,
     "NoAnswer": LinkLost,
     "ClusterError": ClusterError,
     "NotFound": NotFound,

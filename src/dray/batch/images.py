@@ -1,0 +1,49 @@
+"""The images of a cluster behind a login node, through its agent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dray.cluster import ImagePart, ImageState
+from dray.transport.ssh import AgentLink
+
+
+class AgentImages:
+    def __init__(self, agent: AgentLink) -> None:
+        self.agent = agent
+
+    def look(self, image: str, layers: Sequence[str]) -> ImageState:
+        return ImageState(**self.agent.ask("image", id=image, layers=list(layers)))
+
+    def announce(self, record: Mapping[str, Any]) -> None:
+        self.agent.ask("image-announce", record=dict(record))
+
+    def take(self, part: ImagePart) -> None:
+        request = {
+            "layer": part.layer,
+            "offset": part.offset,
+            "length": part.length,
+            "last": part.is_last,
+            "sha256": hashlib.sha256(part.content).hexdigest(),
+        }
+        with self.agent.call("image-part", request, Bytes(part.content)):
+            pass
+
+    def listing(self) -> list[dict[str, Any]]:
+        return list(self.agent.ask("images")["images"])
+
+    def remove(self, image: str) -> None:
+        self.agent.ask("image-remove", id=image)
+
+
+class Bytes:
+    """A payload that is at hand."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.size = len(content)
+
+    def pieces(self) -> Iterator[bytes]:
+        yield self.content

@@ -1,0 +1,52 @@
+"""Images made ready to run on this machine, for a cluster that cannot do it itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from dray.errors import Refused, from_os_error
+from dray.images.push import Source
+from dray.images.roads import ENROOT, Road
+from dray.images.source import from_file
+from dray.node import converting, files
+from dray.node.images import hex_of
+
+PIECE = 1 << 20
+
+
+def make(source: Source, road: Road, cache: Path) -> Source:
+    """The same image as one file, kept for the next time; what is made of it has its id."""
+    folder = cache / "images"
+    files.make_folder(str(folder))
+    target = folder / f"{hex_of(source.id)}.{road.format}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
+            try:
+                os.replace(convert(source, road, scratch), target)
+            except converting.CannotConvert as error:
+                raise Refused(f"{source.name} could not be made ready here: {error}") from error
+            except OSError as error:
+                raise from_os_error(error) from error
+    made = from_file(target, cache)
+    return made._replace(id=source.id, name=source.name, architecture=source.architecture)
+
+
+def convert(source: Source, road: Road, scratch: str) -> str:
+    made = os.path.join(scratch, "image")
+    if road.builder == ENROOT:
+        if not source.engine:
+            raise converting.CannotConvert("Enroot reads no archives: load it into podman first")
+        scheme = {"docker": "dockerd", "podman": "podman"}[source.engine]
+        converting.import_image(f"{scheme}://{source.name}", made, scratch)
+        return made
+    layout = converting.Layout(os.path.join(scratch, "oci"))
+    with source.read(frozenset(source.layers)) as layers:
+        for digest, stream in layers:
+            with layout.open(digest) as file:
+                shutil.copyfileobj(stream, file, PIECE)
+    layout.digests = list(source.layers)  # an archive may have them in another order
+    converting.build(layout.finish(source.config), made, scratch)
+    return made

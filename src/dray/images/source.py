@@ -1,0 +1,111 @@
+"""What a name for an image means on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dray.errors import NotFound, UsageError
+from dray.images.archive import Layers
+from dray.images.push import Source
+from dray.node import files
+
+REGISTRIES = ("docker://", "oras://", "library://")
+FILES = {".sif": "sif", ".simg": "sif", ".sqsh": "sqsh", ".squashfs": "sqsh"}
+MAGICS = {"sif": (32, b"SIF_MAGIC"), "sqsh": (0, b"hsqs")}
+SIF_MACHINES = {b"02": "amd64", b"04": "arm64"}  # behind the magic and the version
+
+
+def find(reference: str, cache: Path) -> Source:
+    """An image of docker or podman, an archive or a file that is ready to run, or one that the
+    cluster fetches by itself."""
+    if reference.startswith(REGISTRIES):
+        return from_registry(reference)
+    if Path(reference).suffix in FILES:
+        return from_file(Path(reference), cache)
+    from dray.images import engine
+
+    return Source(kind="layers", format="sif", **engine.find(reference)._asdict())
+
+
+def from_registry(reference: str) -> Source:
+    """Named by the digest in it; without one by its text, since nobody here knows its content."""
+    pinned = re.search(r"@(sha256:[0-9a-f]{64})$", reference)
+    own = "sha256:" + hashlib.sha256(reference.encode()).hexdigest()
+    return Source(
+        id=pinned[1] if pinned else own,
+        name=reference,
+        kind="registry",
+        format="sif",
+        architecture="",
+        size=0,
+        layers=(),
+        config="",
+        read=nothing,
+    )
+
+
+@contextmanager
+def nothing(_: frozenset[str]) -> Iterator[Layers]:
+    yield iter(())
+
+
+def from_file(path: Path, cache: Path) -> Source:
+    if not path.is_file():
+        raise NotFound(
+            f"there is no image file {path} on this machine",
+            hint="One that is on the cluster is named with its absolute path there.",
+        )
+    kind = FILES[path.suffix]
+    architecture = inspect_file(path, kind)
+    digest = digest_of(path, cache)
+
+    @contextmanager
+    def read(_: frozenset[str]) -> Iterator[Layers]:
+        with path.open("rb") as file:
+            yield iter([(digest, file)])
+
+    return Source(
+        id=digest,
+        name=path.name,
+        kind="file",
+        format=kind,
+        architecture=architecture,
+        size=path.stat().st_size,
+        layers=(digest,),
+        config="",
+        read=read,
+    )
+
+
+def inspect_file(path: Path, kind: str) -> str:
+    """The architecture, where the file tells it."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    offset, magic = MAGICS[kind]
+    squashed = head.startswith(b"hsqs")  # Singularity starts these, too
+    if head[offset : offset + len(magic)] != magic and not squashed:
+        raise UsageError(
+            f"{path} is not an image that can be run: it begins with {head[:8]!r}",
+            hint="Was it copied whole? apptainer inspect FILE tells more.",
+        )
+    return SIF_MACHINES.get(head[45:47], "") if kind == "sif" and not squashed else ""
+
+
+def digest_of(path: Path, cache: Path) -> str:
+    """Remembered as long as the file stays as it is: they are large."""
+    status = path.stat()
+    stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
+    name = hashlib.sha256(str(path.absolute()).encode("utf-8", "surrogateescape")).hexdigest()
+    memory = cache / "digests" / name
+    known = files.read_json(str(memory))
+    if known is not None and known["stamp"] == stamp:
+        return str(known["digest"])
+    with path.open("rb") as file:
+        digest = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    files.make_folder(str(memory.parent))
+    files.write_json(str(memory), {"stamp": stamp, "digest": digest}, durable=False)
+    return digest

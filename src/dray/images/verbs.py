@@ -1,0 +1,218 @@
+"""The verbs for images: bring one to a cluster, list them, remove one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dray.cluster import Cluster, ImageState
+from dray.description import new_id
+from dray.errors import ClusterError, NotFound, Refused, StorageError, nearest
+from dray.images import roads
+from dray.model import Container, JobSpec, JobState, JobView, Resources
+from dray.node.images import BUILDERS
+from dray.quantities import show_size
+from dray.reporter import Reporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dray.images.push import Source
+
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+# For making the file that containers start from: mostly compression.
+CPUS, MEMORY, SECONDS = 2, 4 << 30, 3600.0
+
+
+class Brought(NamedTuple):
+    """What was done to have an image on a cluster. ``job`` makes it ready, where one does."""
+
+    id: str
+    name: str
+    job: str = ""
+    layers: int = 0
+    bytes: int = 0
+
+
+class ImageVerbs:
+    """``submit`` and ``wait`` are those for any job."""
+
+    def __init__(
+        self,
+        cache: Path,
+        reporter: Reporter,
+        submit: Callable[[JobSpec, Cluster], str],
+        wait: Callable[[str], JobView],
+    ) -> None:
+        self.cache = cache
+        self.reporter = reporter
+        self._submit = submit
+        self._wait = wait
+        self._sources: dict[str, Source] = {}
+
+    def resolve(self, container: Container) -> Container:
+        """With the id of the image that its name means on this machine."""
+        if is_on_cluster(container.image):
+            return container
+        found = self._find(container.image)
+        return replace(container, image=found.id, name=found.name)
+
+    def _find(self, reference: str) -> Source:
+        from dray.images import source
+
+        found = source.find(reference, self.cache)
+        self._sources[found.id] = found
+        return found
+
+    def bring(self, container: Container, cluster: Cluster) -> None:
+        """For a job that is about to be submitted. On a batch system the job waits for its image
+        in the queue; here it is waited for."""
+        source = self._sources.get(container.image)
+        if source is None:
+            raise Refused(
+                f"the image {container.name} is not on {cluster.name} any more",
+                hint=f"Bring it there: dray image push {container.name} --on {cluster.name}",
+            )
+        brought = self._bring(source, cluster)
+        if cluster.is_here:
+            self.require(brought, cluster)
+
+    def push(self, reference: str, cluster: Cluster) -> Brought:
+        """Returns once its layers are there, and a job makes it ready if it is not."""
+        return self._bring(self._find(reference), cluster)
+
+    def _bring(self, source: Source, cluster: Cluster) -> Brought:
+        state = cluster.images.look(source.id, source.layers)
+        if state.ready or state.job:
+            return Brought(source.id, source.name, state.job)
+        check_machine(source, state.machine, cluster.name)
+        source = self._on_its_road(source, place_of(cluster, state))
+        if source.kind == "file":  # what it lacks of that is another question
+            state = cluster.images.look(source.id, source.layers)
+        job = conversion(source, cluster)
+        cluster.check(job)
+        cluster.images.announce(source.record("", keep_layers=not cluster.is_here))
+        sent = self._send(source, state, cluster)
+        cluster.images.announce(source.record(job.id, keep_layers=not cluster.is_here))
+        return Brought(source.id, source.name, self._submit(job, cluster), *sent)
+
+    def _on_its_road(self, source: Source, place: roads.Place) -> Source:
+        if source.kind == "file":
+            return source
+        here = [name for name in BUILDERS if shutil.which(name)]
+        road = roads.choose(source.kind, place, here)
+        if not road.here:
+            return source._replace(format=road.format)
+        from dray.images import making
+
+        self.reporter.say(f"making {source.name} ready with {road.builder} on this machine")
+        return making.make(source, road, self.cache)
+
+    def _send(self, source: Source, state: ImageState, cluster: Cluster) -> tuple[int, int]:
+        from dray.images.push import QUICK, send
+
+        if not state.lacking:
+            return 0, 0
+        if source.kind == "layers":
+            what = f"{len(state.lacking)} of {len(source.layers)} layers"
+        else:
+            what = show_size(source.size)
+        self.reporter.say(f"sending {source.name} to {cluster.name}: {what}")
+        progress = self.reporter.progress("sending image")
+        level = 0 if cluster.is_here or source.kind == "file" else QUICK
+        try:
+            return send(source, state.lacking, cluster.images, progress, level)
+        except StorageError as error:
+            hint = f"Free some space there; dray image rm {source.name} --on {cluster.name} removes"
+            raise StorageError(error.message, hint=f"{hint} what has arrived.") from error
+
+    def require(self, brought: Brought, cluster: Cluster) -> None:
+        """Wait until it is ready."""
+        view = self._wait(brought.job) if brought.job else None
+        if view is not None and view.state is not JobState.DONE:
+            raise ClusterError(
+                f"{brought.name} could not be made ready on {cluster.name}: "
+                f"{last_words(view, cluster) or view.reason}",
+                hint=f"dray logs {view.id} tells more.",
+            )
+
+    def remove(self, reference: str, cluster: Cluster) -> dict[str, Any]:
+        """By its name, or the beginning of its id."""
+        record = pick(reference, cluster.images.listing(), cluster.name)
+        if record["jobs"]:
+            raise Refused(
+                f"{record['name']} is used by {record['jobs'][0]}, which has not ended",
+                hint=f"Wait for it, or stop it: dray stop {record['jobs'][0]}",
+            )
+        cluster.images.remove(record["id"])
+        return record
+
+
+def is_on_cluster(reference: str) -> bool:
+    """An absolute path is one there; what is on this machine is named or given relatively."""
+    return reference.startswith("/")
+
+
+def last_words(view: JobView, cluster: Cluster) -> str:
+    if not view.attempts:
+        return ""
+    number = view.attempts[-1].number
+    start = max(cluster.log_size(view.id, number) - 2000, 0)
+    lines = cluster.log(view.id, number, start).decode("utf-8", "replace").splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def place_of(cluster: Cluster, state: ImageState) -> roads.Place:
+    settings = cluster.settings
+    return roads.Place(
+        name=cluster.name,
+        runtime=settings.get("container", "auto"),
+        convert=settings.get("convert", "auto"),
+        has=state.builders,
+        modules=bool(settings.get("modules") or settings.get("setup")),
+    )
+
+
+def check_machine(source: Source, machine: str, cluster: str) -> None:
+    there = MACHINES.get(machine, machine)
+    if source.architecture and there and source.architecture != there:
+        raise Refused(
+            f"{source.name} is made for {source.architecture}, and {cluster} is {there}",
+            hint=f"Build it for that: docker build --platform linux/{there} …",
+        )
+
+
+def conversion(source: Source, cluster: Cluster) -> JobSpec:
+    name = "image-" + re.sub(r"[^a-z0-9]+", "-", source.name.lower()).strip("-")[-30:].strip("-")
+    return JobSpec(
+        id=new_id(name),
+        name=name,
+        command=(cluster.python, "-m", "dray_node", "convert", source.id),
+        resources=Resources(cpus=CPUS, memory=MEMORY, time=SECONDS),
+        env=dict(cluster.environment()),
+        created=time.time(),
+    )
+
+
+def pick(reference: str, records: list[dict[str, Any]], on: str) -> dict[str, Any]:
+    wanted = reference.removeprefix("sha256:")
+    found = [
+        record
+        for record in records
+        if reference in (record["name"], record["name"].rpartition(":")[0])
+        or record["id"].removeprefix("sha256:").startswith(wanted)
+    ]
+    if not found:
+        names = [record["name"] for record in records]
+        raise NotFound(
+            f"{on} has no image '{reference}'.{nearest(reference, names)}",
+            hint=f"dray image list --on {on} shows them.",
+        )
+    if len(found) > 1:
+        ids = ", ".join(record["id"][7:19] for record in found)
+        raise Refused(f"'{reference}' means several images: {ids}", hint="Write the id instead.")
+    return found[0]

@@ -1,0 +1,68 @@
+"""What the laptop asks of the agent about images."""
+
+import os
+
+from . import files
+from .images import Images
+from .wire import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple  # noqa: F401
+
+    from .agent import Agent
+
+    Record = Dict[str, Any]
+
+
+def look(agent: "Agent", request: "Record") -> "Record":
+    """Whether the image can be run or will be soon; and if not, what it lacks."""
+    images = Images(agent.root)
+    if images.file(request["id"]) is not None:
+        return {"ready": True}
+    making = being_made(agent, request["id"])
+    if making:
+        return {"ready": False, "job": making[0]}
+    return dict(images.needs(request["layers"]), ready=False)
+
+
+def being_made(agent: "Agent", image: str) -> "Tuple[str, ...]":
+    """The job that makes it ready, and that one's number in the queue; nothing where none does."""
+    record = Images(agent.root).record(image) or {}
+    queued = agent.scheduler.queue().get(record["job"]) if record.get("job") else None
+    return (record["job"], str(queued["id"])) if queued else ()
+
+
+def awaited(agent: "Agent", request: "Record") -> str:
+    """The number of the batch job that a job with an image has to wait for, if any."""
+    image = request.get("image")
+    if image and image.startswith("/") and not os.path.exists(image):
+        raise Refusal("Refused", "there is no image {} here".format(image))
+    if not image or image.startswith("/") or Images(agent.root).file(image) is not None:
+        return ""
+    making = being_made(agent, image)
+    if not making:
+        raise Refusal("ImageMissing", "the image {} is not there".format(image))
+    return making[1]
+
+
+def announce(agent: "Agent", request: "Record") -> "Record":
+    Images(agent.root).announce(request["record"])
+    return {}
+
+
+def take_part(agent: "Agent", request: "Record") -> "Record":
+    images = Images(agent.root)
+    files.make_folder(images.layer(request["layer"]))
+    part = (request["layer"], request["offset"], request["length"], request["last"])
+    agent.receive(images.part_file(*part), request["sha256"])
+    return {}
+
+
+def listing(agent: "Agent", _: "Record") -> "Record":
+    return {"images": list(Images(agent.root).records())}
+
+
+def remove(agent: "Agent", request: "Record") -> "Record":
+    Images(agent.root).remove(request["id"])
+    return {}

@@ -1,0 +1,19 @@
+"""How the verbs speak to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dray.cluster import Progress
+
+
+def no_progress(done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+class Reporter(NamedTuple):
+    """Silent unless told otherwise."""
+
+    say: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], Progress] = lambda label: no_progress

@@ -1,0 +1,207 @@
+"""Images from the laptop to a cluster: real podman here, real Slurm, sshd and Apptainer there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Dray, Hpc, wait_for
+from tests.rigs.containers import Apptainer, Podman, all_programs_but
+from tests.rigs.link import Link
+
+ON = ("--on", "hpc")
+
+
+@pytest.fixture
+def far(dray: Dray, podman: Podman, apptainer_on_hpc: Hpc) -> Dray:
+    apptainer_on_hpc.offer(dray)
+    dray.use(podman.bin)
+    return dray
+
+
+def listing(dray: Dray, on: str = "hpc") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(dray("image", "list", "--on", on, "--json").stdout)
+    return found
+
+
+def images_folder(dray: Dray) -> Path:
+    return dray.jobs.parent / "images"
+
+
+def test_an_image_is_pushed_layer_by_layer_and_only_once(
+    far: Dray, podman: Podman, train_image: str
+) -> None:
+    pushed = far("image", "push", train_image, *ON)
+    assert "3 layers sent" in pushed.stderr
+    assert f"{train_image.removeprefix('localhost/')} is ready on hpc" in pushed.stderr
+    number = podman("image", "inspect", "--format", "{{.Id}}", train_image).strip()
+    assert pushed.stdout == f"sha256:{number}\n"
+    (found,) = listing(far)
+    assert (found["ready"], found["id"]) == (True, pushed.stdout.strip())
+    again = far("image", "push", train_image, *ON)
+    assert "is ready on hpc already" in again.stderr
+    podman.make_train("localhost/other:1", "print('other')\n")
+    other = far("image", "push", "other:1", *ON)
+    assert "1 layer sent" in other.stderr
+    far("image", "rm", "other:1", *ON)
+    assert [one["id"] for one in listing(far)] == [found["id"]]
+
+
+def test_an_image_is_made_ready_on_this_machine(
+    dray: Dray, podman: Podman, apptainer: Apptainer, train_image: str
+) -> None:
+    dray.use(podman.bin)
+    dray.use(apptainer.bin)
+    dray("image", "push", train_image)
+    (found,) = listing(dray, "local")
+    assert found["ready"]
+    assert found["sizes"]["layers"] == 0  # the engine has them, too
+    sif = dray.jobs.parent / "images" / f"{found['id'].removeprefix('sha256:')}.sif"
+    assert apptainer("exec", str(sif), "python3", "/opt/train/train.py", "x") == "training 0 x\n"
+
+
+def test_a_cluster_without_apptainer_gets_one_file_that_is_made_here(
+    dray: Dray, hpc: Hpc, podman: Podman, apptainer: Apptainer, train_image: str
+) -> None:
+    hpc.offer(dray, convert="laptop")
+    dray.use(podman.bin)
+    dray.use(apptainer.bin)
+    pushed = dray("image", "push", train_image, *ON)
+    assert "ready with apptainer on this machine" in pushed.stderr
+    (found,) = listing(dray)
+    assert (found["ready"], found["source"]) == (True, "file")
+    assert found["id"] == pushed.stdout.strip()
+    again = dray("image", "push", train_image, *ON)
+    assert "is ready on hpc already" in again.stderr
+
+
+# -- a file that is sent in parts, over a link that breaks ----------------------------------------
+
+
+@pytest.fixture
+def link(hpc: Hpc) -> Iterator[Link]:
+    relay = Link(hpc.sshd.port)
+    hpc.sshd.write_client_config(relay.port)
+    yield relay
+    hpc.sshd.write_client_config(hpc.sshd.port)
+    relay.close()
+
+
+SIZE = 70_000_000  # three parts
+
+
+@pytest.fixture
+def sif(dray: Dray) -> Path:
+    path = dray.project / "big.sif"
+    head = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x0002\x00"
+    path.write_bytes(head + os.urandom(SIZE - len(head)))
+    return path
+
+
+def ready_file(dray: Dray) -> Path:
+    (found,) = images_folder(dray).glob("*.sif")
+    return found
+
+
+def test_cut_in_the_middle_of_an_image(dray: Dray, hpc: Hpc, link: Link, sif: Path) -> None:
+    hpc.offer(dray)
+    dray("doctor", "hpc", check=False)
+    link.cut_after = link.sent_up + SIZE // 2
+    dray("image", "push", "big.sif", *ON)
+    assert link.cut_after is None  # it did happen
+    assert ready_file(dray).read_bytes() == sif.read_bytes()
+    assert not list(images_folder(dray).glob("layers/*"))
+
+
+def test_killed_in_the_middle_of_an_image(dray: Dray, hpc: Hpc, link: Link, sif: Path) -> None:
+    """What has arrived is not sent again."""
+    hpc.offer(dray)
+    words = [sys.executable, "-m", "dray", "image", "push", "big.sif", *ON]
+    with subprocess.Popen(words, cwd=dray.project, env=dray.env) as pushing:
+        wait_for(lambda: list(images_folder(dray).glob("layers/*/*.gz")))
+        pushing.send_signal(signal.SIGKILL)
+    arrived = sum(path.stat().st_size for path in images_folder(dray).glob("layers/*/*.gz"))
+    (half,) = listing(dray)
+    assert not half["ready"]
+    before = link.sent_up
+    dray("image", "push", "big.sif", *ON)
+    assert link.sent_up - before < SIZE - arrived + 3_000_000
+    assert ready_file(dray).read_bytes() == sif.read_bytes()
+
+
+def test_a_full_disk_in_the_middle_of_an_image(
+    dray: Dray, hpc: Hpc, sif: Path, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "none", str(small)], check=True)
+    try:
+        hpc.offer(dray, root=str(small / "root"))
+        ended = dray("image", "push", "big.sif", *ON, check=False)
+        assert ended.returncode == 8
+        assert "No space left" in ended.stderr
+        assert "dray image rm big.sif --on hpc" in ended.stderr
+        assert not list(small.glob("root/images/**/*.tmp"))
+        assert json.loads(dray("ps", "--all", "--json").stdout) == []
+        dray("image", "rm", "big.sif", *ON)
+        assert [path.name for path in small.glob("root/images/*")] == ["layers"]
+        assert list(small.glob("root/images/layers/*")) == []
+    finally:
+        dray.close_connections()
+        wait_for(lambda: subprocess.run(["umount", str(small)]).returncode == 0)
+
+
+# -- what cannot be -------------------------------------------------------------------------------
+
+
+def test_wrong_names_are_told_with_the_way_out(far: Dray, train_image: str) -> None:
+    def refused(*words: str) -> str:
+        ended = far(*words, check=False)
+        assert ended.returncode in (2, 3, 4)
+        assert "Traceback" not in ended.stderr
+        return ended.stderr
+
+    assert "no image 'dray-trian:1'" in refused("image", "push", "dray-trian:1", *ON)
+    assert "there is no image file x.sif" in refused("image", "push", "x.sif", *ON)
+    assert "hpc has no image 'x'" in refused("image", "rm", "x", *ON)
+    assert "there is no image /no/such.sif here" in refused(
+        "run", *ON, "--image", "/no/such.sif", "--", "true"
+    )
+    assert json.loads(far("ps", "--all", "--json").stdout) == []
+
+
+def test_an_image_for_another_machine_is_not_sent(far: Dray, podman: Podman) -> None:
+    files = {"Dockerfile": "FROM scratch\nCOPY x /x\n", "x": "x"}
+    context = podman.folder / "arm"
+    context.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (context / name).write_text(text)
+    podman("build", "--quiet", "--platform", "linux/arm64", "--tag", "localhost/arm", str(context))
+    ended = far("image", "push", "arm", *ON, check=False)
+    assert ended.returncode == 4
+    assert "arm:latest is made for arm64, and hpc is amd64" in ended.stderr
+    assert "--platform linux/amd64" in ended.stderr
+    assert listing(far) == []
+
+
+def test_no_container_tool_anywhere(
+    dray: Dray, hpc: Hpc, podman: Podman, train_image: str, tmp_path: Path
+) -> None:
+    hpc.offer(dray, setup=[])
+    dray.use(podman.bin)
+    ended = dray("image", "push", train_image, *ON, check=False)
+    assert ended.returncode == 4
+    assert "hpc: there is nothing to make a container image with" in ended.stderr
+    assert "Install apptainer" in ended.stderr
+    dray.env["PATH"] = str(all_programs_but(tmp_path / "bin", "podman", "docker"))
+    ended = dray("image", "push", train_image, *ON, check=False)
+    assert ended.returncode == 4
+    assert "neither docker nor podman" in ended.stderr
