@@ -8,10 +8,13 @@ import signal
 
 from . import files, process
 
+MARK = "DRAY_CONTAINER"  # set for what runs in a container, and for nothing else
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Union
 
+    from .box import Box
     from .jobdir import JobDir
     from .ranks import Ranks
 
@@ -64,19 +67,53 @@ class Command:
         self.patience = leftover_grace(job)  # for what is left once it has ended
         self.base = base
         self.log = log
+        self.rank = 0
+        self.argv = []  # type: List[str]
         self.pid = 0
         self.status = None  # type: Optional[int]  # wait status
+        self.box = self._make_box()
+
+    def _make_box(self) -> "Optional[Box]":
+        if not self.job.get("container"):
+            return None
+        from .box import Box  # with all that containers need: not for every attempt
+
+        return Box(self.job_dir, self.job, self.base)
+
+    def sit(self, rank: int, host: str) -> None:
+        """Its place, where it is one of several."""
+        self.rank = rank
+        if self.box is not None:
+            self.box.host = host
+
+    def prepare(self) -> None:
+        """What its container needs, once on each node."""
+        if self.box is not None:
+            self.box.prepare()
 
     def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
         """``told``: what its environment says of this attempt."""
+        self.argv = argv
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
         try:
             folder = os.path.join(self.job_dir.work, self.job["folder"])
             os.makedirs(folder, exist_ok=True)
-            env = environment(self.job_dir, self.job, self.base, told)
-            self.pid = process.start(argv, folder, env, log)
+            if self.box is not None:
+                self.pid = self._start_in(self.box, told, log)
+            else:
+                env = environment(self.job_dir, self.job, self.base, told)
+                self.pid = process.start(argv, folder, env, log)
         finally:
             os.close(log)
+
+    def _start_in(self, box: "Box", told: "Dict[str, str]", log: int) -> int:
+        words = box.words(self.rank)
+        env = environment(self.job_dir, self.job, box.base(), told)
+        script = box.input(self.rank, self.argv, env)
+        try:
+            return process.start(words, self.job_dir.work, box.around(), log, script)
+        finally:
+            os.close(script)
 
     def reap(self) -> None:
         for pid, status in process.reap():
@@ -99,17 +136,24 @@ class Command:
         code = os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
         number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
         name = process.signal_name(number) if number else None
+        if self.box is not None:
+            return self.box.end(self.rank, self.argv, self.log, code, name)
         return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}
 
     def signal(self, number: int) -> bool:
         """To the trainer; False where nobody has a handler for it, and it would only kill."""
-        trainers = process.topmost_catchers(os.getpid(), number)
+        trainers = process.topmost_catchers(self._processes(), number)
         process.send(trainers, number)
         return bool(trainers)
 
-    def terminate(self) -> None:
+    def _processes(self) -> "List[int]":
+        """Its own, without those that a container needs around it."""
         me = os.getpid()
-        gentle = process.topmost_catchers(me, signal.SIGTERM) or process.descendants(me)
+        return process.below_mark(me, MARK) if self.box is not None else process.descendants(me)
+
+    def terminate(self) -> None:
+        below = self._processes() or process.descendants(os.getpid())
+        gentle = process.topmost_catchers(below, signal.SIGTERM) or below
         process.send(gentle, signal.SIGTERM)
 
     def kill(self) -> bool:
@@ -122,7 +166,13 @@ class Command:
 
     def dismiss(self) -> None:
         """End what it left in the background."""
-        process.send(process.descendants(os.getpid()), signal.SIGTERM)
+        left = self._processes() or process.descendants(os.getpid())
+        process.send(left, signal.SIGTERM)
+
+    def put_away(self) -> None:
+        """What its container needed."""
+        if self.box is not None:
+            self.box.put_away(self.status is not None and os.WIFEXITED(self.status))
 
     def is_gone(self) -> bool:
         started = self.pid != 0

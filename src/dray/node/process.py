@@ -18,6 +18,14 @@ class CannotStart(Exception):
     """The command could not be started; says why."""
 
 
+class CannotContain(Exception):
+    """Its container cannot be started here; says why, and whether it never could."""
+
+    def __init__(self, message: str, for_good: bool = False) -> None:
+        Exception.__init__(self, message)
+        self.for_good = for_good
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, daemons included."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -153,14 +161,32 @@ def catches(pid: int, number: int) -> bool:
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
-def topmost_catchers(ancestor: int, number: int) -> "List[int]":
+def below_mark(ancestor: int, mark: str) -> "List[int]":
+    """Those descendants that have this variable, and all below them: what runs in a container,
+    without the runtime's own processes around it."""
+    parent_of = parents()
+    found = []  # type: List[int]
+    for pid in descendants(ancestor):
+        if parent_of.get(pid) in found or _has_variable(pid, mark.encode()):
+            found.append(pid)
+    return found
+
+
+def _has_variable(pid: int, name: bytes) -> bool:
+    try:
+        with open("/proc/{}/environ".format(pid), "rb") as file:
+            return b"\0" + name + b"=" in b"\0" + file.read()
+    except OSError:
+        return False
+
+
+def topmost_catchers(below: "List[int]", number: int) -> "List[int]":
     """The processes that handle the signal, without those below another that does.
 
     A shell around the trainer, or a data-loading worker below it, would only die of the signal;
     the trainer in between has a handler and is the one meant.
     """
     parent_of = parents()
-    below = descendants(ancestor)
     catching = {pid for pid in below if catches(pid, number)}  # type: Set[int]
     return [pid for pid in below if pid in catching and not _has_above(pid, catching, parent_of)]
 

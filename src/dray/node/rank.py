@@ -99,24 +99,32 @@ class Task:
         self.order = order
         attempt = self.job_dir.attempt(order["attempt"])
         self.command.log = attempt.log_of(self.seat.rank)
+        self.command.sit(self.seat.rank, self.seat.host)
         if self.seat.rank:
             files.make_folder(os.path.dirname(self.command.log))
         if self.seat.local_rank:
             return
-        if self.seat.node_rank == 0 or order["work"] == self.job_dir.work:  # or on the shared disk
-            self._say("ready", work=order["work"])
-            return
-        self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
         try:
-            outputs = self.job["outputs"]
-            worktree.prepare(self.job_dir, order["attempt"], self.job["snapshot"], outputs)
+            self._make_tree(order)
+            self.command.prepare()
+        except process.CannotContain as error:
+            self._tell_failure(str(error), None, error.for_good)
         except worktree.CannotPrepare as error:
             self._tell_failure("no work tree: {}".format(error), None, error.for_good)
         except OSError as error:
             self._tell_failure("no work tree: {}".format(error), None, False)
         else:
-            self.made_tree = True
             self._say("ready", work=self.job_dir.work)
+
+    def _make_tree(self, order: "Record") -> None:
+        """Unless the supervisor has made it: on the first node, or on a disk that all share."""
+        if self.seat.node_rank == 0 or order["work"] == self.job_dir.work:
+            self.job_dir.work = order["work"]
+            return
+        self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
+        snapshot, outputs = self.job["snapshot"], self.job["outputs"]
+        worktree.prepare(self.job_dir, order["attempt"], snapshot, outputs)
+        self.made_tree = True
 
     def _go(self, message: "Record") -> None:
         if self.told_end:
@@ -128,6 +136,8 @@ class Task:
         argv = layout.argv_at(self.job, self.order["argv"], self.seat, address, port)
         try:
             self.command.start(argv, told)
+        except process.CannotContain as error:
+            self._tell_failure(str(error), None, error.for_good)
         except process.CannotStart as error:
             self._tell_failure(str(error), 127, True)
         except OSError as error:
@@ -171,7 +181,7 @@ class Task:
     def _reap(self) -> None:
         self.command.reap()
         if self.command.ended() and not self.told_end:
-            self._tell_end(dict(self.command.end(), hopeless=False))
+            self._tell_end(dict({"hopeless": False}, **self.command.end()))
 
     def _tell_failure(self, reason: str, code: "Any", for_good: bool) -> None:
         if not self.told_end:
@@ -210,15 +220,24 @@ class Task:
         parent_of = process.parents()
         return [pid for pid in process.descendants(step) if parent_of.get(pid) != step]
 
+    def _put_container_away(self) -> None:
+        try:
+            self.command.put_away()
+        except OSError as error:
+            message = "{}: the container's folders could not be cleared: {}"
+            print(message.format(self.seat.host, error), flush=True)
+
     def _put_away(self) -> None:
         log = self.command.log
         if self.seat.rank and log and os.path.exists(log) and os.path.getsize(log) == 0:
             files.remove(log)  # most ranks of most trainers have nothing to say
+        if self.made_tree or (self.command.box is not None and not self.seat.local_rank):
+            until = time.monotonic() + LEFTOVER_GRACE + 2.0
+            while self._commands_here() and time.monotonic() < until:  # other tasks end theirs, too
+                time.sleep(0.05)
+            self._put_container_away()
         if not self.made_tree:
             return
-        until = time.monotonic() + LEFTOVER_GRACE + 2.0
-        while self._commands_here() and time.monotonic() < until:  # other tasks end theirs, too
-            time.sleep(0.05)
         attempt = self.job_dir.attempt(self.order["attempt"])
         attempt.left = attempt.left_on(self.seat.host)
         try:

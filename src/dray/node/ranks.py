@@ -108,6 +108,12 @@ class Ranks:
         self.words = ""  # the launcher's own: its first complaint, or else its last
         self.unsent = b""
 
+    def prepare(self) -> None:
+        """Each task sees to its own container."""
+
+    def put_away(self) -> None:
+        """The same."""
+
     def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
         orders, self.input = os.pipe()
         output, answers = os.pipe()

@@ -129,11 +129,14 @@ class Supervisor:
                 return self._nothing_left(reserve)
             worktree.prepare(self.job_dir, number, self.job["snapshot"], self.job["outputs"])
             faults.reach("supervisor:unpacked")
+            self.command.prepare()
             self._start()
         except worktree.CannotPrepare as error:
             outcome = self._never_ran("no work tree: {}".format(error), error.for_good)
         except OSError as error:
             outcome = self._never_ran("no work tree: {}".format(error), False)
+        except process.CannotContain as error:
+            outcome = self._never_ran(str(error), error.for_good)
         except process.CannotStart as error:
             outcome = self._never_ran(str(error), True)
             outcome["exit_code"] = 127
@@ -474,6 +477,7 @@ class Supervisor:
         self._sweep()
         files.remove(self.attempt.heartbeat)
         try:
+            self.command.put_away()
             left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
             left += self.command.left_elsewhere()
             if left:

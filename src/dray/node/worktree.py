@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MARK = ".dray-unpacked"
 PREFIX = "dray-work-"  # of trees on a node's own disk
+BOX = ".box-"  # in the names of the folders beside them that containers need
+HELD = "held"  # in such a folder: locked as long as its attempt lives
 UNPACK_TROUBLE = 2  # exit code: the disk's fault, not the snapshot's
 
 
@@ -157,7 +159,9 @@ def sweep(scratch: str) -> None:
     for name in os.listdir(scratch):
         path = os.path.join(scratch, name)
         try:
-            if name.startswith(PREFIX) and os.lstat(path).st_uid == os.getuid():
+            if BOX in name and os.lstat(path).st_uid == os.getuid():
+                _sweep_box(path)
+            elif name.startswith(PREFIX) and os.lstat(path).st_uid == os.getuid():
                 _sweep_one(path)
         except OSError:  # another attempt sweeps too, or it is nothing we can remove
             pass
@@ -181,6 +185,16 @@ def _sweep_one(path: str) -> None:
         else:  # what the killed attempt wrote is kept, as at the end of any other
             job.work = path
             clear(job, job.attempt(number), description["outputs"])
+    finally:
+        os.close(fd)
+
+
+def _sweep_box(path: str) -> None:
+    """Nothing in it is to be kept."""
+    fd = os.open(os.path.join(path, HELD), os.O_RDWR)
+    try:
+        if files.try_lock(fd):
+            files.remove_tree(path)
     finally:
         os.close(fd)
 

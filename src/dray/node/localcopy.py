@@ -1,0 +1,121 @@
+"""A copy of the image on the node's own disk, where that is faster to read. One for all jobs of a
+user on the node: it goes with the last that uses it."""
+
+import os
+import shutil
+
+from . import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple  # noqa: F401
+
+OVER_THE_NETWORK = (
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph-fuse", "fuse.glusterfs", "fuse.sshfs",
+    "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "smbfs",
+    "wekafs",
+)  # fmt: skip
+IN_MEMORY = ("ramfs", "tmpfs")
+SPARE = 2 << 30  # room that is left for what the job writes
+PREFIX = "dray-image-"
+
+
+def is_worth_it(image: str, scratch: str, wanted: str, mounts: "List[Tuple[str, str]]") -> bool:
+    """``wanted`` is yes, no or auto, which copies a file, from the network to a disk with room."""
+    if wanted != "auto":
+        return wanted == "yes"
+    if not os.path.isfile(image) or file_system(image, mounts) not in OVER_THE_NETWORK:
+        return False
+    if file_system(scratch, mounts) in OVER_THE_NETWORK + IN_MEMORY:
+        return False
+    usage = os.statvfs(scratch)
+    return usage.f_bavail * usage.f_frsize > os.path.getsize(image) + SPARE
+
+
+def file_system(path: str, mounts: "List[Tuple[str, str]]") -> str:
+    """Of what kind the one is that this path lies on."""
+    path = os.path.realpath(path)
+    below = [
+        (len(place), kind)
+        for place, kind in mounts
+        if path == place or path.startswith(place.rstrip("/") + "/")
+    ]
+    return max(below)[1] if below else ""
+
+
+def read_mounts() -> "List[Tuple[str, str]]":
+    found = []
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            _, place, kind = line.split(" ")[:3]
+            found.append((place.replace("\\040", " "), kind))
+    return found
+
+
+class LocalCopy:
+    def __init__(self, image: str, scratch: str) -> None:
+        self.image = image
+        about = os.stat(image)
+        name = "{}{}-{:x}-{:x}-{:x}".format(
+            PREFIX, os.getuid(), about.st_dev, about.st_ino, about.st_mtime_ns
+        )
+        ending = "" if os.path.isdir(image) else os.path.splitext(image)[1]
+        self.path = os.path.join(scratch, name + ending)
+        self.lock = os.path.join(scratch, name + ".lock")
+        self.users = os.path.join(scratch, name + ".users")
+        self.held = None  # type: Optional[int]
+
+    def take(self) -> str:
+        """Make the copy, unless it is there. Whoever uses it holds a lock."""
+        with _OwnLock(self.lock):
+            if not os.path.exists(self.path):
+                new = "{}.{}.tmp".format(self.path, os.getpid())
+                try:
+                    self._copy(new)
+                    os.rename(new, self.path)
+                finally:
+                    _remove(new)
+            self.held = files.open_lock(self.users)
+            files.try_lock(self.held, shared=True)
+        return self.path
+
+    def _copy(self, target: str) -> None:
+        if os.path.isdir(self.image):
+            shutil.copytree(self.image, target, symlinks=True)
+        else:
+            shutil.copyfile(self.image, target)
+
+    def release(self) -> None:
+        if self.held is None:
+            return
+        os.close(self.held)
+        self.held = None
+        with _OwnLock(self.lock):
+            users = files.open_lock(self.users)
+            try:
+                if files.try_lock(users):
+                    for path in (self.path, self.users, self.lock):
+                        _remove(path)
+            finally:
+                os.close(users)
+
+
+class _OwnLock(files.Lock):
+    """One whose file is removed by the last who needs it: who waited for that one asks again."""
+
+    def __enter__(self) -> "files.Lock":
+        while True:
+            files.Lock.__enter__(self)
+            try:
+                if os.path.samestat(os.fstat(self.fd), os.stat(self.path)):
+                    return self
+            except FileNotFoundError:
+                pass
+            os.close(self.fd)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        files.remove_tree(path)
+    else:
+        files.remove(path)
