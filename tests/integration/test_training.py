@@ -12,6 +12,7 @@ import pytest
 
 from dray.transport import zipapp
 from tests.conftest import Dray, wait_for
+from tests.integration.test_arrays import run_many
 
 BASE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")  # has no dray
 
@@ -123,3 +124,19 @@ def test_a_value_can_be_read_from_the_log(dray: Dray) -> None:
     job = dray.run(*flags, "--", "python3", "-c", says)
     curve = dray.wait(job)["curve"]
     assert curve == {"name": "reward", "points": [[0, 0.0, 1], [10, 0.25, 1], [20, 0.5, 1]]}
+
+
+def test_jobs_that_share_a_line_show_their_lowest_and_highest_value(dray: Dray) -> None:
+    commands = [["echo", f"reward: {value}"] for value in (2, -3.5, 1)]
+    jobs = run_many(dray, commands, pattern="reward: ([-0-9.e]+)")
+    for job in jobs:
+        dray.wait(job)
+    (line,) = dray("ps").stdout.splitlines()[1:]
+    assert "reward -3.5 to 2 " in line
+
+
+def test_a_tag_in_place_of_the_one_asked_for_is_told(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    job = dray.run("--metric", "grasped", "--", BASE_PYTHON, "train.py", "3")
+    dray.wait(job)
+    assert "(in place of grasped, which there is not)" in dray("show", job).stdout

@@ -231,12 +231,36 @@ def test_a_watch_reads_only_what_its_attempt_writes(job: Job) -> None:
 
 def test_the_main_metric_is_the_first_that_there_is(job: Job) -> None:
     job.wanted = {"main": ["c", "b"]}
-    job.log_event("run", "reward", 1.0, 1)
-    assert job.series() == ("", [])
     job.log_event("run", "b", 2.0, 1)
     assert job.series()[0] == "b"
     job.report(1, 1, a=1.0, c=2.0)
     assert job.series()[0] == "c"
+
+
+def test_the_likeliest_tag_is_shown_until_one_that_was_asked_for_comes(job: Job) -> None:
+    job.wanted = {"main": ["Train/mean_reward"]}
+    watch = job.watch(1)
+    job.log_event("run", "Perf/total_fps", 5000.0, 1)
+    watch.look()
+    assert watch.value() is None
+    job.log_event("run", "Loss/value", 0.5, 1)
+    watch.look(last=True)
+    assert watch.value() == {"name": "Loss/value", "value": 0.5, "step": 1}
+    assert job.series() == ("Loss/value", [[1, 0.5, 1]])
+    job.log_event("run", "Train/mean_reward", 7.0, 2)
+    watch.look(last=True)
+    assert watch.value() == {"name": "Train/mean_reward", "value": 7.0, "step": 2}
+    assert job.series() == ("Train/mean_reward", [[2, 7.0, 1]])
+
+
+def test_a_reward_that_comes_later_goes_before_a_loss(job: Job) -> None:
+    watch = job.watch(1)
+    for tag in ("Loss", "eval/RETURN"):
+        job.log_event("run", tag, 1.0, 1)
+        watch.look(last=True)
+        found = watch.value()
+        assert found is not None
+        assert found["name"] == tag
 
 
 @pytest.mark.parametrize(
@@ -250,7 +274,10 @@ def test_the_main_metric_is_the_first_that_there_is(job: Job) -> None:
             "Reward / Total reward (mean)",
         ),
         (["eval/return"], "eval/return"),
-        (["loss", "accuracy"], ""),
+        (["loss", "val/loss", "accuracy"], "accuracy"),
+        (["loss_q", "val/loss"], "val/loss"),
+        (["time/fps", "epoch", "entropy", "train/lr"], "entropy"),
+        (["time/fps", "epoch"], ""),
     ],
 )
 def test_a_tag_that_looks_like_the_reward(job: Job, tags: list[str], main: str) -> None:

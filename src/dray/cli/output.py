@@ -94,9 +94,17 @@ def show_metric(metric: Mapping[str, Any] | None) -> str:
     """The latest value, under the last part of its name: mean_reward 12.3 at 1500."""
     if metric is None:
         return ""
-    name = str(metric["name"]).rpartition("/")[2].strip()
     value = "nan" if metric["value"] is None else f"{metric['value']:.4g}"
-    return visible(f"{name} {value} at {metric['step']}")
+    return visible(f"{last_part(metric['name'])} {value} at {metric['step']}")
+
+
+def show_range(name: str, lowest: float, highest: float) -> str:
+    """Of several jobs: mean_reward 8.1 to 12.3."""
+    return visible(f"{last_part(name)} {lowest:.4g} to {highest:.4g}")
+
+
+def last_part(name: str) -> str:
+    return name.rpartition("/")[2].strip()
 
 
 def show_image(container: Container) -> str:

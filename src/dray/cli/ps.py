@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dray.cli.output import ago, launcher, one_line, print_json, say, show_metric, table
+from dray.cli.output import ago, launcher, one_line, print_json, say, show_metric, show_range, table
 from dray.cli.parameters import ClusterName, json_option
 from dray.node.arrays import fold
 from dray.store import Row
@@ -67,10 +67,20 @@ def lines_of(rows: Iterable[Row]) -> list[Line]:
         ids = fold(reversed([one.id for one in group]))
         command = one_line(json.loads(row.command)) + (" …" if len(group) > 1 else "")
         reason = f"  ({row.reason})" if row.reason else ""
-        metric = show_metric(json.loads(row.metric)) if len(group) == 1 else ""
+        metric = metric_of(group)
         shared = (row.state, row.cluster, str(row.attempts), ago(row.created), metric)
         lines += [(name, *shared, command + reason) for name in reversed(ids)]
     return lines
+
+
+def metric_of(group: Sequence[Row]) -> str:
+    """Of several jobs the lowest and the highest value, under the name that the first has it."""
+    found = [json.loads(row.metric) for row in group if row.metric != "null"]
+    values = [one["value"] for one in found if one["name"] == found[0]["name"]]
+    known = [value for value in values if value is not None]
+    if len(found) < 2 or not known:
+        return show_metric(found[0] if found else None)
+    return show_range(found[0]["name"], min(known), max(known))
 
 
 def kind_of(row: Row) -> tuple[object, ...]:

@@ -60,7 +60,7 @@ def describe(view: JobView, directory: str) -> str:
         ("outputs", ", ".join(spec.outputs)),
         ("checkpoint", spec.resume.checkpoint or ""),
         ("secrets", ", ".join(spec.secrets)),
-        ("metric", show_metric(view.metric)),
+        ("metric", describe_metric(view)),
     ]
     lines = [f"{name:<11}{value}" for name, value in rows if value]
     if view.attempts:
@@ -79,6 +79,14 @@ def draw(curve: Series) -> str:
     points = [Point(step, value, n) for step, value, n in curve.points if value is not None]
     width = min(terminal_width(), WIDEST_CURVE)
     return f"\n{curve.name}\n{terminal_plot(points, width, CURVE_LINES, in_color(), 'step')}"
+
+
+def describe_metric(view: JobView) -> str:
+    """Told, where it is not the one that was asked for."""
+    shown, main = show_metric(view.metric), view.spec.metrics.main
+    if view.metric is None or not main or view.metric["name"] in main:
+        return shown
+    return f"{shown} (in place of {' or '.join(main)}, which there is not)"
 
 
 def describe_resources(view: JobView) -> str:

@@ -26,12 +26,16 @@ FLOAT, DOUBLE = 1, 2
 VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
 
 
-def read(path: str, offset: int, wanted: "Pattern[bytes]") -> "Tuple[List[Scalar], int]":
+def read(
+    path: str, offset: int, wanted: "Pattern[bytes]", most: "Optional[int]" = None
+) -> "Tuple[List[Scalar], int]":
     """The numbers from ``offset`` on, and where the last whole record ends. Only records that
-    ``wanted`` is found in are taken apart: that is what takes time."""
+    ``wanted`` is found in are taken apart: that is what takes time. ``most``: bytes to look at."""
     found = []  # type: List[Scalar]
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
+        if most is not None:
+            size = min(size, offset + most)
         file.seek(offset)
         while offset + FRAME <= size:
             (length,) = struct.unpack_from("<Q", file.read(FRAME))

@@ -5,8 +5,9 @@ read when somebody wants to see it (``series``).
 
 A job says in ``metrics`` where to look: ``pattern`` (a regular expression for lines of the log,
 a group named "step" is the step, the first other one the value), or ``tensorboard`` (a glob in the
-outputs); and with ``main`` which name matters, the first that there is. What ``dray.training``
-reports is read in any case but the first.
+outputs); and with ``main`` which name matters, the first that there is; where there is none of
+them, the likeliest of what there is. What ``dray.training`` reports is read in any case but the
+first.
 """
 
 import bisect
@@ -33,15 +34,20 @@ PIECE = 1 << 20
 LONGEST_LINE = 1000  # a pattern may take forever on a long one
 MOST_POINTS = 400  # of a curve: more than a terminal has columns
 # Which tag is taken for the main one where nobody says: the earlier the better.
-REWARD_TAGS = (
+TELLING = (
     r"(^|/)mean_reward$",
     r"(^|/)ep_rew_mean$",
     r"^rewards/(iter|step)$",
     r"^Reward / Total reward \(mean\)$",
     r"mean.*(reward|return)|(reward|return).*mean",
     r"reward|return",
+    r"success|score|accuracy|(^|[/_ ])acc$",
+    r"val.*loss",
+    r"loss",
+    r"^(?!.*(time|fps|per_second|speed|epoch|step|iteration|learning_rate|(^|[/_-])lr))",
 )
 REWARD_LIKE = re.compile(b"rew|return", re.I)
+ANYTHING = re.compile(b"")
 
 
 class Point:
@@ -143,19 +149,41 @@ class Events(Source):
         self.offsets = {}  # type: Dict[str, int]
         tags = b"|".join(re.escape(tag.encode("utf-8")) for tag in main)
         self.wanted = re.compile(tags) if main else REWARD_LIKE
+        self.seen = False  # whether anything of that was there
 
     def skip(self) -> None:
         for path in glob.iglob(self.pattern, recursive=True):
             self.offsets[path] = size_of(path)
 
     def read(self, latest: bool) -> "Iterator[Point]":  # noqa: ARG002
-        for path in sorted(glob.iglob(self.pattern, recursive=True)):
+        paths = sorted(glob.iglob(self.pattern, recursive=True))
+        before = dict(self.offsets)
+        for point in self._new(paths):
+            self.seen = True
+            yield point
+        if not self.seen and self._make_do(paths, before):
+            self.offsets = before
+            for point in self._new(paths):
+                yield point
+
+    def _new(self, paths: "List[str]") -> "Iterator[Point]":
+        for path in paths:
             offset = self.offsets.get(path, 0)
             if size_of(path) <= offset:
                 continue
             found, self.offsets[path] = events.read(path, offset, self.wanted)
             for tag, step, value, moment in found:
                 yield Point(tag, step, finite(value), moment)
+
+    def _make_do(self, paths: "List[str]", offsets: "Dict[str, int]") -> bool:
+        """Nothing of what is wanted is there: want the likeliest of what is, too."""
+        tags = []  # type: List[str]
+        for path in paths:
+            found, _ = events.read(path, offsets.get(path, 0), ANYTHING, most=PIECE)
+            tags += [tag for tag, _, _, _ in found if tag not in tags]
+        likely = [re.escape(tag.encode("utf-8")) for tag in by_likeness(tags)[:1]]
+        self.wanted = re.compile(b"|".join([self.wanted.pattern] + likely), self.wanted.flags)
+        return bool(likely)
 
 
 class Logs(Source):
@@ -208,9 +236,8 @@ def sources(job: "Record", outputs: str, attempts: "List[AttemptDir]") -> "List[
 def main_of(found: "List[Dict[str, Any]]", main: "Sequence[str]") -> "Optional[str]":
     """The name that matters, of what each source found: what is reported goes before tags."""
     tags = [name for more in found[1:] for name in more]
-    if main:
-        return next((name for name in main if name in found[0] or name in tags), None)
-    names = list(found[0]) + by_likeness(tags)
+    wanted = [name for name in main if name in found[0] or name in tags]
+    names = wanted or list(found[0]) or by_likeness(tags)
     return names[0] if names else None
 
 
@@ -219,9 +246,9 @@ def under(name: str, found: "List[Dict[str, Any]]") -> "Any":
 
 
 def by_likeness(tags: "Sequence[str]") -> "List[str]":
-    """Those that look like a reward, the likeliest first."""
+    """Those that tell how a training does, the likeliest first."""
     found = []
-    for pattern in REWARD_TAGS:
+    for pattern in TELLING:
         found += [tag for tag in tags if re.search(pattern, tag, re.I) and tag not in found]
     return found
 
