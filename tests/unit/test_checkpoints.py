@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.checkpoints import Checkpoint, candidates, is_whole, natural, newest, prune
+from dray.node.checkpoints import (
+    Checkpoint,
+    candidates,
+    is_whole,
+    natural,
+    newest,
+    prune,
+    tells_its_end,
+)
 
 Maker = Callable[[Path], None]
 
@@ -383,3 +391,13 @@ def test_without_a_number_to_keep_all_stay(tmp_path: Path) -> None:
     save(tmp_path / "b.pt")
     prune(str(tmp_path), "*.pt", None, None)
     assert left_of(tmp_path) == ["a.pt", "b.pt"]
+
+
+def test_which_formats_tell_their_end(tmp_path: Path) -> None:
+    save(tmp_path / "model.pt")
+    (tmp_path / "state.json").write_text("{}")
+    (tmp_path / "state.pkl").write_bytes(b"\x80\4N.")
+    told = [tells_its_end(str(tmp_path / name)) for name in ("model.pt", "state.json")]
+    assert told == [True, True]
+    for name in ("state.pkl", ".", "gone.pt"):
+        assert not tells_its_end(str(tmp_path / name))

@@ -155,6 +155,15 @@ def is_whole(path: str) -> bool:
         return False
 
 
+def tells_its_end(path: str) -> bool:
+    """Whether one that is whole cannot be half of a longer one."""
+    try:
+        with open(path, "rb") as file:
+            return path.endswith((".json", ".safetensors")) or file.read(4) == ZIP
+    except OSError:  # a folder
+        return False
+
+
 def is_whole_folder(path: str) -> bool:
     """An empty file may be a mark that something is finished; empty content never is."""
     some = False

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 TICK = 1.0
 HEARTBEAT = 10.0
 CHECKPOINT_LOOK = 30.0
-SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written
+NEAR_LOOK = 0.05  # at most so often for a checkpoint that matters at once
+SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written, if need be
+LONGEST_PAUSE = 0.1  # between two looks whether it has saved or ended
 LIMIT_LOOK = 600.0  # how often the scheduler is asked whether the time limit was changed
 LAST_LOOK = 10.0  # and once more so long before the command would be asked to end
 RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
@@ -231,7 +233,7 @@ class Supervisor:
             if self.ask is not None:
                 self._end_command()
                 return
-            self._wait(min(TICK, self._until_limit()))
+            self._wait(min(TICK, self._until_limit(), self._until_look()))
             self._look_for_checkpoints()
             self._beat()
         self._wait_for_own_signal()
@@ -249,6 +251,10 @@ class Supervisor:
         if self.limit is None:
             return TICK
         return max(self.limit - self.timing.lead() - time.monotonic(), 0.0)
+
+    def _until_look(self) -> float:
+        """Seconds until checkpoints are to be looked for."""
+        return max(self.next_look - time.monotonic(), 0.0) if self.pattern else TICK
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal comes or the time is over; heed the signal."""
@@ -307,17 +313,21 @@ class Supervisor:
             self._look_whether_finished()
             self.timing.saw_checkpoint(found.mtime)
             if self.limit and self.timing.is_last(self.limit, now):
-                self._wait(SETTLE)  # not every format says where it ends
+                self._let_settle(found)
                 reason = "time limit: ended after the last checkpoint that fits"
                 kill_by = min(self._in_grace(), self.limit)
                 self.ask = self.ask or Ask("interrupted", reason, kill_by, cause="time")
         # A huge outputs folder is looked through less often: never more than 0.05 % of a CPU, or
-        # more often where it matters when the next one comes.
+        # more often where what comes after the next one is lost.
         if self.timing.is_near(self.limit, now):
-            self.next_look = now + max(took * 20, TICK / 4)
+            self.next_look = now + max(took * 20, NEAR_LOOK, self.timing.patience())
         else:
             pause = min(CHECKPOINT_LOOK, (self.place.seconds or CHECKPOINT_LOOK * 60) / 60)
             self.next_look = now + max(used * 2000, took * 100, pause)
+
+    def _let_settle(self, found: "checkpoints.Checkpoint") -> None:
+        if not checkpoints.tells_its_end(found.path):
+            self._wait(SETTLE)
 
     def _look_whether_finished(self) -> None:
         if self.finished is None and self._progress(self.newest).finished:
@@ -412,7 +422,8 @@ class Supervisor:
             return False
         if not found.same(self.fresh):
             self.fresh, self.fresh_since = found, time.monotonic()
-        return time.monotonic() - self.fresh_since >= SETTLE
+        settled = time.monotonic() - self.fresh_since >= SETTLE
+        return settled or checkpoints.tells_its_end(found.path)
 
     def _still_polite(self) -> bool:
         return self.ask is not None and self.ask.politely and time.monotonic() < self.ask.kill_by
@@ -420,11 +431,15 @@ class Supervisor:
     def _wait_until(self, condition: "Callable[[], bool]") -> None:
         """Wait for the condition, at most until the command is to be killed."""
         pause = 0.02
-        while not condition() and self._still_polite():
+        while self._still_polite():
+            now = time.monotonic()
+            if condition():
+                return
             assert self.ask is not None
-            self._wait(min(pause, self.ask.kill_by - time.monotonic()))
+            took = time.monotonic() - now
+            self._wait(min(max(pause, took * 4), self.ask.kill_by - time.monotonic()))
             self._beat()
-            pause = min(pause * 1.5, 0.5)
+            pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def _sweep(self) -> None:
         """End what the command left in the background."""

@@ -15,6 +15,7 @@ REMEMBERED = 3  # the last of each measure; the longest of them counts
 SLACK = 1.5  # how much longer an ending may take than those before
 MARGIN = 1.0  # seconds on top of that
 DRIFT = 1.1  # how much later than expected a checkpoint may come
+NOTHING = 200
 
 
 class Timing:
@@ -57,6 +58,10 @@ class Timing:
         if limit is None or interval is None or self.saves_when_asked:
             return False
         return now + 2 * interval * DRIFT + self.lead() > limit
+
+    def patience(self) -> float:
+        """How late it may be noticed: that much of an interval is nothing."""
+        return (self.interval() or 0.0) / NOTHING
 
 
 def saves_when_asked(resume: "Record", before: "List[Record]") -> bool:
