@@ -25,9 +25,10 @@ ENVIRONMENT = """\
 A job sees what its description says. Of the shell it was submitted from it sees only {inherited}
 and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,
 `DRAY_ATTEMPT`, `DRAY_OUTPUTS`, `DRAY_DEADLINE` (unix time, where there is a time limit),
-`DRAY_CHECKPOINT` (on a resume), `DRAY_CHECKPOINT_SIGNAL` (where one is set), `DRAY_GRACE` (seconds)
-and `CUDA_VISIBLE_DEVICES`. `PYTHONPATH` ends with the file in which `import dray.training` is
-found; a `dray` that the command can import from elsewhere goes before it."""
+`DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_SIGNAL` (where one
+is set), `DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`. `PYTHONPATH` ends with the file in which
+`import dray.training` is found; a `dray` that the command can import from elsewhere goes before
+it."""
 LEFT_OUT = """\
 Always: {always}; folders that hold {telltales}; declared outputs. Then what `.drayignore` says, or,
 where the project has none, what the `.gitignore` files say."""

@@ -157,7 +157,7 @@ def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
         return dict(flags)
     moved: dict[str, Any] = {"job.outputs": tuple(f"{folder}/{path}" for path in outputs)}
     for key in ("job.resume.checkpoint", "job.metrics.tensorboard"):
-        glob = flags.get(key, "")
+        glob = flags.get(key) or ""
         if any(glob == path or glob.startswith(f"{path}/") for path in outputs):
             moved[key] = f"{folder}/{glob}"
     return {**flags, **moved}

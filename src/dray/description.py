@@ -145,6 +145,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
             ("resume_args", "resume-arg"),
             ("checkpoint_signal", "checkpoint-signal"),
             ("number", "checkpoint-number"),
+            ("partner", "checkpoint-partner"),
             ("keep", "keep"),
         ):
             if settings.get(f"job.resume.{key}"):
@@ -154,6 +155,11 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
                 )
     elif checkpoint.startswith("/") or ".." in checkpoint.split("/"):
         raise UsageError(f"the checkpoint '{checkpoint}' must be relative to the outputs")
+    if settings.get("job.resume.partner") and not settings.get("job.resume.number"):
+        raise UsageError(
+            "--checkpoint-partner (partner) is set, but not how a checkpoint is numbered",
+            hint=r"Say it: --checkpoint-number 'model_(\d+)'",
+        )
     grace = settings.get("job.resume.grace")
     if grace is None:
         grace = min(30.0, limit / 10) if limit else 30.0
@@ -166,6 +172,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         scale=settings.get("job.resume.scale", ()),
         anew=settings.get("job.resume.anew", False),
         finished=settings.get("job.resume.finished"),
+        partner=settings.get("job.resume.partner"),
         looks_for=settings.get("job.resume.looks_for"),
         keep=settings.get("job.resume.keep"),
         args=settings.get("job.resume.resume_args", ()),

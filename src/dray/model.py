@@ -51,6 +51,7 @@ class Resume:
     scale: tuple[Mapping[str, str], ...] = ()
     anew: bool = False
     finished: str | None = None
+    partner: str | None = None
     looks_for: str | None = None
     keep: int | None = None
     signal: str | None = None

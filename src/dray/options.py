@@ -195,6 +195,13 @@ def counting_pattern(value: object) -> str:
     return pattern
 
 
+def partner_name(value: object) -> str:
+    name = one_word(value)
+    if "{number}" not in name or "/" in name:
+        raise ValueError(f"'{name}' is not the name of a file with {{number}} in it")
+    return name
+
+
 def total_flag(value: object) -> dict[str, str]:
     flag = one_word(value)
     if not flag.startswith("-"):
@@ -401,6 +408,15 @@ JOB = (
         help="What in a checkpoint's name tells how far it is, as its one group: those of a run are"
         " ordered by that instead of by time.",
         example="'_ep_([0-9]+)'",
+    ),
+    Option(
+        key="job.resume.partner",
+        flag="--checkpoint-partner",
+        metavar="NAME",
+        parse=partner_name,
+        help="The file that is saved beside each checkpoint, with {number} in its name: where"
+        " others have theirs, one without it is passed over. $DRAY_CHECKPOINT_PARTNER is its path.",
+        example="'model_vecnormalize_{number}_steps.pkl'",
     ),
     Option(
         key="job.resume.total",

@@ -19,7 +19,7 @@ import saving
 
 from dray.node import checkpoints
 
-PATTERN, NUMBER, KEEP = "model_*.pt", r"model_(\d+)", 3
+RULES = {"checkpoint": "model_*.pt", "number": r"model_(\d+)", "keep": 3}
 LONGEST = 0.2  # seconds: several intervals
 
 
@@ -33,7 +33,7 @@ def killed_once(folder: Path, checkpoint: str | None, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         # As the supervisor does beside it: what is being written just now must not be harmed.
-        checkpoints.prune(str(folder), PATTERN, NUMBER, KEEP)
+        checkpoints.prune(str(folder), RULES)
         time.sleep(0.005)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -47,8 +47,8 @@ def main(folder: Path, times: int, seed: int) -> None:
         killed_once(folder, checkpoint, moments.uniform(0.0, LONGEST))
         if not (folder / "progress").exists():
             continue  # before its first step
-        found = checkpoints.candidates(str(folder), PATTERN, NUMBER)
-        newest = checkpoints.newest(str(folder), PATTERN, NUMBER)
+        found = checkpoints.candidates(str(folder), RULES)
+        newest = checkpoints.newest(str(folder), RULES)
         torn += sum(not checkpoints.is_whole(one.path) for one in found)
         checkpoint = newest.path if newest else None
         step = saving.load(checkpoint)[0] if checkpoint else 0

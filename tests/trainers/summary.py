@@ -8,6 +8,7 @@ file first, and what the checkpoint says of the training's state.
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,10 @@ def state_of(checkpoint: Path) -> dict[str, Any]:
 
         model = PPO.load(checkpoint, device="cpu")
         optimizer = model.policy.optimizer.state_dict()
-        return {"updates": updates(optimizer), "counter": model.num_timesteps}
+        state = {"updates": updates(optimizer), "counter": model.num_timesteps}
+        partner = checkpoint.with_name(checkpoint.name.replace("model_", "model_vecnormalize_"))
+        statistics = pickle.loads(partner.with_suffix(".pkl").read_bytes())
+        return {**state, "normalized": round(statistics.obs_rms.count)}
     content = torch.load(checkpoint, map_location="cpu", weights_only=False)
     names = ("optimizer_state_dict", "optimizer_states", "optimizer")
     optimizer = next(content[name] for name in names if name in content)

@@ -10,19 +10,30 @@ from tests.conftest import Dray, wait_for
 
 pytestmark = pytest.mark.trainers
 
+PAIRS = (
+    "--checkpoint-number", r"model_(\d+)_steps",
+    "--checkpoint-partner", "model_vecnormalize_{number}_steps.pkl",
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
-    ("script", "ending", "metric", "end"),
+    ("script", "ending", "more", "metric", "end"),
     [
-        ("with_sb3.py", "zip", "reward", 5000),
-        ("with_lightning.py", "ckpt", "loss", 500),
-        ("with_rsl_rl.py", "pt", "reward", 149),
+        ("with_sb3.py", "zip", PAIRS, "reward", 5000),
+        ("with_lightning.py", "ckpt", (), "loss", 500),
+        ("with_rsl_rl.py", "pt", (), "reward", 149),
     ],
 )
 def test_a_callback_saves_when_asked_and_reports(
-    dray: Dray, trainers: Path, script: str, ending: str, metric: str, end: int
+    dray: Dray,
+    trainers: Path,
+    script: str,
+    ending: str,
+    more: tuple[str, ...],
+    metric: str,
+    end: int,
 ) -> None:
-    asked = ("--checkpoint", f"checkpoints/*.{ending}", "--checkpoint-signal", "USR1")
+    asked = ("--checkpoint", f"checkpoints/*.{ending}", "--checkpoint-signal", "USR1", *more)
     python = str(trainers / "python")
     job = dray.run(*asked, "--env", "OMP_NUM_THREADS=1", "--", python, f"callbacks/{script}")
     reports = dray.job_dir(job) / "outputs/metrics.jsonl"

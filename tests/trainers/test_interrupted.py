@@ -182,6 +182,8 @@ def compare(
     offset = begun[-1] * trainer.unit if trainer.anew else 0
     if alone["counter"] is not None:
         assert found["counter"] + offset == alone["counter"]
+    if "normalized" in alone:  # observations in the statistics; every start sees 16 more
+        assert found["normalized"] == alone["normalized"] + 16 * len(how)
     one_series(found["series"], alone["series"][0], begun, trainer)
 
 

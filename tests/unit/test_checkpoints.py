@@ -78,7 +78,7 @@ def save(path: Path, at: float = 1000.0) -> Path:
 
 
 def found(outputs: Path, pattern: str) -> str | None:
-    checkpoint = newest(str(outputs), pattern)
+    checkpoint = newest(str(outputs), {"checkpoint": pattern})
     return os.path.relpath(checkpoint.path, outputs) if checkpoint else None
 
 
@@ -95,7 +95,9 @@ def test_at_the_same_time_the_larger_number_wins(tmp_path: Path) -> None:
     for step in (999, 1000, 20):
         save(tmp_path / f"model_{step}.pt")
     assert found(tmp_path, "model_*.pt") == "model_1000.pt"
-    assert [os.path.basename(one.path) for one in candidates(str(tmp_path), "*.pt")] == [
+    assert [
+        os.path.basename(one.path) for one in candidates(str(tmp_path), {"checkpoint": "*.pt"})
+    ] == [
         "model_1000.pt",
         "model_999.pt",
         "model_20.pt",
@@ -118,11 +120,11 @@ def test_folders_below_are_searched_only_if_the_pattern_says_so(tmp_path: Path) 
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    assert newest(str(tmp_path), "*.pt") is None
-    assert newest(str(tmp_path / "absent"), "*.pt") is None
+    assert newest(str(tmp_path), {"checkpoint": "*.pt"}) is None
+    assert newest(str(tmp_path / "absent"), {"checkpoint": "*.pt"}) is None
     save(tmp_path / "model.pt")
-    assert newest(str(tmp_path), None) is None
-    assert newest(str(tmp_path), "") is None
+    assert newest(str(tmp_path), {"checkpoint": None}) is None
+    assert newest(str(tmp_path), {"checkpoint": ""}) is None
 
 
 def test_an_outputs_folder_with_a_pattern_in_its_name(tmp_path: Path) -> None:
@@ -179,12 +181,12 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_the_same_checkpoint_is_known_again(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt", at=1000)
-    first = newest(str(tmp_path), "*.pt")
+    first = newest(str(tmp_path), {"checkpoint": "*.pt"})
     assert first is not None
-    assert first.same(newest(str(tmp_path), "*.pt"))
+    assert first.same(newest(str(tmp_path), {"checkpoint": "*.pt"}))
     assert not first.same(None)
     os.utime(path, (2000, 2000))
-    assert not first.same(newest(str(tmp_path), "*.pt"))
+    assert not first.same(newest(str(tmp_path), {"checkpoint": "*.pt"}))
 
 
 # -- which is whole -----------------------------------------------------------------------------
@@ -311,11 +313,11 @@ def test_a_folder_is_as_new_as_its_newest_file(tmp_path: Path) -> None:
     """A trainer that overwrites files in its "last" folder does not change the folder's time."""
     last = save(tmp_path / "last/model.pt", at=1000)
     save(tmp_path / "best/model.pt", at=2000)
-    before = newest(str(tmp_path), "last")
+    before = newest(str(tmp_path), {"checkpoint": "last"})
     assert isinstance(before, Checkpoint)
     assert found(tmp_path, "*") == "best"
     save(last, at=3000)
-    assert not before.same(newest(str(tmp_path), "last"))
+    assert not before.same(newest(str(tmp_path), {"checkpoint": "last"}))
     assert found(tmp_path, "*") == "last"
 
 
@@ -331,7 +333,7 @@ def test_by_number_within_the_run_that_was_written_to_last(tmp_path: Path) -> No
     cut.write_bytes(cut.read_bytes()[:-100])
     pattern = "**/nn/last_*.pt"
     assert found(tmp_path, pattern) == "two/nn/last_ep_950_rew_1.pt"
-    chosen = newest(str(tmp_path), pattern, NUMBER)
+    chosen = newest(str(tmp_path), {"checkpoint": pattern, "number": NUMBER})
     assert chosen is not None
     assert chosen.path.endswith("two/nn/last_ep_1000_rew_1.pt")
 
@@ -339,7 +341,7 @@ def test_by_number_within_the_run_that_was_written_to_last(tmp_path: Path) -> No
 def test_a_run_without_a_whole_one_is_passed_over(tmp_path: Path) -> None:
     save(tmp_path / "one/last_ep_10_.pt", 50)
     save(tmp_path / "two/last_ep_20_.pt", 100).write_bytes(b"")
-    chosen = newest(str(tmp_path), "*/last_*.pt", NUMBER)
+    chosen = newest(str(tmp_path), {"checkpoint": "*/last_*.pt", "number": NUMBER})
     assert chosen is not None
     assert chosen.path.endswith("one/last_ep_10_.pt")
 
@@ -362,10 +364,10 @@ def test_what_is_kept(whole: list[bool], keep: int) -> None:
                 path.write_bytes(path.read_bytes()[:-10])
                 os.utime(path, (100 + number, 100 + number))
         before = left_of(folder)
-        valid = newest(name, "*.pt")
-        prune(name, "*.pt", None, keep)
+        valid = newest(name, {"checkpoint": "*.pt"})
+        prune(name, {"checkpoint": "*.pt", "keep": keep})
         left = left_of(folder)
-        after = newest(name, "*.pt")
+        after = newest(name, {"checkpoint": "*.pt"})
         if valid is None:
             assert left == before
             return
@@ -381,7 +383,7 @@ def test_nothing_is_removed_elsewhere(tmp_path: Path) -> None:
         save(tmp_path / f"models/model_{number}.pt", number)
         save(tmp_path / f"outputs/model_{number}.pt", 10 + number)
     (tmp_path / "outputs/zoo").symlink_to(tmp_path / "models")
-    prune(str(tmp_path / "outputs"), "**/*.pt", None, 1)
+    prune(str(tmp_path / "outputs"), {"checkpoint": "**/*.pt", "keep": 1})
     assert len(left_of(tmp_path / "models")) == 3
     assert left_of(tmp_path / "outputs") == ["model_2.pt", "zoo"]
 
@@ -389,8 +391,48 @@ def test_nothing_is_removed_elsewhere(tmp_path: Path) -> None:
 def test_without_a_number_to_keep_all_stay(tmp_path: Path) -> None:
     save(tmp_path / "a.pt")
     save(tmp_path / "b.pt")
-    prune(str(tmp_path), "*.pt", None, None)
+    prune(str(tmp_path), {"checkpoint": "*.pt", "keep": None})
     assert left_of(tmp_path) == ["a.pt", "b.pt"]
+
+
+PAIRED = {"checkpoint": "**/m_*.zip", "number": r"m_(\d+)", "partner": "m_norm_{number}.pkl"}
+
+
+def save_pair(folder: Path, number: int, partner: bytes | None = b"\x80\4N.") -> None:
+    folder.mkdir(exist_ok=True)
+    save(folder / f"m_{number}.zip", at=1000.0 + number)
+    if partner is not None:
+        (folder / f"m_norm_{number}.pkl").write_bytes(partner)
+
+
+@pytest.mark.parametrize("torn", [None, b"", b"\x80\4N"])
+def test_where_partners_are_the_habit_one_without_is_passed_over(
+    tmp_path: Path, torn: bytes | None
+) -> None:
+    """Also in a folder that has none yet: the habit is the trainer's."""
+    save_pair(tmp_path / "a", 10)
+    save_pair(tmp_path / "a", 20, torn)
+    save_pair(tmp_path / "b", 50, torn)
+    chosen = newest(str(tmp_path), PAIRED)
+    assert chosen is not None
+    assert chosen.path.endswith("a/m_10.zip")
+
+
+def test_where_nobody_has_a_partner_none_is_missed(tmp_path: Path) -> None:
+    save_pair(tmp_path, 10, None)
+    save_pair(tmp_path, 20, None)
+    chosen = newest(str(tmp_path), PAIRED)
+    assert chosen is not None
+    assert chosen.path.endswith("m_20.zip")
+
+
+def test_partners_leave_with_their_checkpoints(tmp_path: Path) -> None:
+    for number in (10, 20, 30):
+        save_pair(tmp_path, number)
+    save_pair(tmp_path, 40, None)
+    prune(str(tmp_path), {**PAIRED, "keep": 1})
+    names = sorted(one.name for one in tmp_path.iterdir())
+    assert names == ["m_30.zip", "m_40.zip", "m_norm_30.pkl"]
 
 
 def test_which_formats_tell_their_end(tmp_path: Path) -> None:

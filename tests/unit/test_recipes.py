@@ -197,6 +197,47 @@ def test_older_versions_want_a_value(
     assert described(folder, *TASK, recipe="isaaclab/rsl_rl").resume.args[:3] == args
 
 
+OLD_SB3 = 'parser.add_argument("--max_iterations", type=int)\nenv = VecNormalize(env)\n'
+
+
+def test_a_script_that_cannot_go_on_is_not_told_to(project: Callable[..., Path]) -> None:
+    """Isaac Lab's for sb3 can since 2.1.1. What it saves is no use to the next attempt then, and
+    must not be taken for progress."""
+    script = SCRIPT.format("sb3")
+    folder = project(script)
+    (folder / script).write_text(OLD_SB3)
+    for command in (TASK, ("python", script, *TASK)):
+        job = described(folder, *command, recipe="isaaclab/sb3")
+        rules = job.resume
+        assert (rules.checkpoint, rules.number, rules.args, rules.saves) == (None, None, (), None)
+        assert job.notes == (
+            "this train.py has no --checkpoint: it begins anew if it is interrupted",
+        )
+    mine = described(folder, *TASK, recipe="isaaclab/sb3", resume__checkpoint="a.zip")
+    assert mine.resume.checkpoint == "a.zip"
+
+
+@pytest.mark.parametrize(
+    ("more", "args", "told"),
+    [
+        ("", (), 1),
+        ('parser.add_argument("--normalize", action="store_true")', (), 1),
+        ('parser.add_argument("--vec_normalize", action="store_true")', (), 1),
+        ('parser.add_argument("--vecnormalize_path")', ("--vecnormalize_path", "{partner}"), 0),
+        ("parser.add_argument('--load-vec-norm', type=str)", ("--load-vec-norm", "{partner}"), 0),
+    ],
+)
+def test_the_statistics_are_handed_to_a_script_that_takes_them(
+    project: Callable[..., Path], more: str, args: tuple[str, ...], told: int
+) -> None:
+    script = SCRIPT.format("sb3")
+    folder = project(script)
+    (folder / script).write_text(f'{OLD_SB3}parser.add_argument("--checkpoint")\n{more}\n')
+    job = described(folder, *TASK, recipe="isaaclab/sb3")
+    assert job.resume.args == ("--checkpoint", "{checkpoint}", "--max_iterations", "{left}", *args)
+    assert len(job.notes) == told
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "begin"),
     [(["--checkpoint", "model_1500.pt"], 1500), (["--checkpoint=model_7.pt"], 7)],

@@ -12,7 +12,7 @@ RULES = {"checkpoint": "**/last.pt", "looks_for": NAME}
 
 
 def keep(folder: Path) -> None:
-    found = checkpoints.newest(str(folder), PATTERN)
+    found = checkpoints.newest(str(folder), {"checkpoint": PATTERN})
     assert found is not None
     restoring.keep(found, NAME)
 
@@ -28,7 +28,7 @@ def test_half_of_one_is_replaced_by_the_copy_of_the_whole(tmp_path: Path) -> Non
     cut(last)
     restoring.put_back(str(tmp_path), RULES)
     assert last.read_bytes() == content
-    found = checkpoints.newest(str(tmp_path), PATTERN)
+    found = checkpoints.newest(str(tmp_path), {"checkpoint": PATTERN})
     assert found is not None
     assert found.mtime == 100
 
@@ -46,7 +46,7 @@ def test_half_of_the_very_first_is_out_of_the_way(tmp_path: Path) -> None:
     cut(save(tmp_path / "last.pt", 100))
     restoring.put_back(str(tmp_path), RULES)
     assert not (tmp_path / "last.pt").exists()
-    assert checkpoints.newest(str(tmp_path), PATTERN) is None
+    assert checkpoints.newest(str(tmp_path), {"checkpoint": PATTERN}) is None
 
 
 def test_one_that_changed_meanwhile_is_not_kept(tmp_path: Path) -> None:

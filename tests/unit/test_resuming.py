@@ -51,7 +51,7 @@ def run_folder(outputs: Path, name: str, agent: str = "") -> Path:
 def test_the_arguments_that_are_given_take_the_place_of_the_users() -> None:
     command = [*TRAIN, "--max_iterations", "3000", "--checkpoint=pre.pt", "--headless"]
     path = "/o/logs/rsl_rl/ant/2026-01-01_10-00-00/model_550.pt"
-    found = resumed(command, ARGS, path, Progress(550, 3000), 550)
+    found = resumed(command, {**RSL_RL, "args": ARGS}, path, Progress(550, 3000))
     assert found == [
         *TRAIN, "--headless", "--resume", "--load_run", "2026-01-01_10-00-00",
         "--checkpoint", "model_550.pt", "--max_iterations", "2450",
@@ -61,19 +61,26 @@ def test_the_arguments_that_are_given_take_the_place_of_the_users() -> None:
 def test_what_is_not_known_is_not_given() -> None:
     """The user's own argument stays then."""
     command = [*TRAIN, "--max_iterations", "some"]
-    found = resumed(
-        command, ["--max_iterations", "{left}", "--go", "{name}"], "/a/b", Progress(), 1
-    )
+    args = ["--max_iterations", "{left}", "--n", "{number}", "--p", "{partner}", "--go", "{name}"]
+    found = resumed(command, {"args": args}, "/a/b", Progress())
     assert found == [*command, "--go", "b"]
 
 
+def test_what_belongs_to_the_checkpoint_is_named_where_it_is_there(tmp_path: Path) -> None:
+    rules = {"number": r"m_(\d+)", "partner": "norm_{number}.pkl", "args": ["--norm={partner}"]}
+    path = str(tmp_path / "m_010.zip")
+    assert resumed(["x"], rules, path, Progress()) == ["x"]
+    (tmp_path / "norm_010.pkl").touch()
+    assert resumed(["x"], rules, path, Progress()) == ["x", f"--norm={tmp_path}/norm_010.pkl"]
+
+
 def test_a_path_that_looks_like_a_placeholder_is_a_path() -> None:
-    found = resumed(["x"], ["--a={checkpoint}"], "/{name}/{left}.pt", Progress(1, 2), 1)
+    found = resumed(["x"], {"args": ["--a={checkpoint}"]}, "/{name}/{left}.pt", Progress(1, 2))
     assert found == ["x", "--a=/{name}/{left}.pt"]
 
 
 def test_words_that_are_no_flags_are_only_added() -> None:
-    assert resumed(["x", "go"], ["go", "{name}"], "/a/b.pt", Progress(), None) == [
+    assert resumed(["x", "go"], {"args": ["go", "{name}"]}, "/a/b.pt", Progress()) == [
         "x", "go", "go", "b.pt",
     ]  # fmt: skip
 
@@ -85,7 +92,7 @@ words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 def test_no_other_argument_is_touched(command: list[str], values: list[str]) -> None:
     others = [word for word in command if word.partition("=")[0] != "--resume"]
     given_by_user = ["prog", *others, "--resume", *values]
-    found = resumed(given_by_user, ["--resume", *values], "/a/b.pt", Progress(1, 2), 1)
+    found = resumed(given_by_user, {"args": ["--resume", *values]}, "/a/b.pt", Progress(1, 2))
     assert found == ["prog", *others, "--resume", *values]
 
 

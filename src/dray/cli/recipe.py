@@ -16,6 +16,7 @@ MEANINGS = {
     "job.resume.anew": "counts anew",
     "job.resume.total": "how many in all",
     "job.resume.finished": "all done when",
+    "job.resume.partner": "with each one",
     "job.resume.looks_for": "looks for",
     "job.resume.resume_args": "resumed with",
     "job.resume.saves": "saves",

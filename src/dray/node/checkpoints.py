@@ -15,11 +15,13 @@ import zipfile
 from collections import OrderedDict
 
 from . import files
-from .resuming import number_of
+from .resuming import number_of, partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+    Record = Dict[str, Any]
 
 # model.pt.tmp, model.tmp.pt, tmp-checkpoint-500, 100.orbax-checkpoint-tmp-1719, model.pt.part …
 UNFINISHED = re.compile(r"(^|[._-])tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I)
@@ -43,21 +45,28 @@ class Checkpoint:
         )
 
 
-def newest(
-    outputs: str, pattern: "Optional[str]", number: "Optional[str]" = None
-) -> "Optional[Checkpoint]":
-    """The newest valid checkpoint below ``outputs`` that matches the glob."""
-    for candidate in candidates(outputs, pattern, number):
-        if is_whole(candidate.path):
-            return candidate
-    return None
+def newest(outputs: str, resume: "Record") -> "Optional[Checkpoint]":
+    """The newest valid checkpoint below ``outputs``, by the rules for resuming."""
+    found = candidates(outputs, resume)
+    return next((one for one in found if is_valid(one, found, resume)), None)
 
 
-def candidates(
-    outputs: str, pattern: "Optional[str]", number: "Optional[str]" = None
-) -> "List[Checkpoint]":
+def is_valid(one: Checkpoint, all_of_them: "List[Checkpoint]", resume: "Record") -> bool:
+    """Whole, and so is what belongs to it. Which trainers save a partner only the habit tells."""
+    if not is_whole(one.path):
+        return False
+    partner = partner_of(one.path, resume)
+    return partner is None or is_whole(partner) or not any_partner(all_of_them, resume)
+
+
+def any_partner(found: "List[Checkpoint]", resume: "Record") -> bool:
+    return any(os.path.exists(partner_of(one.path, resume) or "") for one in found)
+
+
+def candidates(outputs: str, resume: "Record") -> "List[Checkpoint]":
     """Everything that matches, newest first: by time, or, where ``number`` tells how far one is,
     by that within its folder; the folder that was written to last comes first."""
+    pattern, number = resume.get("checkpoint"), resume.get("number")
     if not pattern:
         return []
     found = []
@@ -90,29 +99,30 @@ def by_folder(found: "List[Checkpoint]") -> "Dict[str, List[Checkpoint]]":
     return folders
 
 
-def surplus(ordered: "List[Checkpoint]", keep: int) -> "List[Checkpoint]":
+def surplus(ordered: "List[Checkpoint]", resume: "Record") -> "List[Checkpoint]":
     """Those that are not among the ``keep`` to stay: the newest valid one is the first of them,
     and what is newer may still be being written."""
     for position, one in enumerate(ordered):
-        if is_whole(one.path):
-            return ordered[position + max(keep, 1) :]
+        if is_valid(one, ordered, resume):
+            return ordered[position + max(resume["keep"], 1) :]
     return []
 
 
-def prune(
-    outputs: str, pattern: "Optional[str]", number: "Optional[str]", keep: "Optional[int]"
-) -> None:
+def prune(outputs: str, resume: "Record") -> None:
     """Remove what is too old; never through a link that leads out of the outputs."""
-    if not keep:
+    if not resume.get("keep"):
         return
     inside = os.path.join(os.path.realpath(outputs), "")
-    for one in surplus(candidates(outputs, pattern, number), keep):
+    for one in surplus(candidates(outputs, resume), resume):
         if not os.path.realpath(one.path).startswith(inside):
             continue
         if os.path.isdir(one.path) and not os.path.islink(one.path):
             files.remove_tree(one.path)
         else:
             files.remove(one.path)
+        partner = partner_of(one.path, resume)
+        if partner:
+            files.remove(partner)
 
 
 def is_unfinished(path: str) -> bool:

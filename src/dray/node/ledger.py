@@ -38,7 +38,7 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
     record = attempt.record()
     rules = job["resume"]
     restoring.put_back(job_dir.outputs, rules)
-    newest = checkpoints.newest(job_dir.outputs, rules["checkpoint"], rules.get("number"))
+    newest = checkpoints.newest(job_dir.outputs, rules)
     started = record.get("started", time.time())
     files.remove(os.path.join(attempt.path, "reserve"))
     outcome = {

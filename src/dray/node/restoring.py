@@ -41,7 +41,7 @@ def put_back(outputs: str, resume: "Record") -> None:
     name = resume.get("looks_for")
     if not name:
         return
-    for one in checkpoints.candidates(outputs, resume["checkpoint"]):
+    for one in checkpoints.candidates(outputs, resume):
         if os.path.basename(one.path) != name or checkpoints.is_whole(one.path):
             continue
         try:

@@ -8,6 +8,8 @@ look into the run's folder. No trainer is known here: a recipe has written the r
   ``pattern`` finds in ``file``; with ``rest``, that is what was left when the run began. The
   first attempt begins at ``begin``. The trainer's last checkpoint has the number ``total + last``.
 - ``finished``: a file in the run's folder that is written when all is done.
+- ``partner``: the name of a file beside each checkpoint without which it is not whole, wherever
+  others have theirs; ``{number}`` in it is that of the checkpoint.
 - ``looks_for``: the name under which the trainer looks for its checkpoint by itself.
 - ``args``: added to the command; the same arguments in the command are replaced.
 
@@ -74,6 +76,15 @@ def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
     """How far a checkpoint is, by its name."""
     found = re.search(pattern, os.path.basename(path)) if pattern else None
     return int(found.group(1)) if found else None
+
+
+def partner_of(path: str, resume: "Record") -> "Optional[str]":
+    """The file that belongs to this checkpoint, whether it is there or not."""
+    name, pattern = resume.get("partner"), resume.get("number")
+    found = re.search(pattern, os.path.basename(path)) if name and pattern else None
+    if not found:
+        return None
+    return os.path.join(os.path.dirname(path), str(name).replace("{number}", found.group(1)))
 
 
 def scale_of(resume: "Record", folder: str) -> "Optional[int]":
@@ -150,18 +161,18 @@ def flag_value(command: "Sequence[str]", flag: "Optional[str]") -> "Optional[int
     return value
 
 
-def resumed(
-    command: "List[str]", args: "Sequence[str]", path: str, at: Progress, number: "Optional[int]"
-) -> "List[str]":
+def resumed(command: "List[str]", resume: "Record", path: str, at: Progress) -> "List[str]":
     """The command that goes on from this checkpoint."""
+    partner = partner_of(path, resume)
     values = {
         "{checkpoint}": path,
         "{name}": os.path.basename(path),
         "{run}": os.path.basename(os.path.dirname(path)),
-        "{number}": number,
+        "{partner}": partner if partner and os.path.exists(partner) else None,
+        "{number}": number_of(path, resume.get("number")),
         "{left}": at.left,
     }
-    groups = [filled(group, values) for group in grouped(args)]
+    groups = [filled(group, values) for group in grouped(resume["args"])]
     known = [group for group in groups if group]
     for group in known:
         command = without(command, group)

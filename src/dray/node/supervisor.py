@@ -98,8 +98,8 @@ class Supervisor:
         self.next_heartbeat = 0.0
         self.next_look = 0.0
         self.metrics = metrics.Watch(job, job_dir.outputs, attempt)
-        self.pattern = job["resume"]["checkpoint"]
-        self.numbered = job["resume"].get("number")
+        self.rules = job["resume"]
+        self.pattern = self.rules["checkpoint"]
         self.first = None  # type: Optional[checkpoints.Checkpoint]
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
@@ -184,13 +184,11 @@ class Supervisor:
     def _argv(self) -> "List[str]":
         if self.first is None:
             return list(self.job["command"])
-        path = self.first.path
-        number = resuming.number_of(path, self.numbered)
-        args = self.job["resume"]["args"]
-        return resuming.resumed(self.job["command"], args, path, self._progress(self.first), number)
+        at = self._progress(self.first)
+        return resuming.resumed(self.job["command"], self.rules, self.first.path, at)
 
     def _newest(self) -> "Optional[checkpoints.Checkpoint]":
-        return checkpoints.newest(self.job_dir.outputs, self.pattern, self.numbered)
+        return checkpoints.newest(self.job_dir.outputs, self.rules)
 
     def _progress(self, checkpoint: "Optional[checkpoints.Checkpoint]") -> resuming.Progress:
         if checkpoint is None:
@@ -202,9 +200,9 @@ class Supervisor:
 
     def _look_back(self) -> None:
         """Where this attempt begins."""
-        restoring.put_back(self.job_dir.outputs, self.job["resume"])
+        restoring.put_back(self.job_dir.outputs, self.rules)
         self.first = self.newest = self._newest()
-        found = checkpoints.candidates(self.job_dir.outputs, self.pattern)
+        found = checkpoints.candidates(self.job_dir.outputs, self.rules)
         runs = resuming.runs_of([one.path for one in found], self.job_dir.outputs)
         self.before.append({"runs": runs, "done_before": self._progress(self.first).done})
 
@@ -216,14 +214,17 @@ class Supervisor:
             "DRAY_OUTPUTS": self.job_dir.outputs,
             "DRAY_GRACE": "{:g}".format(self.timing.grace),
         }
-        if self.job["resume"]["signal"]:
-            told["DRAY_CHECKPOINT_SIGNAL"] = self.job["resume"]["signal"]
+        if self.rules["signal"]:
+            told["DRAY_CHECKPOINT_SIGNAL"] = self.rules["signal"]
         if self.place.gpus is not None:
             told["CUDA_VISIBLE_DEVICES"] = ",".join(str(one) for one in self.place.gpus)
         if self.deadline:
             told["DRAY_DEADLINE"] = "{:.0f}".format(self.deadline)
         if self.first is not None:
             told["DRAY_CHECKPOINT"] = self.first.path
+            partner = resuming.partner_of(self.first.path, self.rules)
+            if partner and os.path.exists(partner):
+                told["DRAY_CHECKPOINT_PARTNER"] = partner
         return told
 
     # -- while the command runs ---------------------------------------------------------------
@@ -326,8 +327,11 @@ class Supervisor:
             self.next_look = now + max(used * 2000, took * 100, pause)
 
     def _let_settle(self, found: "checkpoints.Checkpoint") -> None:
-        if not checkpoints.tells_its_end(found.path):
+        if not self._tells_its_end(found):
             self._wait(SETTLE)
+
+    def _tells_its_end(self, found: "checkpoints.Checkpoint") -> bool:
+        return checkpoints.tells_its_end(found.path) and not self.rules.get("partner")
 
     def _look_whether_finished(self) -> None:
         if self.finished is None and self._progress(self.newest).finished:
@@ -335,7 +339,7 @@ class Supervisor:
 
     def _mended(self) -> "Optional[checkpoints.Checkpoint]":
         """The newest one, now that nobody writes any more."""
-        restoring.put_back(self.job_dir.outputs, self.job["resume"])
+        restoring.put_back(self.job_dir.outputs, self.rules)
         newest = self._newest()
         self._tend(newest)
         return newest
@@ -344,10 +348,9 @@ class Supervisor:
         """Keep a copy of it, where the trainer overwrites it; clear older ones away."""
         if newest is None:
             return
-        rules, outputs = self.job["resume"], self.job_dir.outputs
         try:
-            restoring.keep(newest, rules.get("looks_for"))
-            checkpoints.prune(outputs, self.pattern, self.numbered, rules.get("keep"))
+            restoring.keep(newest, self.rules.get("looks_for"))
+            checkpoints.prune(self.job_dir.outputs, self.rules)
         except OSError as error:
             print("checkpoints could not be tended: {}".format(error), flush=True)
 
@@ -402,7 +405,7 @@ class Supervisor:
             kill_all(self.command, self._wait)
 
     def _ask_for_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> None:
-        name = self.job["resume"]["signal"]
+        name = self.rules["signal"]
         if not name:
             return
         number = getattr(signal, "SIG" + name)
@@ -423,7 +426,7 @@ class Supervisor:
         if not found.same(self.fresh):
             self.fresh, self.fresh_since = found, time.monotonic()
         settled = time.monotonic() - self.fresh_since >= SETTLE
-        return settled or checkpoints.tells_its_end(found.path)
+        return settled or self._tells_its_end(found)
 
     def _still_polite(self) -> bool:
         return self.ask is not None and self.ask.politely and time.monotonic() < self.ask.kill_by

@@ -22,8 +22,15 @@ SCRIPTS = (
     "scripts/{}/train.py",  # a project made from its template
 )
 LAUNCHER = "isaaclab.sh"
+# What makes a train.py go on: without it nothing does. For skrl it came with Isaac Lab 2.0, for sb3
+# with 2.1.1.
+GOES_ON, LASTS = "--checkpoint", "--max_iterations"
 AGENT, ENV = "params/agent.yaml", "params/env.yaml"
 EVENTS = "events.out.tfevents.*"
+FORGETS = "this train.py does not load the statistics of VecNormalize: a resume forgets them"
+CANNOT_GO_ON = {
+    f"job.resume.{key}": None for key in ("checkpoint", "number", "partner", "total", "saves")
+} | {"job.resume.resume_args": ()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +59,7 @@ class IsaacLab:
             "job.resume.checkpoint": f"logs/{self.library}/**/{self.checkpoint}",
             "job.resume.number": self.number,
             "job.resume.resume_args": self.resume_args,
-            "job.resume.total": {"flag": "--max_iterations", "file": AGENT, **self.total},
+            "job.resume.total": {"flag": LASTS, "file": AGENT, **self.total},
             "job.resume.saves": "periodically",
             **self.more,
         }
@@ -77,7 +84,8 @@ class IsaacLab:
         notes = starting.totals(request, {"environments": ("--num_envs",)})
         settings = self.after_another_run(request.command)
         if not starting.is_arguments(request.command):
-            return Filled(request.command, settings, notes + self.unused_gpus(request))
+            told = self.read_script(starting.script_of(request), settings)
+            return Filled(request.command, settings, notes + told + self.unused_gpus(request))
         script = self.script_in(request.folder)
         if not script:
             raise UsageError(
@@ -91,9 +99,26 @@ class IsaacLab:
             command += ("--distributed",)
         if request.nodes > 1:
             settings["job.launch"] = "torchrun"
-        if wants_a_value(request.folder / script):
-            settings["job.resume.resume_args"] = ("--resume", "True", *self.resume_args[1:])
-        return Filled(command, settings, notes)
+        told = self.read_script(request.folder / script, settings)
+        return Filled(command, settings, notes + told)
+
+    def read_script(self, script: Path | None, settings: dict[str, Any]) -> tuple[str, ...]:
+        """What this very train.py can be told, which differs from version to version."""
+        text = starting.content(script) if script else ""
+        options = text + (starting.content(script.parent / "cli_args.py") if script else "")
+        if starting.has_flag(options, LASTS) and not starting.has_flag(options, GOES_ON):
+            settings.update(CANNOT_GO_ON)
+            return (f"this train.py has no {GOES_ON}: it begins anew if it is interrupted",)
+        args, notes = self.resume_args, tuple[str, ...]()
+        if re.search(r"""["']--resume["'],\s*type=bool""", options):  # before Isaac Lab 2.1
+            args = ("--resume", "True", *args[1:])
+        if "job.resume.partner" in self.more and "VecNormalize" in text:
+            flag = starting.flag_like(text, r"vec[_-]?norm")
+            args += (flag, "{partner}") if flag else ()
+            notes = () if flag else (FORGETS,)
+        if args != self.resume_args:
+            settings["job.resume.resume_args"] = args
+        return notes
 
     def after_another_run(self, command: tuple[str, ...]) -> dict[str, Any]:
         """Where the first attempt goes on from a checkpoint of the user's, iterations count from
@@ -108,15 +133,6 @@ class IsaacLab:
         if request.workers == 1 or "--distributed" in request.command:
             return ()
         return (f"{request.workers} GPUs, but without --distributed the command uses one",)
-
-
-def wants_a_value(script: Path) -> bool:
-    """Whether --resume is one of those that Isaac Lab had before 2.1: --resume True."""
-    try:
-        text = (script.parent / "cli_args.py").read_text("utf-8", "replace")
-    except OSError:
-        return False
-    return re.search(r"""["']--resume["'],\s*type=bool""", text) is not None
 
 
 def python_of(folder: Path) -> tuple[str, ...]:
@@ -160,7 +176,8 @@ SKRL = IsaacLab(
     },
 )
 
-# The same; steps are those of all environments. The statistics of VecNormalize are not restored.
+# The same; steps are those of all environments. Isaac Lab's own script saves the statistics of
+# VecNormalize only at the end, and loads none; one that does both may save them with each model.
 SB3 = IsaacLab(
     library="sb3",
     checkpoint="model_*_steps.zip",
@@ -175,6 +192,7 @@ SB3 = IsaacLab(
             {"file": ENV, "pattern": r"^ +num_envs: (\d+)"},
         ),
         "job.resume.finished": "model.zip",
+        "job.resume.partner": "model_vecnormalize_{number}_steps.pkl",
     },
     many_gpus=False,
 )

@@ -12,7 +12,6 @@ from typing import Any
 from dray.recipes import Filled, Request, starting
 
 DECLARED_IN = ("pyproject.toml", "requirements.txt", "setup.py", "environment.yml")
-SMALL = 1 << 20
 BY_ITSELF = (
     "the checkpoint to go on from is in $DRAY_CHECKPOINT: "
     'trainer.fit(…, ckpt_path=os.environ.get("DRAY_CHECKPOINT"))'
@@ -35,7 +34,7 @@ class Lightning:
 
     def detect(self, project: Path) -> str:
         for name in DECLARED_IN:
-            if re.search(r"\b(pytorch-)?lightning\b", content(project / name)):
+            if re.search(r"\b(pytorch-)?lightning\b", starting.content(project / name)):
                 return f"{name} names lightning"
         return ""
 
@@ -54,15 +53,7 @@ class Lightning:
 
 def uses_cli(request: Request) -> bool:
     scripts = [request.folder / word for word in request.command if word.endswith(".py")]
-    return any("LightningCLI" in content(script) for script in scripts)
-
-
-def content(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(SMALL).decode(errors="replace")
-    except OSError:
-        return ""
+    return any("LightningCLI" in starting.content(script) for script in scripts)
 
 
 LIGHTNING = Lightning()

@@ -1,12 +1,43 @@
-"""How trainers are started: what recipes have in common. Pure."""
+"""How trainers are started: what recipes have in common. Pure, but for a look into scripts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from dray.errors import UsageError
 from dray.recipes import Request
+
+SMALL = 1 << 20
+
+
+def content(path: Path) -> str:
+    """What is in a script, or nothing."""
+    try:
+        with path.open("rb") as file:
+            return file.read(SMALL).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def script_of(request: Request) -> Path | None:
+    """The script that the command starts, where it is one of the project's."""
+    paths = (request.folder / word for word in request.command if word.endswith(".py"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def has_flag(text: str, flag: str) -> bool:
+    return re.search(rf"""["']{re.escape(flag)}["']""", text) is not None
+
+
+def flag_like(text: str, pattern: str) -> str:
+    """The first flag with a value, of those that a script adds to its parser, whose name the
+    pattern is found in."""
+    for found in re.finditer(r"""["'](--[\w-]+)["']([^)]*)""", text):
+        if re.search(pattern, found[1]) and "action=" not in found[2]:
+            return found[1]
+    return ""
 
 
 def is_arguments(command: Sequence[str]) -> bool:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 class Callback(BaseCallback):
     """Saves when dray asks for it, and reports the mean reward after each rollout.
 
-    ``folder`` is below the outputs: ``checkpoint = "checkpoints/*.zip"`` finds what it saves.
+    ``folder`` is below the outputs: ``checkpoint = "checkpoints/*.zip"`` finds what it saves. The
+    statistics of a VecNormalize are saved beside it, as CheckpointCallback does, but first: where
+    there is a model, they are there too.
     """
 
     def __init__(self, folder: str = "checkpoints", every: "Optional[float]" = None) -> None:
@@ -24,10 +26,16 @@ class Callback(BaseCallback):
 
     def _on_step(self) -> bool:
         if t.should_checkpoint(self.every):
-            name = "model_{}_steps.zip".format(self.num_timesteps)
-            with t.save_atomically(os.path.join(t.outputs(), self.folder, name)) as path:
+            statistics = self.model.get_vec_normalize_env()
+            if statistics is not None:
+                with t.save_atomically(self._place("model_vecnormalize_{}_steps.pkl")) as path:
+                    statistics.save(path)
+            with t.save_atomically(self._place("model_{}_steps.zip")) as path:
                 self.model.save(path)
         return True
+
+    def _place(self, name: str) -> str:
+        return os.path.join(t.outputs(), self.folder, name.format(self.num_timesteps))
 
     def _on_rollout_end(self) -> None:
         episodes = self.model.ep_info_buffer

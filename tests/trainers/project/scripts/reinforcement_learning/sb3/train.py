@@ -1,4 +1,5 @@
-"""stable-baselines3 as Isaac Lab starts it: a resumed run counts its steps from zero."""
+"""stable-baselines3 as Isaac Lab starts it: a resumed run counts its steps from zero. But for the
+statistics of VecNormalize, which are saved with each model, and loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from point_mass import PointMass
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 
 class Env(VecEnv):
@@ -50,7 +51,9 @@ class Env(VecEnv):
 
 
 def main() -> None:
-    args = parser().parse_args()
+    flags = parser()
+    flags.add_argument("--vecnormalize")
+    args = flags.parse_args()
     n_steps = 16
     cfg = {
         "seed": args.seed,
@@ -62,7 +65,9 @@ def main() -> None:
     }
     log_dir = os.path.abspath(os.path.join("logs", "sb3", args.task, timestamp()))
     dump_params(log_dir, args.num_envs, cfg)
-    env = Env(args.num_envs)
+    env = VecNormalize(Env(args.num_envs))
+    if args.vecnormalize:
+        env = VecNormalize.load(args.vecnormalize, env.venv)
     total, policy = cfg.pop("n_timesteps"), cfg.pop("policy")
     agent = PPO(policy, env, verbose=0, tensorboard_log=log_dir, device="cpu", **cfg)
     agent.set_logger(configure(log_dir, ["tensorboard"]))
@@ -71,7 +76,7 @@ def main() -> None:
         logger = agent.logger
         agent = agent.load(args.checkpoint, env, device="cpu")
         agent.set_logger(logger)
-    saving = CheckpointCallback(save_freq=5 * n_steps, save_path=log_dir, name_prefix="model")
+    saving = CheckpointCallback(5 * n_steps, log_dir, "model", save_vecnormalize=True)
     agent.learn(total_timesteps=total, callback=saving, log_interval=1)
     agent.save(os.path.join(log_dir, "model"))
 
