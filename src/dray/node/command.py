@@ -34,6 +34,7 @@ def environment(
     if job.get("recipe"):  # all attempts are one run there
         env.setdefault("WANDB_RUN_ID", job_dir.id)
         env.setdefault("WANDB_RESUME", "allow")
+        env.setdefault("WANDB_DIR", job_dir.outputs)
     env.update(told)
     library = training_library()
     if library:

@@ -1,9 +1,13 @@
-"""Fabric with a loop of one's own, which has only one checkpoint, replaced by each newer one."""
+"""Fabric with a loop of one's own, which has only one checkpoint, replaced by each newer one.
+
+With --wandb it logs there too, and saves and ends as it should when it gets SIGTERM.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import time
 
 import torch
@@ -14,7 +18,14 @@ from lightning.fabric.loggers import TensorBoardLogger
 def main() -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument("--max_steps", type=int, default=200)
+    flags.add_argument("--wandb", action="store_true")
     args = flags.parse_args()
+    run, asked = None, []
+    if args.wandb:
+        import wandb
+
+        run = wandb.init(project="tests")
+        signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     torch.manual_seed(1)
     logger = TensorBoardLogger("lightning_logs")
     fabric = Fabric(accelerator="cpu", devices=1, loggers=logger)
@@ -27,7 +38,7 @@ def main() -> None:
     if "DRAY_CHECKPOINT" in os.environ:
         fabric.load(os.environ["DRAY_CHECKPOINT"], state)
         print(f"going on from step {state['step']}")
-    while state["step"] < args.max_steps:
+    while state["step"] < args.max_steps and not asked:
         time.sleep(0.01)
         points = torch.randn(16, 4)
         loss = torch.nn.functional.mse_loss(model(points), points.sum(dim=1, keepdim=True))
@@ -35,10 +46,14 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         fabric.log("loss", loss.item(), step=state["step"])
+        if run:
+            run.log({"loss": loss.item()}, step=state["step"])
         state["step"] += 1
-        if state["step"] % 20 == 0:
+        if asked or state["step"] % 20 == 0:
             fabric.save("checkpoints/.new", state)
             os.replace("checkpoints/.new", last)
+    if run:
+        run.finish()
 
 
 if __name__ == "__main__":
