@@ -83,6 +83,77 @@ def test_a_cluster_without_apptainer_gets_one_file_that_is_made_here(
     assert "is ready on hpc already" in again.stderr
 
 
+# -- jobs in images that the cluster does not have yet ---------------------------------------------
+
+# Every rank counts, and rank 0 saves what they have come to.
+TRAINER = """
+import json, os, sys, time
+rank, folder = int(os.environ["RANK"]), os.environ["DRAY_OUTPUTS"]
+step = 0
+if "--resume" in sys.argv:
+    step = json.load(open(sys.argv[sys.argv.index("--resume") + 1]))["step"]
+print("rank", rank, "of", os.environ["WORLD_SIZE"], "starts at", step, flush=True)
+while step < 60:
+    time.sleep(0.05)
+    step += 1
+    if rank == 0:
+        name = os.path.join(folder, f"ckpt_{step}.json")
+        open(name + ".tmp", "w").write(json.dumps({"step": step}))
+        os.replace(name + ".tmp", name)
+"""
+
+
+def test_built_pushed_run_on_two_nodes_interrupted_and_resumed(
+    far: Dray, apptainer_on_hpc: Hpc, podman: Podman, train_image: str
+) -> None:
+    apptainer_on_hpc.offer(far, partition="scavenge")
+    far.write("docker/Dockerfile", f"FROM {train_image}\nCOPY train.py /opt/two.py\n")
+    far.write("docker/train.py", TRAINER)
+    far("image", "build", "docker", "--tag", "two:1")
+    wide = ("--nodes", "2", "--gpus", "1", "--launch", "srun")
+    resumed = ("--checkpoint", "ckpt_*.json", "--resume-arg=--resume", "--resume-arg={checkpoint}")
+    ended = far("run", *ON, "--image", "two:1", *wide, *resumed, "--", "python3", "/opt/two.py")
+    job = ended.stdout.strip()
+    assert "sending two:1 to hpc: 4 of 4 layers" in ended.stderr
+    assert far.show(job)["state"] in ("queued", "running")  # behind the job that makes the image
+    wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")), 60)
+    both = ("--nodes=2", "--exclusive", "--partition=urgent")
+    slurm = apptainer_on_hpc.slurm
+    slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 1")
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown
+    assert [one["outcome"] for one in shown["attempts"]] == ["interrupted", "done"]
+    assert shown["attempts"][1]["from_checkpoint"] is not None
+    for rank in (0, 1):
+        lines = far("logs", "--rank", str(rank), job).stdout.splitlines()
+        assert lines[0] == f"rank {rank} of 2 starts at 0"
+        assert lines[1].startswith(f"rank {rank} of 2 starts at ")
+        assert lines[1] != lines[0]
+    ids = [row["id"] for row in json.loads(far("ps", "--all", "--json").stdout)]
+    assert len(ids) == 2  # the job, and the one that made its image
+    second = far("run", *ON, "--image", "two:1", "--", "python3", "-c", "print('again')")
+    assert "sending" not in second.stderr
+    assert far.wait(second.stdout.strip())["state"] == "done"
+    assert far.log(second.stdout.strip()) == "again\n"
+
+
+def test_a_run_whose_image_cannot_be_made_says_so(far: Dray, hpc: Hpc, podman: Podman) -> None:
+    """Apptainer on the cluster fails: the run that waits for the image tells where to look."""
+    broken = "echo FATAL: no space left >&2; exit 255"
+    (hpc.bin / "apptainer").unlink()
+    (hpc.bin / "apptainer").write_text(f"#!/bin/sh\n{broken}\n")
+    (hpc.bin / "apptainer").chmod(0o755)
+    podman.make_train("localhost/unmakeable:1", "print('unmakeable')\n")
+    pushed = far("image", "push", "unmakeable:1", *ON, check=False)
+    assert pushed.returncode == 7
+    assert "unmakeable:1 could not be made ready on hpc: apptainer build failed" in pushed.stderr
+    assert "FATAL: no space left" in pushed.stderr
+    job = far.run(*ON, "--image", "unmakeable:1", "--", "true")
+    shown = far.wait(job)
+    assert shown["state"] == "failed"
+    assert "dray image push" in shown["reason"]
+
+
 # -- a file that is sent in parts, over a link that breaks ----------------------------------------
 
 

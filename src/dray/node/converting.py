@@ -159,6 +159,11 @@ class Layout:
         files.write_json(os.path.join(self.folder, name), value, durable=False)
 
 
+def flags_of(builder: str) -> bytes:
+    words = [builder, "build", "--help"]
+    return subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
+
+
 def squash_words(help_text: bytes) -> "List[str]":
     """Three to six times as quick as what Apptainer does by itself, for a tenth more on disk; and
     with no more than the job has been given. Old versions cannot be told."""
@@ -177,7 +182,7 @@ def build(reference: str, target: str, scratch: str) -> None:
             '(setting modules), or set convert = "laptop" for this cluster'
         )
     words = [builder, "build", "--disable-cache", "--force"]
-    words += squash_words(subprocess.check_output([builder, "build", "--help"]))
+    words += squash_words(flags_of(builder))
     variables = {prefix + "_TMPDIR": scratch for prefix in ("APPTAINER", "SINGULARITY")}
     carry_out(words + [target, reference], target, variables)
 
@@ -201,9 +206,24 @@ def enroot_reference(reference: str) -> str:
 def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> None:
     say(" ".join(words))
     env = dict(os.environ, **variables)
+    last = ""
     try:
-        code = subprocess.call(words, env=env, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        process = subprocess.Popen(
+            words,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            errors="replace",
+        )
     except OSError as error:
         raise CannotConvert("{} cannot be started: {}".format(words[0], error.strerror))
+    assert process.stdout is not None
+    for line in process.stdout:
+        say(line.rstrip("\n"))
+        last = line.strip() or last
+    code = process.wait()
     if code or not os.path.exists(target):
-        raise CannotConvert("{} failed with exit code {}".format(" ".join(words[:2]), code))
+        message = "{} failed with exit code {}: {}"
+        raise CannotConvert(message.format(" ".join(words[:2]), code, last))
