@@ -115,6 +115,7 @@ class Sending:
     def __exit__(self, *_: object) -> None:
         self.pool.shutdown(cancel_futures=self.failure is not None)
         self.check()
+        self.progress(self.done, self.done)
 
     def check(self) -> None:
         if isinstance(self.failure, ClusterError):

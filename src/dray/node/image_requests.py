@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 
+NOT_HERE = (
+    "there is no image {} here (an absolute path is one on the cluster; a file of your own machine "
+    "is named by a relative one, such as ./train.sif)"
+)
+
+
 def look(agent: "Agent", request: "Record") -> "Record":
     """Whether the image can be run or will be soon; and if not, what it lacks."""
     images = Images(agent.root)
@@ -37,7 +43,7 @@ def awaited(agent: "Agent", request: "Record") -> str:
     """The number of the batch job that a job with an image has to wait for, if any."""
     image = request.get("image")
     if image and image.startswith("/") and not os.path.exists(image):
-        raise Refusal("Refused", "there is no image {} here".format(image))
+        raise Refusal("Refused", NOT_HERE.format(image))
     if not image or image.startswith("/") or Images(agent.root).file(image) is not None:
         return ""
     making = being_made(agent, image)
