@@ -19,6 +19,8 @@ def main() -> None:
     flags = argparse.ArgumentParser()
     flags.add_argument("--max_steps", type=int, default=200)
     flags.add_argument("--wandb", action="store_true")
+    flags.add_argument("--nodes", type=int, default=1)
+    flags.add_argument("--devices", type=int, default=1)
     args = flags.parse_args()
     run, asked = None, []
     if args.wandb:
@@ -28,7 +30,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     torch.manual_seed(1)
     logger = TensorBoardLogger("lightning_logs")
-    fabric = Fabric(accelerator="cpu", devices=1, loggers=logger)
+    strategy = "auto" if args.nodes * args.devices == 1 else "ddp"
+    spread = {"strategy": strategy, "devices": args.devices, "num_nodes": args.nodes}
+    fabric = Fabric(accelerator="cpu", loggers=logger, **spread)
     fabric.launch()
     model = torch.nn.Linear(4, 1)
     model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), lr=0.01))
@@ -40,7 +44,8 @@ def main() -> None:
         print(f"going on from step {state['step']}")
     while state["step"] < args.max_steps and not asked:
         time.sleep(0.01)
-        points = torch.randn(16, 4)
+        seed = state["step"] * fabric.world_size + fabric.global_rank
+        points = torch.randn(16, 4, generator=torch.Generator().manual_seed(seed))
         loss = torch.nn.functional.mse_loss(model(points), points.sum(dim=1, keepdim=True))
         fabric.backward(loss)
         optimizer.step()
@@ -51,7 +56,8 @@ def main() -> None:
         state["step"] += 1
         if asked or state["step"] % 20 == 0:
             fabric.save("checkpoints/.new", state)
-            os.replace("checkpoints/.new", last)
+            if fabric.is_global_zero:
+                os.replace("checkpoints/.new", last)
     if run:
         run.finish()
 
