@@ -234,7 +234,9 @@ def test_imported_written_and_used(far: Dray, tmp_path: Path) -> None:
     wanted = {"kind": "slurm", "host": "hpc", "root": root}
     wanted |= {"partition": "urgent", "gpu_type": "a100", "gpu_flag": "gpus"}
     assert settings["clusters"] == {"hpc": wanted}
-    assert settings["job"] == {"outputs": ["logs"], "resources": {"gpus": 1, "cpus": 2}}
+    resources = {"gpus": 1, "cpus": 2}
+    image = "isaac-lab-base"
+    assert settings["job"] == {"image": image, "outputs": ["logs"], "resources": resources}
     assert f"# CLUSTER_SIF_PATH = {tmp_path}: " in shown.stdout
     assert not config_of(far).exists()
     written = far("cluster", "import", str(path), "--name", "lab", "--write")
@@ -262,7 +264,7 @@ def test_what_cannot_be_imported(dray: Dray, tmp_path: Path) -> None:
     said = refuse(dray, 2, "cluster", "import", str(malformed))
     assert f"{malformed}:2: the quote is not closed" in said
     pbs = dray.write("pbs.env", "CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab\n")
-    assert "PBS is not supported yet" in refuse(dray, 4, "cluster", "import", str(pbs))
+    assert "PBS is not read yet" in refuse(dray, 4, "cluster", "import", str(pbs))
     empty = dray.write("new.env", "CLUSTER_ISAACLAB_DIR=/x/isaaclab\n")
     assert "names no host" in refuse(dray, 2, "cluster", "import", "--write", str(empty))
     assert not config_of(dray).exists()

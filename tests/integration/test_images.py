@@ -180,6 +180,19 @@ def test_built_pushed_run_on_two_nodes_interrupted_and_resumed(
     assert far.log(second.stdout.strip()) == "again\n"
 
 
+def test_a_run_waits_for_its_image_on_pbs_too(
+    far: Dray, apptainer_on_hpc: Hpc, train_image: str
+) -> None:
+    path = f"export PATH={apptainer_on_hpc.bin}:$PATH"
+    apptainer_on_hpc.offer_pbs(far, setup=[*apptainer_on_hpc.pbs.setup, path])
+    job = far.run(
+        "--on", "pbs", "--image", train_image, "--", "python3", "/opt/train/train.py", "x"
+    )
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown
+    assert far.log(job) == f"training {os.getuid()} x\n"
+
+
 def test_a_run_whose_image_cannot_be_made_says_so(far: Dray, hpc: Hpc, podman: Podman) -> None:
     """Apptainer on the cluster fails: the run that waits for the image tells where to look."""
     broken = "echo FATAL: no space left >&2; exit 255"

@@ -251,18 +251,19 @@ def test_isaac_lab() -> None:
         "extra": ["--tmp=20G"],
     }
     assert found.job == {
+        "job.image": "isaac-lab-base",
         "job.outputs": ["logs"],
         "job.resources.gpus": 2,
         "job.resources.cpus": 8,
         "job.resources.memory": "32G",
         "job.resources.time": "23h",
     }
-    assert "not supported yet" in note(found, "CLUSTER_SIF_PATH = /scratch/ada")
-    assert "not supported yet" in note(found, "CLUSTER_ISAAC_SIM_CACHE_DIR")
-    assert "not supported yet" in note(found, "DOCKER_USER_HOME")
+    assert "dray image push isaac-lab-base" in note(found, "CLUSTER_SIF_PATH = /scratch/ada")
+    assert "kept below root" in note(found, "CLUSTER_ISAAC_SIM_CACHE_DIR")
+    assert "recipes isaaclab/" in note(found, "DOCKER_USER_HOME")
     assert "dray run -- python scripts/rsl_rl/train.py" in note(found, "CLUSTER_PYTHON_EXEC")
     assert "dray rm" in note(found, "REMOVE_CODE_COPY_AFTER_JOB")
-    assert "PBS is not supported yet" in note(found, "submit_job_pbs.sh")
+    assert "PBS is not read yet" in note(found, "submit_job_pbs.sh")
     assert "dray does this itself" in note(found, "#SBATCH --job-name")
     assert "END and FAIL" in note(found, "#SBATCH --mail-type")
     assert "setup" in note(found, "export OMNI=1")
@@ -285,7 +286,7 @@ def test_the_template_as_it_comes_is_not_taken_for_settings() -> None:
 
 
 def test_pbs_is_refused() -> None:
-    with pytest.raises(Refused, match="PBS is not supported yet"):
+    with pytest.raises(Refused, match="PBS is not read yet"):
         isaac("CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab")
 
 
@@ -326,7 +327,7 @@ def test_resources_of_a_batch_script(flags: str, key: str, value: object) -> Non
 def test_what_a_batch_script_asks_for_in_vain_is_noted(flag: str, says: str) -> None:
     found = isaac(slurm=f"#SBATCH {flag}")
     assert says in note(found, f"#SBATCH {flag.partition('=')[0]}")
-    assert found.job == {"job.outputs": ["logs"]}
+    assert found.job == {"job.image": "isaac-lab-base", "job.outputs": ["logs"]}
 
 
 # -- ProtoMotions -------------------------------------------------------------------------------
@@ -377,9 +378,10 @@ def test_protomotions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "job.resources.gpus": 4,
         "job.resources.time": "4h",
     }
-    assert "not supported yet" in note(found, "CONTAINER_IMAGES.isaacgym = /work/images/gym.sqsh")
+    gym = note(found, "CONTAINER_IMAGES.isaacgym = /work/images/gym.sqsh")
+    assert "dray run --image /work/images/gym.sqsh" in gym
     assert "computed by Python" in note(found, "CONTAINER_IMAGES.isaaclab")
-    assert "not supported yet" in note(found, "CONTAINER_MOUNTS = /work:/work:rw")
+    assert "dray run --bind /work:/work:rw" in note(found, "CONTAINER_MOUNTS = /work:/work:rw")
     assert "dray run -- python" in note(found, "PYTHON_EXECUTABLES.isaacgym")
     assert "dray resumes" in note(found, "--array-size = 5")
     assert not [one for one in found.notes if "UNRELATED" in one]
@@ -484,9 +486,9 @@ def test_files_beside_are_found(tmp_path: Path) -> None:
         ("", UsageError, "none of the formats"),
         ("A=1\n", UsageError, "none of the formats"),
         ("\0\0", UsageError, "no settings file"),
-        ("#!/bin/sh\n#PBS -q gpu\n", Refused, "PBS is not supported yet"),
-        ("name: a address: http://10.0.0.1:8265\n", Refused, "Ray is not supported yet"),
-        ('export RUNAI_URL="https://x"\n', Refused, "Run:ai is not supported yet"),
+        ("#!/bin/sh\n#PBS -q gpu\n", Refused, "PBS is not read yet"),
+        ("name: a address: http://10.0.0.1:8265\n", Refused, "Ray is not read yet"),
+        ('export RUNAI_URL="https://x"\n', Refused, "Run:ai is not read yet"),
     ],
 )
 def test_what_is_not_recognised(

@@ -38,7 +38,7 @@ def read(path: Path) -> Found:
             return source.read(text, beside(path, source.BESIDE))
     for sign, what in NOT_YET:
         if re.search(sign, text.content, re.M):
-            raise Refused(f"{path} is for {what}, and {what} is not supported yet")
+            raise Refused(f"{path} is for {what}, and {what} is not read yet")
     raise UsageError(f"{path}: this is none of the formats that can be imported", hint=known())
 
 

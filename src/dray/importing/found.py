@@ -11,7 +11,7 @@ from dray import options
 from dray.errors import ConfigError
 
 HANDLED = "dray does this itself"
-NO_IMAGE = "container images and what is mounted into them are not supported yet"
+PBS = "PBS is not read yet: dray cluster add NAME --kind pbs"
 
 
 class Text(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from dray.errors import Refused
 from dray.importing import sbatch, shell
-from dray.importing.found import NO_IMAGE, Found, Gathering, Text, remote, shown
+from dray.importing.found import PBS, Found, Gathering, Text, remote, shown
 
 WHAT = "Isaac Lab's docker/cluster/.env.cluster"
 SCRIPT, OLDER_SCRIPT, PBS_SCRIPT = "submit_job_slurm.sh", "submit_job.sh", "submit_job_pbs.sh"
@@ -18,17 +18,19 @@ BESIDE = (
 )  # fmt: skip
 SIGNS = r"^\s*(?:export\s+)?(?:CLUSTER_ISAACLAB_DIR|CLUSTER_ISAAC_SIM_CACHE_DIR)="
 PLACEHOLDERS = ("username@cluster_ip", "/some/path/on/cluster", "name@mail")
-PBS = "PBS is not supported yet"
+IMAGE = "isaac-lab-base"  # what container.sh makes of the profile base
 
+KNOWN = "the recipes isaaclab/… know where things are in the image"
+BUILT = "dray image build reads it"
 NO_COUNTERPART = {
-    "CLUSTER_SIF_PATH": NO_IMAGE,
-    "CLUSTER_ISAAC_SIM_CACHE_DIR": NO_IMAGE,
-    "DOCKER_ISAACSIM_ROOT_PATH": NO_IMAGE,
-    "DOCKER_ISAACLAB_PATH": NO_IMAGE,
-    "DOCKER_USER_HOME": NO_IMAGE,
-    "ISAACSIM_BASE_IMAGE": NO_IMAGE,
-    "ISAACSIM_VERSION": NO_IMAGE,
-    "ACCEPT_EULA": NO_IMAGE,
+    "CLUSTER_SIF_PATH": f"images are kept below root: dray image push {IMAGE}",
+    "CLUSTER_ISAAC_SIM_CACHE_DIR": "caches are kept below root",
+    "DOCKER_ISAACSIM_ROOT_PATH": KNOWN,
+    "DOCKER_ISAACLAB_PATH": KNOWN,
+    "DOCKER_USER_HOME": KNOWN,
+    "ISAACSIM_BASE_IMAGE": BUILT,
+    "ISAACSIM_VERSION": BUILT,
+    "ACCEPT_EULA": "if the image does not have it: --env ACCEPT_EULA={value}",
     "REMOVE_CODE_COPY_AFTER_JOB": "code goes when no job needs it any more (dray rm)",
     "CLUSTER_PYTHON_EXECUTABLE": "it is the job's command: dray run -- python {value}",
 }
@@ -49,6 +51,7 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
         into.note(shown("CLUSTER_JOB_SCHEDULER", scheduler), "unknown; SLURM is taken for granted")
     for name, assigned in found.items():
         _gather_one(name, assigned, into)
+    into.set("job.image", IMAGE, "image")
     into.set("job.outputs", ["logs"], "logs")  # Isaac Lab keeps nothing else
     script = beside.get(SCRIPT) or beside.get(OLDER_SCRIPT)
     if script is not None:

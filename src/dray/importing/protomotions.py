@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dray.importing.found import NO_IMAGE, Found, Gathering, Text, remote, shown
+from dray.importing.found import Found, Gathering, Text, remote, shown
 from dray.importing.sbatch import as_number, duration
 
 WHAT = "ProtoMotions' protomotions/train_slurm.py"
@@ -31,8 +31,8 @@ SETTINGS = {
     "DEFAULT_SLURM_PARTITION": "partition",
 }
 NO_COUNTERPART = {
-    "CONTAINER_IMAGES": NO_IMAGE,
-    "CONTAINER_MOUNTS": NO_IMAGE,
+    "CONTAINER_IMAGES": "the job names its image: dray run --image {value}",
+    "CONTAINER_MOUNTS": "the job names what its image sees: dray run --bind {value}",
     "PYTHON_EXECUTABLES": "the job's command names its Python: dray run -- {value} …",
 }
 COMPUTED = "computed by Python, which is not run here: write the value itself"
