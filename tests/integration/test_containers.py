@@ -38,17 +38,16 @@ def test_another_trainer_changes_the_top_layer_only(podman: Podman, train_image:
     assert before[-1] != after[-1]
 
 
-@pytest.mark.parametrize("form", ["docker-archive", "oci-dir"])
 def test_apptainer_makes_what_podman_saves_runnable(
-    podman: Podman, train_image: str, apptainer: Apptainer, tmp_path: Path, form: str
+    podman: Podman, train_image: str, apptainer: Apptainer, tmp_path: Path
 ) -> None:
+    archive, sif = str(tmp_path / "it.tar"), str(tmp_path / "it.sif")
     with timed("podman save"):
-        podman("save", "--quiet", "--format", form, "--output", str(tmp_path / "it"), train_image)
+        podman("save", "--quiet", "--output", archive, train_image)
     with timed("apptainer build"):
-        source = "oci" if form == "oci-dir" else form
-        apptainer("build", str(tmp_path / "it.sif"), f"{source}:{tmp_path}/it")
+        apptainer("build", sif, f"docker-archive:{archive}")
     with timed("apptainer exec"):
-        said = apptainer("exec", str(tmp_path / "it.sif"), "python3", "/opt/train/train.py", "on")
+        said = apptainer("exec", sif, "python3", "/opt/train/train.py", "on")
     assert said == f"training {os.getuid()} on\n"
 
 
