@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-trainers test-slurm-versions check bench docs clean
+.PHONY: demo test test-trainers test-docker test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -18,13 +18,17 @@ demo: $(READY)  ## a real training run, interrupted and resumed
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
-	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers"
+	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers and not docker"
 	$(BIN)/pytest -m crowd
 
 test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and resumed
 	tests/rigs/install
 	tests/trainers/venv $(BIN)/python
 	$(BIN)/pytest -n 2 --dist loadgroup -m trainers tests/trainers
+
+test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root
+	tests/rigs/install
+	$(BIN)/pytest -m docker
 
 test-slurm-versions: test-slurm-bullseye test-slurm-trixie  ## the same on Slurm 20.11 and 24.11
 

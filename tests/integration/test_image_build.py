@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,15 @@ from dray.errors import NotFound, Refused
 from dray.images import engine
 from tests.conftest import Dray
 from tests.integration.test_cli import refuse
-from tests.rigs.containers import BASE, Apptainer, Podman, all_programs_but
+from tests.rigs.containers import (
+    BASE,
+    HERE,
+    Apptainer,
+    Docker,
+    Podman,
+    all_programs_but,
+    called,
+)
 
 
 @pytest.fixture
@@ -130,3 +140,40 @@ def test_apptainer_makes_the_same_of_an_image_and_of_its_layers_and_config(
     assert said == f"training {os.getuid()}\n"
     asked = ["exec", str(tmp_path / "it.sif"), "sh", "-c", "echo $TRAIN_HOME"]
     assert apptainer(*asked) == "/opt/train\n"
+
+
+@pytest.fixture(params=[False, True], ids=["own store", "containerd's store"])
+def docker(request: pytest.FixtureRequest, rig_folder: Path) -> Iterator[Docker]:
+    engine = Docker(rig_folder / "docker", containerd=request.param)
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+@pytest.mark.docker
+def test_docker_does_the_same(
+    dray: Dray, docker: Docker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dray.env["PATH"] = str(all_programs_but(tmp_path / "few", "docker", "podman"))
+    dray.use(docker.bin)
+    monkeypatch.setenv("PATH", dray.env["PATH"])
+    base = called([str(HERE / "base-image")]).strip()
+    docker("import", base, "dray-base:1")
+    dray.write("train.py", "print('training')\n")
+    dray.write("Dockerfile", "FROM dray-base:1\nENV A=b\nCOPY train.py /train.py\n")
+    number = dray("image", "build", "--tag", "train:1").stdout.strip()
+    image = engine.find("train:1")
+    assert (image.id, image.name, len(image.layers)) == (number, "train:1", 2)
+    assert "A=b" in json.loads(image.config)["config"]["Env"]
+    for wanted in (image.layers, image.layers[1:]):
+        with image.read(frozenset(wanted)) as layers:
+            found = {layer: hashlib.sha256(stream.read()).hexdigest() for layer, stream in layers}
+        assert found == {layer: layer.removeprefix("sha256:") for layer in wanted}
+    docker("save", "--output", str(tmp_path / "saved.tar"), "train:1")
+    assert engine.find(str(tmp_path / "saved.tar")).layers == image.layers
+    with pytest.raises(NotFound, match=r"no image 'trian:1' in docker\. .*'train:1'"):
+        engine.find("trian:1")
+    docker.daemon.terminate()
+    docker.daemon.wait(30)
+    with pytest.raises(Refused, match="docker has no daemon running"):
+        engine.find("train:1")

@@ -1,4 +1,4 @@
-"""Real podman as a laptop has it, real Apptainer as a cluster has it, and small images for both.
+"""Real podman and docker as laptops have them, real Apptainer as a cluster has it, small images.
 
 Each offers its program under its own name in a folder, ``bin``, for somebody's PATH.
 """
@@ -6,11 +6,14 @@ Each offers its program under its own name in a folder, ``bin``, for somebody's 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.rigs.processes import until
 
 HERE = Path(__file__).parent
 
@@ -107,6 +110,49 @@ class Podman:
         return self.build(name, {"Dockerfile": DOCKERFILE, "train.py": trainer})
 
     def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+DOCKER = """\
+#!/bin/sh
+exec {home}/usr/bin/docker --host unix://{folder}/socket "$@"
+"""
+
+
+class Docker:
+    """A daemon of its own, without networks, in namespaces that end with it; needs root.
+    ``containerd``: it keeps images as newer ones do by default."""
+
+    def __init__(self, folder: Path, *, containerd: bool) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.home = Path(called([str(HERE / "docker")]).strip())
+        program = self.bin / "docker"
+        program.write_text(DOCKER.format(home=self.home, folder=folder))
+        program.chmod(0o755)
+        features = {"features": {"containerd-snapshotter": containerd}}
+        (folder / "daemon.json").write_text(json.dumps(features))
+
+    def start(self) -> None:
+        words = ["unshare", "--mount", "--net", "--propagation", "private", "dockerd"]
+        for name in ("data-root", "exec-root", "pidfile"):
+            words += [f"--{name}", str(self.folder / name)]
+        words += ["--host", f"unix://{self.folder}/socket", "--bridge", "none"]
+        words += [f"--{name}=false" for name in ("iptables", "ip6tables", "ip-forward", "ip-masq")]
+        words += ["--config-file", str(self.folder / "daemon.json")]
+        path = f"{self.home}/usr/sbin:{self.home}/usr/bin:{os.environ['PATH']}"
+        with (self.folder / "log").open("wb") as log:
+            env = {**os.environ, "PATH": path}
+            self.daemon = subprocess.Popen(words, env=env, stdout=log, stderr=log)
+        until((self.folder / "socket").exists)
+
+    def __call__(self, *words: str) -> str:
+        return called([str(self.bin / "docker"), *words])
+
+    def stop(self) -> None:
+        self.daemon.terminate()
+        self.daemon.wait(30)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

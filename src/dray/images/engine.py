@@ -90,7 +90,7 @@ def missing(reference: str, problems: Mapping[str, Unusable]) -> Refused | NotFo
     if not asked:
         return next(iter(problems.values()))
     names = [name for engine in asked for name in listing(engine)]
-    others = "".join(f" {problem}" for problem in problems.values())
+    others = "".join(f" {one.message}: {one.hint}" for one in problems.values())
     return NotFound(
         f"there is no image '{reference}' in {' or '.join(asked)}.{nearest(reference, names)}",
         hint=f"{asked[0]} images lists them, dray image build makes one.{others}",
