@@ -74,6 +74,12 @@ def test_an_image_that_cannot_be_built(dray: Dray, laptop: Podman) -> None:
     assert "podman could not build wrong from Dockerfile" in said
 
 
+def test_an_image_for_another_machine(dray: Dray, laptop: Podman) -> None:
+    dray.write("Dockerfile", "FROM scratch\nCOPY Dockerfile /\n")
+    dray("image", "build", "--tag", "localhost/far:1", "--platform", "linux/arm64")
+    assert engine.find("far:1").architecture == "arm64"
+
+
 def test_build_is_told_what_it_needs(dray: Dray, laptop: Podman, tmp_path: Path) -> None:
     assert "neither a Dockerfile nor a Containerfile" in refuse(dray, 2, "image", "build")
     dray.write("Dockerfile", f"FROM {BASE}\n")

@@ -25,7 +25,15 @@ from dray.cli.output import say
     multiple=True,
     help="A value for an ARG of the Dockerfile. May be repeated.",
 )
-def build(where: Path, tag: str | None, profile: str | None, arguments: tuple[str, ...]) -> None:
+@click.option(
+    "--platform",
+    metavar="OS/ARCH",
+    default="",
+    help="What it is to run on, such as linux/amd64.  [default: what this machine is]",
+)
+def build(
+    where: Path, tag: str | None, profile: str | None, arguments: tuple[str, ...], platform: str
+) -> None:
     """Build an image with docker or podman, whichever is there, and print its id.
 
     The Dockerfile's own folder is what it can copy from. Isaac Lab's profiles are built as its
@@ -39,7 +47,7 @@ def build(where: Path, tag: str | None, profile: str | None, arguments: tuple[st
     number = ""
     for one in builds:
         say(f"building {one.tag} from {one.dockerfile} with {program}")
-        number = engine.build(program, one)
+        number = engine.build(program, one._replace(platform=platform))
     click.echo(number)
 
 

@@ -31,10 +31,12 @@ class Build(NamedTuple):
     dockerfile: Path
     context: Path
     arguments: Mapping[str, str]
+    platform: str = ""  # the engine's own where it is not said
 
     def words(self, engine: str) -> list[str]:
         # podman's own format has no SHELL, which Dockerfiles written for docker use.
         flags = ["--format", "docker"] if engine == "podman" else []
+        flags += ["--platform", self.platform] if self.platform else []
         flags += ["--file", str(self.dockerfile), "--tag", self.tag]
         for name, value in self.arguments.items():
             flags += ["--build-arg", f"{name}={value}"]

@@ -182,7 +182,7 @@ def check_machine(source: Source, machine: str, cluster: str) -> None:
     if source.architecture and there and source.architecture != there:
         raise Refused(
             f"{source.name} is made for {source.architecture}, and {cluster} is {there}",
-            hint=f"Build it for that: docker build --platform linux/{there} …",
+            hint=f"Build it for that: dray image build --platform linux/{there} …",
         )
 
 
