@@ -253,3 +253,26 @@ def test_caches_of_two_jobs_at_once_come_together(contained: Dray) -> None:
     assert found == {"one", "two", "deep/old", "deep/both"}
     assert (shared / "deep/both").read_text() in ("one\n", "two\n")
     assert not list(shared.parent.rglob(".dray-new-*"))
+
+
+# -- Enroot -------------------------------------------------------------------------------------
+
+ENROOT = Path(__file__).parents[1] / "standins/enroot"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the stand-in for Enroot mounts")
+def test_enroot_is_called_as_it_wants_to_be(
+    dray: Dray, apptainer: Apptainer, train_sif: Path, tmp_path: Path
+) -> None:
+    apptainer("build", "--sandbox", str(tmp_path / "root"), str(train_sif))
+    (tmp_path / "x.sqsh").write_text(str(tmp_path / "root"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file").write_text("for all")
+    dray.use(ENROOT)
+    flags = ("--image", str(tmp_path / "x.sqsh"), "--bind", f"{tmp_path}/data:/data:ro")
+    tell = 'cat /data/file; echo "$1" > out.txt; echo $HOME $DRAY_CONTAINER; exit 3'
+    job = dray.run(*flags, "--output", "out.txt", "--", "sh", "-c", tell, "sh", "it's `id` $HOME")
+    shown = dray.wait(job)
+    assert (shown["state"], shown["exit_code"]) == ("failed", 3), dray.log(job)
+    assert dray.log(job) == "for all/dray/home enroot\n"
+    assert (dray.job_dir(job) / "outputs/out.txt").read_text() == "it's `id` $HOME\n"

@@ -57,11 +57,7 @@ class Box:
 
     def prepare(self) -> None:
         """All that takes long or can go wrong."""
-        worktree.sweep(os.path.dirname(self.path))
-        files.remove_tree(self.path)
-        files.make_folder(self.path)
-        self.held = files.open_lock(os.path.join(self.path, worktree.HELD))
-        files.try_lock(self.held)
+        self._make_folder()
         runtime = self.runtime
         image = runtimes.file_of(self.wanted["image"], runtime.kind, self.job_dir.root)
         runtimes.check_image(image, runtime.kind, self.host)
@@ -71,6 +67,17 @@ class Box:
         for bind in self._caches():
             name = os.path.basename(bind.source)
             self.before[name] = caches.fetch(os.path.join(shared, name), bind.source)
+
+    def _make_folder(self) -> None:
+        """Locked before it has its name: whoever sweeps here sees that it is in use."""
+        scratch = os.path.dirname(self.path)
+        worktree.sweep(scratch)
+        files.remove_tree(self.path)
+        new = os.path.join(scratch, ".dray-new-" + os.urandom(6).hex())
+        files.make_folder(new)
+        self.held = files.open_lock(os.path.join(new, worktree.HELD))
+        files.try_lock(self.held)
+        os.rename(new, self.path)
 
     @property
     def runtime(self) -> container.Runtime:
@@ -201,6 +208,7 @@ class Box:
         found = dict(self.outside, DRAY_JOB_ID=self.job_dir.id)
         if self.runtime.kind == container.ENROOT:
             found.update(container.enroot_variables(runtimes.gpus_of(self.job)))
+            found["ENROOT_MOUNT_HOME"] = ""  # the home is bound like everything else
         return found
 
     def input(self, rank: int, argv: "List[str]", env: "Dict[str, str]") -> int:

@@ -181,11 +181,10 @@ RC = b'exec "$@"\n'  # instead of the image's own entry point
 
 
 def enroot_variables(gpus: str) -> "Dict[str, str]":
-    """What its hooks go by."""
-    found = {"ENROOT_MOUNT_HOME": "no", "NVIDIA_VISIBLE_DEVICES": "void"}
+    """What its hook for GPUs goes by, whatever the image says."""
     if gpus == "nvidia":
-        found.update(NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="all")
-    return found
+        return {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
+    return {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 def unspeakable(runtime: Runtime, binds: "List[Bind]") -> str:

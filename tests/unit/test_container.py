@@ -1,0 +1,259 @@
+"""What containers are started with, and what is told of them that do not start."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.node import caches, container, localcopy, runtimes
+from dray.node.container import Bind, Runtime
+from dray.node.process import CannotContain
+
+GOLDEN = Path(__file__).parent / "golden"
+BOX = "/scratch/dray-work-ant-7f3k-1.box-node1/0"
+BINDS = [
+    Bind(f"{BOX}/tmp", "/tmp"),
+    Bind(f"{BOX}/run", "/dray/run"),
+    Bind("/scratch/dray-work-ant-7f3k-1", "/workspace/isaaclab"),
+    Bind("/root/jobs/ant-7f3k/outputs", "/root/jobs/ant-7f3k/outputs"),
+    Bind("/cluster/data", "/data", read_only=True),
+    Bind("/cluster/more", "/data/more"),
+]
+HOME = (f"{BOX}/home", "/dray/home")
+PLAIN = {"containall": False, "writable": "no"}
+
+
+def said(kind: str, *, gpus: str = "", setuid: bool = False, **wanted: Any) -> list[str]:
+    image = "/images/base.sqsh" if kind == "enroot" else "/images/base.sif"
+    runtime = Runtime(kind, f"/usr/bin/{kind}", setuid)
+    return container.words(runtime, {**PLAIN, **wanted}, image, BINDS, BOX, HOME, gpus)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("apptainer", said("apptainer", gpus="nvidia")),
+        ("apptainer-overlay", said("apptainer", writable="overlay", setuid=True)),
+        ("singularity", said("singularity", gpus="amd", containall=True, writable="tmpfs")),
+        ("enroot", said("enroot", gpus="nvidia", writable="overlay")),
+        ("enroot-read-only", said("enroot")),
+    ],
+)
+def test_the_words_are_golden(name: str, words: list[str]) -> None:
+    assert "\n".join(words) + "\n" == (GOLDEN / f"container-{name}.txt").read_text()
+
+
+def test_the_shell_becomes_exactly_the_command(tmp_path: Path) -> None:
+    every = bytes(range(1, 256))
+    env = {
+        b"EVERY": every, b"UID": b"7", b"EMPTY": b"", b"IFS": b"x", b"PATH": b"/usr/bin:/bin",
+        b"PYTHONPATH": b"/ours", b"LD_LIBRARY_PATH": b"/theirs",
+    }  # fmt: skip
+    text = container.script([b"env", b"-0"], env, bytes(tmp_path))
+    text = text.replace(container.RUN.encode(), bytes(tmp_path))
+    for shell in ("dash", "bash"):
+        ended = subprocess.run(
+            [shell, "-s"],
+            input=text,
+            env={"PYTHONPATH": "/image's", "OWN": "1"},
+            capture_output=True,
+            check=True,
+        )
+        seen = dict(one.split(b"=", 1) for one in ended.stdout.split(b"\0") if one)
+        expected = {**env, b"PYTHONPATH": b"/ours:/image's", b"OWN": b"1"}
+        assert {name: seen[name] for name in expected} == expected, shell
+        assert (tmp_path / "said").read_text() == "started\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "folder", "said"),
+    [
+        ([b"no-such"], b"/", "no command"),
+        ([b"./no-such"], b"/", "no command"),
+        ([b"/etc/passwd"], b"/", "no command"),
+        ([b"true"], b"/no/such", "no folder"),
+    ],
+)
+def test_the_shell_says_what_is_missing(
+    argv: list[bytes], folder: bytes, said: str, tmp_path: Path
+) -> None:
+    text = container.script(argv, {}, folder).replace(container.RUN.encode(), bytes(tmp_path))
+    ended = subprocess.run(["dash", "-s"], input=text, check=False)
+    assert ended.returncode == 127
+    assert (tmp_path / "said").read_text().strip() == said
+
+
+# -- binds and variables ------------------------------------------------------------------------
+
+
+def test_binds_are_read_on_the_node() -> None:
+    outside = {"HOME": "/home/me", "SCRATCH": "/scratch"}
+
+    def read(text: str) -> tuple[str, str, bool]:
+        bind = container.parse_bind(text, outside, "/dray/home")
+        return bind.source, bind.target, bind.read_only
+
+    assert read("/data") == ("/data", "/data", False)
+    assert read("~/data:~/data:ro") == ("/home/me/data", "/dray/home/data", True)
+    assert read("${SCRATCH}/a:/b:rw") == ("/scratch/a", "/b", False)
+    with pytest.raises(KeyError, match="NO_SUCH"):
+        read("$NO_SUCH/a")
+
+
+def test_of_two_binds_for_a_place_the_users_counts_and_folders_come_first() -> None:
+    binds = [Bind("/a", "/data/deep/x"), Bind("/ours", "/tmp"), Bind("/b", "/data/")]
+    binds += [Bind("/theirs", "/tmp/")]
+    found = [(bind.source, bind.target) for bind in container.in_order(binds)]
+    assert found == [("/theirs", "/tmp/"), ("/b", "/data/"), ("/a", "/data/deep/x")]
+
+
+def test_only_chosen_variables_of_the_node_are_passed() -> None:
+    outside = {
+        "SLURM_PROCID": "1", "SLURM_TMPDIR": "/x", "PATH": "/x", "https_proxy": "p",
+        "LD_LIBRARY_PATH": "/x", "UCX_TLS": "all", "BASH_FUNC_x%%": "()", "NCCL_DEBUG": "INFO",
+    }  # fmt: skip
+    assert container.passed(outside, ["UCX_*", "BASH*"]) == {
+        "SLURM_PROCID": "1", "https_proxy": "p", "UCX_TLS": "all", "NCCL_DEBUG": "INFO",
+    }  # fmt: skip
+
+
+def test_a_path_that_a_runtime_would_take_apart_is_found() -> None:
+    apptainer, enroot = Runtime("apptainer", "a"), Runtime("enroot", "e")
+    assert container.unspeakable(apptainer, [Bind("/a b", "/a b")]) == ""
+    assert container.unspeakable(apptainer, [Bind("/ok", "/ok"), Bind("/a,b", "/x")]) == "/a,b"
+    assert container.unspeakable(enroot, [Bind("/a b", "/x")]) == "/a b"
+
+
+# -- what cannot be started ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("step 1\n\x1b[31mFATAL:  \x1b[0m while opening /dev/fuse: no", "open /dev/fuse, or have"),
+        (
+            "FATAL:   container creation failed: user namespace disabled",
+            "user namespaces are not",
+        ),
+        ("FATAL:   stat /bin/sh: no such file or directory", "the image has no /bin/sh"),
+        ("FATAL:   the image's architecture (arm64) could not run", "build it for these"),
+        ("ERROR:   write: no space left on device\nmore", "a disk is full"),
+        ("[ERROR] No such file or directory: /x", "container: No such file or directory: /x"),
+    ],
+)
+def test_why_a_container_did_not_start(log: str, told: str) -> None:
+    reason = container.why_not_started("apptainer", "", ["x"], "/work", log)
+    assert reason.startswith("apptainer could not start the container: ")
+    assert told in reason
+
+
+def test_a_runtime_that_said_nothing() -> None:
+    reason = container.why_not_started("enroot", "", ["x"], "/work", "\n")
+    assert reason == "enroot could not start the container"
+
+
+def program(folder: Path, name: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "image", "found"),
+    [
+        ("apptainer singularity enroot", "auto", "/x.sif", "apptainer"),
+        ("singularity enroot", "auto", "/x.sif", "singularity"),
+        ("apptainer enroot", "auto", "/x.sqsh", "enroot"),
+        ("apptainer", "auto", "/x.sqsh", "apptainer"),
+        ("enroot", "auto", "sha256:aa", "enroot"),
+        ("apptainer singularity", "singularity", "/x.sif", "singularity"),
+        ("enroot", "auto", "/x.sif", "there is no apptainer or singularity on node1"),
+        ("apptainer", "enroot", "/x.sqsh", "there is no enroot on node1"),
+    ],
+)
+def test_the_runtime_is_chosen_by_what_is_there(
+    there: str, wanted: str, image: str, found: str, tmp_path: Path
+) -> None:
+    for name in there.split():
+        program(tmp_path / "bin", name)
+    outside = {"PATH": str(tmp_path / "bin")}
+    if " " in found:
+        with pytest.raises(CannotContain, match=found):
+            runtimes.find(wanted, image, outside, "node1")
+    else:
+        assert runtimes.find(wanted, image, outside, "node1").kind == found
+
+
+def test_images_that_cannot_be_run(tmp_path: Path) -> None:
+    (tmp_path / "x.sif").touch()
+    runtimes.check_image(str(tmp_path / "x.sif"), "apptainer", "node1")
+    with pytest.raises(CannotContain, match=r"runs \.sqsh files"):
+        runtimes.check_image(str(tmp_path / "x.sif"), "enroot", "node1")
+    with pytest.raises(CannotContain, match=r"gone.sif is not there, seen from node1: push it"):
+        runtimes.check_image(str(tmp_path / "gone.sif"), "apptainer", "node1")
+    assert runtimes.file_of("sha256:ab", "enroot", "/root") == "/root/images/ab.sqsh"
+    assert runtimes.file_of("sha256:ab", "apptainer", "/root") == "/root/images/ab.sif"
+
+
+# -- caches and the node's copy -----------------------------------------------------------------
+
+
+def test_only_what_changed_comes_back_and_nothing_goes(tmp_path: Path) -> None:
+    shared, one, two = (str(tmp_path / name) for name in ("caches/kit", "one", "two"))
+    Path(shared, "deep").mkdir(parents=True)
+    for name in ("deep/same", "changed", "removed"):
+        Path(shared, name).write_text("old")
+    before = caches.fetch(shared, one)
+    other = caches.fetch(shared, two)
+    Path(one, "changed").write_text("of one")
+    Path(one, "removed").unlink()
+    Path(one, "link").symlink_to("changed")
+    Path(two, "deep/new").write_text("of two")
+    assert caches.merge(one, shared, before) == 2
+    assert caches.merge(two, shared, other) == 1  # it has the old 'changed', and does not say so
+    assert Path(shared, "changed").read_text() == "of one"
+    assert Path(shared, "deep/new").read_text() == "of two"
+    assert Path(shared, "removed").exists()
+    assert Path(shared, "link").is_symlink()
+
+
+MOUNTS = [("/", "ext4"), ("/scratch", "ext4"), ("/home", "nfs4"), ("/memory", "tmpfs")]
+
+
+def test_the_file_system_of_a_path() -> None:
+    assert localcopy.file_system("/home/me/x", MOUNTS) == "nfs4"
+    assert localcopy.file_system("/homeless", MOUNTS) == "ext4"
+
+
+def test_an_image_is_copied_from_the_network_to_a_disk_with_room(tmp_path: Path) -> None:
+    image = tmp_path / "net/x.sif"
+    image.parent.mkdir()
+    image.write_text("image")
+    (tmp_path / "disk").mkdir()
+    mounts = [("/", "ext4"), (str(image.parent), "lustre")]
+
+    def worth(wanted: str, scratch: str = "disk") -> bool:
+        return localcopy.is_worth_it(str(image), str(tmp_path / scratch), wanted, mounts)
+
+    assert (worth("auto"), worth("auto", "net"), worth("no")) == (True, False, False)
+    mounts = [("/", "ext4")]
+    assert (worth("auto"), worth("yes")) == (False, True)
+
+
+def test_one_copy_for_all_and_it_goes_with_the_last(tmp_path: Path) -> None:
+    image = tmp_path / "x.sif"
+    image.write_text("image")
+    first, second = (localcopy.LocalCopy(str(image), str(tmp_path)) for _ in range(2))
+    path = Path(first.take())
+    assert path.read_text() == "image"
+    stamp = path.stat().st_ino
+    assert Path(second.take()).stat().st_ino == stamp
+    first.release()
+    assert path.exists()
+    second.release()
+    assert [one.name for one in tmp_path.iterdir()] == ["x.sif"]
