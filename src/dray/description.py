@@ -87,6 +87,8 @@ def fill_in(command: Sequence[str], config: Config) -> Filled:
             gpus=int(gpus.number),
             launch=config.job.get("job.launch"),
             python=config.job.get("job.python", ()),
+            image=config.job.get("job.image", ""),
+            is_whole=not config.folder,
         )
     )
     metrics = dict(recipe.metrics)

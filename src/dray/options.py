@@ -289,7 +289,8 @@ JOB = (
         parse=words,
         help="The Python that the recipe starts the trainer with.",
         example='"/isaac-sim/python.sh"',
-        default="`./isaaclab.sh -p` where there is one, else `python`",
+        default="`./isaaclab.sh -p` where there is one, else `python`; `/isaac-sim/python.sh` in a "
+        "container of Isaac Lab",
     ),
     Option(
         key="job.image",

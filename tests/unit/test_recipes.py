@@ -17,7 +17,7 @@ from dray.description import describe, fill_in
 from dray.errors import ConfigError, NotFound, UsageError
 from dray.model import JobSpec, JobView
 from dray.node import files
-from dray.options import GpuRequest, counting_pattern, output_path
+from dray.options import GpuRequest, caches, counting_pattern, output_path
 from dray.recipes import RECIPES, Filled, Request
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -132,6 +132,36 @@ def test_arguments_alone_get_the_script_and_its_python(
 def test_older_and_outer_projects(project: Callable[..., Path], script: str) -> None:
     found = filled("isaaclab/rsl_rl", Request(TASK, project(script)))
     assert found.command == ("python", script, *TASK)
+
+
+def test_in_a_container_isaac_lab_takes_the_place_of_the_images(
+    project: Callable[..., Path],
+) -> None:
+    folder = project(SCRIPT.format("rsl_rl"), "isaaclab.sh")
+    job = described(folder, *TASK, recipe="isaaclab/rsl_rl", image="/x.sif", env={"SEED": "1"})
+    assert job.command[:2] == ("/isaac-sim/python.sh", SCRIPT.format("rsl_rl"))
+    assert job.env == {"ISAACLAB_PATH": "/workspace/isaaclab", "SEED": "1"}
+    assert job.container is not None
+    assert (job.container.workdir, job.container.writable) == ("/workspace/isaaclab", "overlay")
+    kept = [one.partition(":")[0] for one in caches(job.container.caches)]
+    names = ["kit", "ov", "pip", "glcache", "computecache", "logs", "data", "documents"]
+    assert kept == names
+    own = described(folder, *TASK, recipe="isaaclab/rsl_rl", image="/x.sif", container__caches=())
+    assert own.container is not None
+    assert own.container.caches == ()
+
+
+def test_in_a_container_an_outer_project_leaves_the_images_isaac_lab_alone(
+    project: Callable[..., Path],
+) -> None:
+    folder = project("scripts/rsl_rl/train.py", "part/scripts/rsl_rl/train.py", "part/isaaclab.sh")
+    (folder / ".git").mkdir()
+    for place in (folder, folder / "part"):
+        job = described(place, *TASK, recipe="isaaclab/rsl_rl", image="/x.sif")
+        assert job.command[:2] == ("/isaac-sim/python.sh", "scripts/rsl_rl/train.py")
+        assert job.env == {}
+        assert job.container is not None
+        assert job.container.workdir == ""
 
 
 @pytest.mark.parametrize("first", ["--task=X", "-x", "agent.seed=1", "+agent.a=2"])

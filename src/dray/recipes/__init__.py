@@ -26,6 +26,8 @@ class Request(NamedTuple):
     gpus: int = 0  # of each node
     launch: str | None = None  # where the user has said it
     python: tuple[str, ...] = ()  # the same
+    image: str = ""  # of the container it runs in
+    is_whole: bool = True  # the folder is the whole project, no part of it
 
     @property
     def workers(self) -> int:

@@ -32,6 +32,20 @@ CANNOT_GO_ON = {
     f"job.resume.{key}": None for key in ("checkpoint", "number", "partner", "total", "saves")
 } | {"job.resume.resume_args": ()}
 
+# Where its images have things, and what Isaac Sim compiles and downloads at its first start.
+PYTHON_INSIDE = "/isaac-sim/python.sh"
+PLACE_INSIDE = "/workspace/isaaclab"
+CACHES = (
+    "kit:/isaac-sim/kit/cache",
+    "ov:~/.cache/ov",
+    "pip:~/.cache/pip",
+    "glcache:~/.cache/nvidia/GLCache",
+    "computecache:~/.nv/ComputeCache",
+    "logs:~/.nvidia-omniverse/logs",
+    "data:~/.local/share/ov/data",
+    "documents:~/Documents",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class IsaacLab:
@@ -82,7 +96,7 @@ class IsaacLab:
                 f"Isaac Lab's {self.library} trains on one GPU, and {request.workers} are asked for"
             )
         notes = starting.totals(request, {"environments": ("--num_envs",)})
-        settings = self.after_another_run(request.command)
+        settings = {**self.after_another_run(request.command), **inside(request)}
         if not starting.is_arguments(request.command):
             told = self.read_script(starting.script_of(request), settings)
             return Filled(request.command, settings, notes + told + self.unused_gpus(request))
@@ -93,7 +107,7 @@ class IsaacLab:
                 hint="Go to the folder of Isaac Lab or of your project, or write the whole "
                 "command: dray run -- python path/to/train.py …",
             )
-        python = request.python or python_of(request.folder)
+        python = request.python or python_of(request)
         command = (*starting.torchrun(request, python), script, *request.command)
         if request.workers > 1 and "--distributed" not in command:
             command += ("--distributed",)
@@ -135,8 +149,23 @@ class IsaacLab:
         return (f"{request.workers} GPUs, but without --distributed the command uses one",)
 
 
-def python_of(folder: Path) -> tuple[str, ...]:
-    return (f"./{LAUNCHER}", "-p") if (folder / LAUNCHER).is_file() else ("python",)
+def python_of(request: Request) -> tuple[str, ...]:
+    if request.image:  # its launcher looks for a link that is not in the code
+        return (PYTHON_INSIDE,)
+    has_launcher = (request.folder / LAUNCHER).is_file()
+    return (f"./{LAUNCHER}", "-p") if has_launcher else ("python",)
+
+
+def inside(request: Request) -> dict[str, Any]:
+    """What a container of Isaac Lab needs. Isaac Sim writes beside its own program. Where the
+    project is Isaac Lab itself, it takes the place of the image's."""
+    if not request.image:
+        return {}
+    found: dict[str, Any] = {"job.container.caches": CACHES, "job.container.writable": "overlay"}
+    if request.is_whole and (request.folder / LAUNCHER).is_file():
+        found["job.container.workdir"] = PLACE_INSIDE
+        found["job.env"] = {"ISAACLAB_PATH": PLACE_INSIDE}
+    return found
 
 
 # The number in a checkpoint's name goes on after a resume, and --max_iterations are additional. The
