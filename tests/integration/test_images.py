@@ -85,29 +85,23 @@ def test_a_cluster_without_apptainer_gets_one_file_that_is_made_here(
 
 # -- Enroot, which cannot be had here: a stand-in takes only what its manual allows ---------------
 
-STANDIN = Path(__file__).parent.parent / "standins/enroot_import.py"
-
-
-def offer_enroot(folder: Path) -> None:
-    program = folder / "enroot"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
-    program.chmod(0o755)
+ENROOT = Path(__file__).parents[1] / "standins/enroot"
 
 
 @pytest.fixture
 def enroot_on_hpc(hpc: Hpc) -> Iterator[Hpc]:
-    offer_enroot(hpc.bin)
+    (hpc.bin / "enroot").symlink_to(ENROOT / "enroot")
     yield hpc
     (hpc.bin / "enroot").unlink()
 
 
 def test_enroot_fetches_an_image_on_the_cluster(dray: Dray, enroot_on_hpc: Hpc) -> None:
     enroot_on_hpc.offer(dray)
-    dray("image", "push", "docker://nvcr.io/nvidia/isaac-lab:2.1", *ON)
+    dray("image", "push", "docker://images.example.org/lab/train:2.1", *ON)
     (found,) = listing(dray)
     assert (found["ready"], found["format"]) == (True, "sqsh")
     (file,) = images_folder(dray).glob("*.sqsh")
-    assert file.read_bytes() == b"hsqsdocker://nvcr.io#nvidia/isaac-lab:2.1"
+    assert file.read_bytes() == b"hsqsdocker://images.example.org#lab/train:2.1"
 
 
 def test_enroot_makes_an_image_here_from_podman(
@@ -118,9 +112,7 @@ def test_enroot_makes_an_image_here_from_podman(
     refused = dray("image", "push", train_image, *ON, check=False)
     assert refused.returncode == 4
     assert "install enroot here" in refused.stderr
-    (dray.home / "bin").mkdir()
-    offer_enroot(dray.home / "bin")
-    dray.use(dray.home / "bin")
+    dray.use(ENROOT)
     dray("image", "push", train_image, *ON)
     (file,) = images_folder(dray).glob("*.sqsh")
     assert file.read_bytes() == b"hsqspodman://dray-train:1"

@@ -195,7 +195,7 @@ def import_image(reference: str, target: str, scratch: str) -> None:
 
 
 def enroot_reference(reference: str) -> str:
-    """Enroot has a # behind the registry: docker://nvcr.io#nvidia/isaac-lab:2.1"""
+    """Enroot has a # behind the registry: docker://images.example.org#lab/train:2.1"""
     scheme, _, name = reference.partition("://")
     host, slash, rest = name.partition("/")
     if scheme == "docker" and slash and ("." in host or ":" in host or host == "localhost"):
