@@ -195,7 +195,7 @@ def test_a_run_whose_image_cannot_be_made_says_so(far: Dray, hpc: Hpc, podman: P
     pushed = far("image", "push", "unmakeable:1", *ON, check=False)
     assert pushed.returncode == 7
     assert "unmakeable:1 could not be made ready on hpc: apptainer build failed" in pushed.stderr
-    assert "FATAL: no space left" in pushed.stderr
+    assert "no space left; a disk is full, or a quota is used up" in pushed.stderr
     job = far.run(*ON, "--image", "unmakeable:1", "--", "true")
     shown = far.wait(job)
     assert shown["state"] == "failed"

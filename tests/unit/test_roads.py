@@ -24,6 +24,7 @@ A, S, E = "apptainer", "singularity", "enroot"
         # Else here.
         ("layers", "auto", "auto", [], False, [A], (A, True)),
         ("layers", "auto", "laptop", [A], False, [S], (S, True)),
+        ("registry", "auto", "laptop", [A], False, [A], (A, True)),
         # Enroot cannot do anything with layers.
         ("layers", "auto", "auto", [E], False, [E], (E, True)),
         ("layers", E, "auto", [A, E], False, [E], (E, True)),
@@ -50,7 +51,7 @@ def test_a_road(
         ("layers", "auto", "laptop", [A], [], "Install apptainer on this machine"),
         ("layers", "auto", "cluster", [], [A], "Install apptainer on this machine"),
         ("layers", "auto", "auto", [E], [A], "a registry .* or on this machine: install enroot"),
-        ("registry", "auto", "auto", [], [A], "Install apptainer"),
+        ("registry", "auto", "auto", [], [], "Install apptainer"),
     ],
 )
 def test_no_road(

@@ -50,7 +50,10 @@ def describe(brought: Brought, on: str) -> list[str]:
     if brought.layers:
         count = f"{brought.layers} layer{'s' if brought.layers > 1 else ''}"
         lines.append(f"{count} sent, {show_size(brought.bytes)}")
-    return [*lines, f"made ready to run by the job {brought.job}"]
+    return [
+        *lines,
+        f"made ready to run by the job {brought.job}, which goes on without this command",
+    ]
 
 
 @command.command("list")

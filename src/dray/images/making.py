@@ -37,10 +37,10 @@ def make(source: Source, road: Road, cache: Path) -> Source:
 def convert(source: Source, road: Road, scratch: str) -> str:
     made = os.path.join(scratch, "image")
     if road.builder == ENROOT:
-        if not source.engine:
-            raise converting.CannotConvert("Enroot reads no archives: load it into podman first")
-        scheme = {"docker": "dockerd", "podman": "podman"}[source.engine]
-        converting.import_image(f"{scheme}://{source.name}", made, scratch)
+        converting.import_image(enroot_name(source), made, scratch)
+        return made
+    if source.kind == "registry":
+        converting.build(source.name, made, scratch)
         return made
     layout = converting.Layout(os.path.join(scratch, "oci"))
     with source.read(frozenset(source.layers)) as layers:
@@ -50,3 +50,12 @@ def convert(source: Source, road: Road, scratch: str) -> str:
     layout.digests = list(source.layers)  # an archive may have them in another order
     converting.build(layout.finish(source.config), made, scratch)
     return made
+
+
+def enroot_name(source: Source) -> str:
+    if source.kind == "registry":
+        return source.name
+    if not source.engine:
+        raise converting.CannotConvert("Enroot reads no archives: load it into podman first")
+    scheme = "dockerd" if source.engine == "docker" else source.engine
+    return f"{scheme}://{source.name}"

@@ -47,7 +47,7 @@ def choose(kind: str, place: Place, here: Collection[str]) -> Road:
         can_there = ""
     if place.convert != "laptop" and can_there:
         return Road(str(can_there), here=False)
-    if place.convert != "cluster" and own and kind != "registry":
+    if place.convert != "cluster" and own:
         return Road(own, here=True)
     raise Refused(
         f"{place.name}: there is nothing to make a container image with", hint=way_out(wanted, kind)

@@ -270,10 +270,14 @@ def why_not_started(kind: str, said: str, argv: "List[str]", folder: str, log: s
         return "the command '{}' is not in the container, or is not a program".format(argv[0])
     if said == NO_FOLDER:
         return "the folder {} is not in the container".format(folder)
-    complaint = complaint_in(log)
-    advice = next((text for sign, text in ADVICE if re.search(sign, complaint, re.I)), "")
     reason = "{} could not start the container".format(kind)
-    return "{}: {}".format(reason, "; ".join(filter(None, [complaint, advice]))).rstrip(": ")
+    return "{}: {}".format(reason, advised(complaint_in(log))).rstrip(": ")
+
+
+def advised(complaint: str) -> str:
+    """With the way out, where one is known."""
+    advice = next((text for sign, text in ADVICE if re.search(sign, complaint, re.I)), "")
+    return "; ".join(filter(None, [complaint, advice]))
 
 
 def complaint_in(log: str) -> str:

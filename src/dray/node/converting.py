@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zlib
 
-from . import files
+from . import container, files
 from .images import Images, hex_of
 
 TYPE_CHECKING = False
@@ -206,7 +206,7 @@ def enroot_reference(reference: str) -> str:
 def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> None:
     say(" ".join(words))
     env = dict(os.environ, **variables)
-    last = ""
+    said = []  # type: List[str]
     try:
         process = subprocess.Popen(
             words,
@@ -222,8 +222,9 @@ def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> N
     assert process.stdout is not None
     for line in process.stdout:
         say(line.rstrip("\n"))
-        last = line.strip() or last
+        said = said[-50:] + [line]
     code = process.wait()
     if code or not os.path.exists(target):
+        why = container.advised(container.complaint_in("".join(said)))
         message = "{} failed with exit code {}: {}"
-        raise CannotConvert(message.format(" ".join(words[:2]), code, last))
+        raise CannotConvert(message.format(" ".join(words[:2]), code, why))
