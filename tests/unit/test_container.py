@@ -170,7 +170,7 @@ def program(folder: Path, name: str) -> Path:
         ("singularity enroot", "auto", "/x.sif", "singularity"),
         ("apptainer enroot", "auto", "/x.sqsh", "enroot"),
         ("apptainer", "auto", "/x.sqsh", "apptainer"),
-        ("enroot", "auto", "sha256:aa", "enroot"),
+        ("singularity", "auto", "/a/sandbox", "singularity"),
         ("apptainer singularity", "singularity", "/x.sif", "singularity"),
         ("enroot", "auto", "/x.sif", "there is no apptainer or singularity on node1"),
         ("apptainer", "enroot", "/x.sqsh", "there is no enroot on node1"),
@@ -196,8 +196,16 @@ def test_images_that_cannot_be_run(tmp_path: Path) -> None:
         runtimes.check_image(str(tmp_path / "x.sif"), "enroot", "node1")
     with pytest.raises(CannotContain, match=r"gone.sif is not there, seen from node1: push it"):
         runtimes.check_image(str(tmp_path / "gone.sif"), "apptainer", "node1")
-    assert runtimes.file_of("sha256:ab", "enroot", "/root") == "/root/images/ab.sqsh"
-    assert runtimes.file_of("sha256:ab", "apptainer", "/root") == "/root/images/ab.sif"
+
+
+def test_the_file_of_an_image_that_dray_keeps(tmp_path: Path) -> None:
+    def name(wanted: str) -> str:
+        return Path(runtimes.file_of("sha256:ab", wanted, str(tmp_path))).name
+
+    assert (name("auto"), name("enroot")) == ("ab.sif", "ab.sqsh")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/ab.sqsh").touch()
+    assert (name("auto"), name("enroot")) == ("ab.sqsh", "ab.sqsh")
 
 
 # -- caches and the node's copy -----------------------------------------------------------------

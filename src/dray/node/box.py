@@ -58,9 +58,8 @@ class Box:
     def prepare(self) -> None:
         """All that takes long or can go wrong."""
         self._make_folder()
-        runtime = self.runtime
-        image = runtimes.file_of(self.wanted["image"], runtime.kind, self.job_dir.root)
-        runtimes.check_image(image, runtime.kind, self.host)
+        image = self._image()
+        runtimes.check_image(image, self.runtime.kind, self.host)
         self._check_binds()
         files.write_json(os.path.join(self.path, "image.json"), self._near(image), durable=False)
         shared = caches.place_of(self.job_dir.root)
@@ -87,12 +86,15 @@ class Box:
 
     def _find_runtime(self) -> container.Runtime:
         wanted = self.wanted
-        found = runtimes.find(wanted["runtime"], wanted["image"], self.outside, self.host)
+        found = runtimes.find(wanted["runtime"], self._image(), self.outside, self.host)
         if found.kind == container.ENROOT and wanted["containall"]:
             raise CannotContain("Enroot has no containall: leave it out", for_good=True)
         if found.kind != container.ENROOT and wanted["writable"] == "overlay":
             found.setuid = runtimes.is_setuid(found.program)
         return found
+
+    def _image(self) -> str:
+        return runtimes.file_of(self.wanted["image"], self.wanted["runtime"], self.job_dir.root)
 
     def _near(self, image: str) -> str:
         """Its copy on this node's disk, where there is to be one."""

@@ -17,7 +17,7 @@ ANSWER = 20.0  # seconds
 
 
 def find(wanted: str, image: str, variables: "Dict[str, str]", host: str) -> Runtime:
-    """The runtime that is wanted, or the first that can run this image."""
+    """The runtime that is wanted, or the first that can run this image file."""
     kinds = candidates(image) if wanted == "auto" else [wanted]
     for kind in kinds:
         program = shutil.which(kind, path=variables.get("PATH"))
@@ -32,15 +32,17 @@ def find(wanted: str, image: str, variables: "Dict[str, str]", host: str) -> Run
 def candidates(image: str) -> "List[str]":
     if image.endswith(".sqsh"):
         return [ENROOT, APPTAINER, SINGULARITY]
-    return [APPTAINER, SINGULARITY] if image.startswith("/") else list(RUNTIMES)
+    return [APPTAINER, SINGULARITY]
 
 
-def file_of(image: str, kind: str, root: str) -> str:
-    """The image as this runtime takes it."""
+def file_of(image: str, wanted: str, root: str) -> str:
+    """Where it lies, as the runtime takes it that is wanted."""
     if image.startswith("/"):
         return image
-    ending = "sqsh" if kind == ENROOT else "sif"
-    return os.path.join(root, "images", "{}.{}".format(image.partition(":")[2], ending))
+    endings = (".sqsh", ".sif") if wanted == ENROOT else (".sif", ".sqsh")
+    name = os.path.join(root, "images", image.partition(":")[2])
+    there = [name + ending for ending in endings if os.path.exists(name + ending)]
+    return (there or [name + endings[0]])[0]
 
 
 def check_image(path: str, kind: str, host: str) -> None:
