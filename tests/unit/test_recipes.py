@@ -314,6 +314,16 @@ def test_lightning_is_resumed_by_its_cli_or_by_itself(project: Callable[..., Pat
     assert "DRAY_CHECKPOINT" in found.notes[-1]
 
 
+@pytest.mark.parametrize(
+    ("launch", "gpus", "alone"), [(None, 1, True), (None, 2, False), ("none", 2, True)]
+)
+def test_lightning_alone_on_slurm_does_not_take_itself_for_a_task_of_sruns(
+    project: Callable[..., Path], launch: str | None, gpus: int, alone: bool
+) -> None:
+    request = Request(("python", "own.py"), project(), "slurm", gpus=gpus, launch=launch)
+    assert ("job.env" in filled("lightning", request).settings) is alone
+
+
 @pytest.mark.parametrize("name", ["lightning", "torchrun", "generic"])
 def test_those_that_know_no_program_want_one(project: Callable[..., Path], name: str) -> None:
     with pytest.raises(UsageError, match="does not know which program to start"):

@@ -40,15 +40,20 @@ class Lightning:
 
     def fill(self, request: Request) -> Filled:
         command = starting.require_command(request, self.name)
-        settings: dict[str, Any] = {}
-        if request.workers > 1 and request.kind == "slurm":
-            settings["job.launch"] = "srun"
+        settings = on_slurm(request) if request.kind == "slurm" else {}
         notes = starting.totals(request, {"samples a batch": ("--batch-size", "--batch_size")})
         if uses_cli(request):
             settings["job.resume.resume_args"] = ("--ckpt_path", "{checkpoint}")
         else:
             notes += (BY_ITSELF,)
         return Filled(command, settings, notes)
+
+
+def on_slurm(request: Request) -> dict[str, Any]:
+    launch = request.launch or ("srun" if request.workers > 1 else "none")
+    if launch == "none":  # it would take itself for a task of srun's, and requeue the job itself
+        return {"job.env": {"SLURM_JOB_NAME": "interactive"}}
+    return {"job.launch": launch}
 
 
 def uses_cli(request: Request) -> bool:

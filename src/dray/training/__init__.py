@@ -81,6 +81,8 @@ class _Asking:
     def prepare(self) -> None:
         """Only a trainer that calls should_checkpoint() handles the signal: dray takes a process
         that does for one that will save."""
+        if self.ready:
+            return
         self.ready = True
         number = getattr(signal, "SIG" + os.environ.get("DRAY_CHECKPOINT_SIGNAL", ""), None)
         if number is None or threading.current_thread() is not threading.main_thread():
@@ -96,8 +98,7 @@ class _Asking:
         self.by_signal = True
 
     def is_due(self, every: "Optional[float]") -> bool:
-        if not self.ready:
-            self.prepare()
+        self.prepare()
         timed = every is not None and time.monotonic() - self.last >= every
         if not (self.asked or timed or self._deadline_is_near()):
             return False

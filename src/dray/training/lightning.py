@@ -29,6 +29,10 @@ class Callback(lightning.Callback):
         self.folder = folder
         self.every = every  # seconds
 
+    def setup(self, *_: "Any", **__: "Any") -> None:
+        """Before Lightning does: on Slurm it takes SIGUSR1, where it is free, for requeueing."""
+        t._asking.prepare()
+
     def on_train_batch_end(self, trainer: "Any", *_: "Any") -> None:
         due = t.should_checkpoint(self.every)
         if trainer.world_size > 1:  # saving is done together

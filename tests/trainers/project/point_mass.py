@@ -5,13 +5,14 @@ A step takes a moment, as a simulator's does: so a run lasts long enough to be i
 
 from __future__ import annotations
 
+import os
 import time
 
 import gymnasium
 import torch
 
 EPISODE = 32
-STEP_SECONDS = 0.001
+STEP_SECONDS = float(os.environ.get("POINT_MASS_NAP", "0.001"))
 
 
 class PointMass:

@@ -1,3 +1,4 @@
+import sys
 import time
 
 import lightning
@@ -25,7 +26,7 @@ class Small(lightning.LightningModule):
 
 samples = torch.utils.data.TensorDataset(torch.randn(600, 4))
 trainer = lightning.Trainer(
-    max_steps=500,
+    max_steps=int(sys.argv[1]) if len(sys.argv) > 1 else 500,
     accelerator="cpu",
     logger=False,
     enable_progress_bar=False,
