@@ -126,13 +126,15 @@ class Bar:
 
     def __init__(self, label: str) -> None:
         self.label = label
-        self.started = time.monotonic()
-        self.shown = self.started + 0.3
+        self.started = 0.0
+        self.shown = 0.0
         self.drawn = False
         self.on_terminal = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
+        if not self.started:
+            self.started, self.shown = now, now + 0.3
         finished = done >= total
         if total <= 0 or (now < self.shown and not (finished and self.drawn)):
             return
@@ -140,7 +142,7 @@ class Bar:
         self.drawn = True
         share = done / total
         text = f"{self.label}: {share:4.0%}  {show_size(done)} of {show_size(total)}"
-        if not finished and now > self.started + 5:  # before, nobody can tell
+        if 0 < share < 1 and now > self.started + 5:  # before, nobody can tell
             text += f", about {show_duration((now - self.started) / share - (now - self.started))}"
             text += " left"
         if self.on_terminal:

@@ -78,6 +78,8 @@ class ImageVerbs:
                 hint=f"Bring it there: dray image push {container.name} --on {cluster.name}",
             )
         brought = self._bring(source, cluster)
+        waits = "" if cluster.is_here else "; this one waits for it in the queue"
+        self.reporter.say(f"the job {brought.job} makes {brought.name} ready to run{waits}")
         if cluster.is_here:
             self.require(brought, cluster)
 
