@@ -130,6 +130,18 @@ def test_the_engine_that_has_the_image_is_used(machine: Machine) -> None:
     assert engine.usable() == "podman"
 
 
+def test_an_engine_that_fails_while_it_saves(machine: Machine) -> None:
+    shown = f"echo '{json.dumps([RECORD])}'"
+    full = "printf half; echo 'Error: no space left on device' >&2; exit 125"
+    machine.install("podman", f"case $1 in image) {shown} ;; *) {full} ;; esac")
+    image = engine.find("isaac-lab-base")
+    with (
+        pytest.raises(Refused, match="podman failed: Error: no space left on device"),
+        image.read(frozenset(image.layers)) as layers,
+    ):
+        list(layers)
+
+
 def test_no_engine(machine: Machine) -> None:
     for ask in (lambda: engine.find("x"), engine.usable):
         with pytest.raises(Refused, match="neither docker nor podman") as caught:

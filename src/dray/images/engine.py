@@ -168,8 +168,10 @@ def reading(engine: str, number: str, wanted: frozenset[str]) -> Iterator[Layers
         try:
             yield archive.layers(saving.output, wanted)
         except archive.Incomplete as error:
-            ended = saving.ended()
-            raise (explained(engine, ended.errors) if ended.code else error) from error
+            said = saving.failure()
+            if said is None:
+                raise
+            raise explained(engine, said) from error
 
 
 def from_archive(reference: str) -> Image:

@@ -44,11 +44,14 @@ class Writer:
         self._process = process
         self._said = said
 
-    def ended(self) -> Ended:
-        """Once there is nothing more to read."""
-        code = self._process.wait(PATIENCE)
+    def failure(self) -> str | None:
+        """What it said, if it has failed by itself: asked where its output ends too early."""
+        try:
+            code = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:  # it is still writing
+            return None
         self._said.seek(0)
-        return Ended(code, "", self._said.read().decode(errors="replace"))
+        return self._said.read().decode(errors="replace") if code else None
 
 
 @contextmanager
