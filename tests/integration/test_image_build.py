@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dray.errors import NotFound, Refused
-from dray.images import engine
+from dray.images import engine, partly
 from tests.conftest import Dray
 from tests.integration.test_cli import refuse
 from tests.rigs.containers import (
@@ -96,6 +96,29 @@ def test_an_image_is_known_by_its_layers(laptop: Podman, train_image: str) -> No
     with image.read(frozenset(image.layers[1:])) as layers:
         found = {layer: hashlib.sha256(stream.read()).hexdigest() for layer, stream in layers}
     assert found == {layer: layer.removeprefix("sha256:") for layer in image.layers[1:]}
+
+
+def test_unwanted_layers_are_not_read(laptop: Podman, train_image: str) -> None:
+    image = engine.find("dray-train:1")
+    wanted = frozenset(image.layers[1:])
+    with partly.exported(image.id, image.layers, wanted) as found:
+        assert found is not None
+        folder, known = found
+        sizes = {layer: (folder / file).stat().st_size for file, layer in known.items()}
+    assert {layer for layer, size in sizes.items() if size} == wanted
+    assert not folder.exists()
+
+
+def test_an_engine_that_writes_no_folders_saves_the_image_whole(
+    laptop: Podman, train_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "podman"
+    other.write_text(f'#!/bin/sh\n[ "$1" != push ] || exit 125\nexec {laptop.bin}/podman "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    image = engine.find("dray-train:1")
+    with image.read(frozenset(image.layers[2:])) as layers:
+        assert [layer for layer, _ in layers] == [image.layers[2]]
 
 
 def test_reading_can_be_given_up_in_the_middle(laptop: Podman, train_image: str) -> None:

@@ -85,10 +85,14 @@ def identified(
             yield layer, aside
 
 
+def roomy() -> str | None:
+    """Where a layer fits in."""
+    return os.environ.get("TMPDIR") or (LARGE if os.path.isdir(LARGE) else None)
+
+
 @contextmanager
 def put_aside(file: IO[bytes]) -> Iterator[io.BufferedRandom]:
-    place = os.environ.get("TMPDIR") or (LARGE if os.path.isdir(LARGE) else None)
-    with tempfile.TemporaryFile(dir=place) as aside:
+    with tempfile.TemporaryFile(dir=roomy()) as aside:
         assert isinstance(aside, io.BufferedRandom)
         shutil.copyfileobj(file, aside, PIECE)
         aside.seek(0)

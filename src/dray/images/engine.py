@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dray.errors import NotFound, Refused, nearest
-from dray.images import archive, contents
+from dray.images import archive, contents, partly
 from dray.images.archive import Layers
 from dray.images.building import Build
 from dray.transport import programs
@@ -132,7 +132,7 @@ def described(engine: str, record: Mapping[str, Any], reference: str) -> Image:
         size=int(record.get("Size", 0)),
         layers=layers,
         config=config_of(record, layers),
-        read=partial(reading, engine, number),
+        read=partial(reading, engine, number, layers),
         engine=engine,
     )
 
@@ -163,7 +163,14 @@ def short(name: str) -> str:
 
 
 @contextmanager
-def reading(engine: str, number: str, wanted: frozenset[str]) -> Iterator[Layers]:
+def reading(
+    engine: str, number: str, layers: Sequence[str], wanted: frozenset[str]
+) -> Iterator[Layers]:
+    if engine == "podman" and wanted < set(layers):
+        with partly.exported(number, layers, wanted) as found:
+            if found is not None:
+                yield contents.from_folder(*found, wanted)
+                return
     with programs.writing([engine, *SAVE[engine], number]) as saving:
         try:
             yield archive.layers(saving.output, wanted)
