@@ -581,7 +581,9 @@ class Launcher:
         return target, copied, count
 
     def doctor(self, name: str) -> list[Finding]:
-        return [*self._own_findings(), *self.cluster(name).doctor()]
+        from dray.images.findings import image_findings  # only here
+
+        return [*self._own_findings(), *image_findings(), *self.cluster(name).doctor()]
 
     def _own_findings(self) -> list[Finding]:
         home = self.config.home

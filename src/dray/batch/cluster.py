@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from dray import background
+from dray import background, container_check
 from dray.batch.download import receive_file, stamps_below
 from dray.batch.facts import Problem
 from dray.batch.images import AgentImages
@@ -276,6 +276,6 @@ class BatchCluster:
                 detail=f"{hello['root']}, {show_size(free)} free"
                 + (f", {hello['files']:,} files" if hello["files"] else ""),
             ),
-            Finding(ok=True, what="containers", detail=", ".join(hello["containers"]) or "none"),
+            *container_check.findings(hello.get("container_facts", {})),
             *self.findings(hello),
         ]

@@ -311,7 +311,11 @@ class LocalCluster:
             )
 
     def doctor(self) -> list[Finding]:
-        return [self._writable(), self._space(), *self._machine()]
+        from dray import container_check  # only here
+        from dray.node import runtimes
+
+        containers = container_check.findings(runtimes.facts())
+        return [self._writable(), self._space(), *self._machine(), *containers]
 
     def _writable(self) -> Finding:
         try:

@@ -539,6 +539,8 @@ def remove(agent: Agent, request: "Record") -> "Record":
 
 def hello(agent: Agent, _: "Record") -> "Record":
     """What this place is like, asked anew; the laptop checks jobs by it before it submits."""
+    from . import runtimes  # not for every request
+
     files.make_folder(agent.root)
     usage = os.statvfs(agent.root)
     found = {
@@ -548,6 +550,7 @@ def hello(agent: Agent, _: "Record") -> "Record":
         "free": usage.f_bavail * usage.f_frsize,
         "files": usage.f_favail if usage.f_files else None,
         "containers": [name for name in CONTAINERS if shutil.which(name)],
+        "container_facts": runtimes.facts(),
     }  # type: Record
     found.update(agent.scheduler.describe())
     files.write_json(facts_of(agent), found, durable=False)

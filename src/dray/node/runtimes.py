@@ -79,19 +79,19 @@ def gpus_of(job: "Record") -> str:
 
 
 def facts() -> "Record":
-    """What a machine has to run and convert images with."""
-    programs = {kind: shutil.which(kind) for kind in RUNTIMES}
+    """What a machine has to run images with; nothing where that is nothing."""
+    programs = {kind: shutil.which(kind) or "" for kind in RUNTIMES}
+    there = {kind: path for kind, path in programs.items() if path}
+    if not there:
+        return {}
+    apptainers = [there[kind] for kind in (APPTAINER, SINGULARITY) if kind in there]
     return {
-        "runtimes": {kind: version(path) for kind, path in programs.items() if path},
-        "setuid": any(is_setuid(programs[kind] or "") for kind in RUNTIMES[:2] if programs[kind]),
+        "runtimes": {kind: version(path) for kind, path in there.items()},
+        "setuid": any(is_setuid(path) for path in apptainers),
         "namespaces": can_unshare(),
         "subuid": has_subuid(),
         "fuse": os.access("/dev/fuse", os.R_OK | os.W_OK),
-        "helpers": [name for name in HELPERS if shutil.which(name)],
     }
-
-
-HELPERS = ("squashfuse", "squashfuse_ll", "fuse-overlayfs", "newuidmap", "mksquashfs")
 
 
 def version(program: str) -> str:
