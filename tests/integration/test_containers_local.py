@@ -110,7 +110,7 @@ def test_without_a_runtime_the_way_out_is_told(contained: Dray, tmp_path: Path) 
 
 
 def test_a_checkpoint_is_asked_of_the_trainer_inside(contained: Dray) -> None:
-    """By the time limit, twice, and below a shell; the signal would kill every shell around."""
+    """Below a shell that the signal would kill, and with nothing left of its variables."""
     contained.write("train.py", TRAINER)
     flags = ("--time", "5s", "--grace", "3s", "--checkpoint-signal", "USR1", *RESUMABLE)
     job = contained.run(
@@ -174,6 +174,8 @@ about = {"home": str(home), "found": os.listdir(home) + others}
 for folder in (home, tmp, pathlib.Path("/var/tmp")):
     (folder / "mine").write_text("x" * 100)
 about["code"] = os.path.abspath(sys.argv[0])
+import dray.training
+about["outputs"] = dray.training.outputs() == os.environ["DRAY_OUTPUTS"]
 about["data"] = pathlib.Path("/data/file").read_text()
 for place in ("/opt/train/new", "/data/new"):
     try:
@@ -216,6 +218,7 @@ def test_a_sandbox_folder_with_folders_of_its_own(
         "home": "/dray/home",
         "found": [],
         "code": "/workspace/it/look.py",
+        "outputs": True,
         "data": "for all",
         "/opt/train/new": "written",
         "/data/new": "Read-only file system",
@@ -225,6 +228,15 @@ def test_a_sandbox_folder_with_folders_of_its_own(
     assert (contained.jobs.parent / "caches/shaders/count").read_text() == "1"
     assert boxes(contained, job) == []
     assert list(contained.job_dir(job).glob("dray-image-*")) == []
+    isolated = "home = 'cluster'\ncontainall = true\n"
+    contained.write("dray.toml", f"[job]\nimage = '{sandbox}'\n[job.container]\n{isolated}")
+    job = contained.run("--", "sh", "-c", "echo $HOME $(ls /proc | grep -c '^[0-9]'); kill -9 $$")
+    ended = contained.wait(job)
+    assert (ended["exit_code"], ended["signal"]) == (137, None)
+    assert ended["reason"] == "exit code 137 (killed by SIGKILL, or a program that says so)"
+    home, processes = contained.log(job).split()
+    assert home == contained.env["HOME"]
+    assert int(processes) < 10
 
 
 def test_caches_of_two_jobs_at_once_come_together(contained: Dray) -> None:

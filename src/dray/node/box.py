@@ -227,6 +227,14 @@ class Box:
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
 
+    def _said(self, rank: int) -> str:
+        return read_text(os.path.join(self._own(rank), "run", "said")).strip()
+
+    def number(self, rank: int) -> int:
+        """Of the command's process, as it is counted inside; 0 before it has started."""
+        word = self._said(rank).rpartition(" ")[2]
+        return int(word) if word.isdigit() else 0
+
     def end(
         self,
         rank: int,
@@ -236,8 +244,8 @@ class Box:
         signal_name: "Optional[str]",
     ) -> "Record":
         """The command's, told apart from that of the runtime around it."""
-        said = read_text(os.path.join(self._own(rank), "run", "said")).strip()
-        if said != container.STARTED:
+        said = self._said(rank)
+        if not said.startswith(container.STARTED):
             return self._never_started(said, argv, log, signal_name)
         reason = describe_end(code, signal_name)
         if self.wanted["containall"] and code is not None and code > 128:

@@ -70,6 +70,7 @@ class Command:
         self.log = log
         self.rank = 0
         self.argv = []  # type: List[str]
+        self.container = []  # type: List[str]  # how its runtime was called
         self.pid = 0
         self.status = None  # type: Optional[int]  # wait status
         self.box = self._make_box()
@@ -108,11 +109,11 @@ class Command:
             os.close(log)
 
     def _start_in(self, box: "Box", told: "Dict[str, str]", log: int) -> int:
-        words = box.words(self.rank)
+        self.container = box.words(self.rank)
         env = environment(self.job_dir, self.job, box.base(), told)
         script = box.input(self.rank, self.argv, env)
         try:
-            return process.start(words, self.job_dir.work, box.around(), log, script)
+            return process.start(self.container, self.job_dir.work, box.around(), log, script)
         finally:
             os.close(script)
 
@@ -150,7 +151,9 @@ class Command:
     def _processes(self) -> "List[int]":
         """Its own, without those that a container needs around it."""
         me = os.getpid()
-        return process.below_mark(me, MARK) if self.box is not None else process.descendants(me)
+        if self.box is None:
+            return process.descendants(me)
+        return process.inside(me, self.box.number(self.rank), MARK)
 
     def terminate(self) -> None:
         below = self._processes() or process.descendants(os.getpid())

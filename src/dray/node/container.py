@@ -230,7 +230,7 @@ def script(argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes) -> byt
     lines += [
         b"cd " + quoted(folder) + b" 2>/dev/null || " + leave(NO_FOLDER, said),
         is_program(argv[0]) + b" || " + leave(NO_COMMAND, said),
-        b"echo " + STARTED.encode() + b" >" + said,
+        b'echo "' + STARTED.encode() + b' $$" >' + said,
         b"exec " + b" ".join(quoted(one) for one in prefixed(others) + argv) + b" </dev/null",
     ]
     return b"\n".join(lines) + b"\n"

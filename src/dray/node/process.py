@@ -161,15 +161,31 @@ def catches(pid: int, number: int) -> bool:
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
-def below_mark(ancestor: int, mark: str) -> "List[int]":
-    """Those descendants that have this variable, and all below them: what runs in a container,
-    without the runtime's own processes around it."""
+def inside(ancestor: int, number: int, mark: str) -> "List[int]":
+    """Those descendants that run in a container, without the runtime's own processes around them:
+    the one with this number, as it is counted there; those that have this variable; and all below.
+
+    A program can overwrite its variables, and a daemon can leave its parents: one of them is
+    enough."""
+    below = descendants(ancestor)
+    first = next((pid for pid in below if number and _innermost_number(pid) == number), 0)
     parent_of = parents()
     found = []  # type: List[int]
-    for pid in descendants(ancestor):
-        if parent_of.get(pid) in found or _has_variable(pid, mark.encode()):
+    for pid in below:
+        if pid == first or parent_of.get(pid) in found or _has_variable(pid, mark.encode()):
             found.append(pid)
     return found
+
+
+def _innermost_number(pid: int) -> int:
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as file:
+            for line in file:
+                if line.startswith(b"NSpid:"):
+                    return int(line.split()[-1])
+    except OSError:
+        pass
+    return 0
 
 
 def _has_variable(pid: int, name: bytes) -> bool:

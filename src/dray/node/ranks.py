@@ -77,6 +77,7 @@ def free_port(first: int) -> int:
 
 
 class Ranks:
+    container = []  # type: List[str]  # each task has its own
     patience = LEFTOVER_GRACE + 60.0  # to end what is left on each node, and clear it away
 
     def __init__(

@@ -178,6 +178,7 @@ class Supervisor:
             "from_checkpoint": self._relative(self.first),
             "snapshot": self.job["snapshot"],
             "command": argv,
+            "container": self.command.container,
         }
         return dict(about, **self.before[-1])
 
