@@ -13,6 +13,7 @@ import pytest
 from dray.node.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
+from tests.integration.test_recipes import LIMITS, NAP, TASK, isaaclab, require_all_once
 from tests.rigs.containers import Apptainer, all_programs_but
 
 ALL_BYTES = bytes(range(1, 256))
@@ -24,6 +25,13 @@ def contained(dray: Dray, apptainer: Apptainer, train_sif: Path) -> Dray:
     dray.use(apptainer.bin)
     dray.write("dray.toml", f'[job]\nimage = "{train_sif}"\n')
     return dray
+
+
+@pytest.fixture
+def sandbox(apptainer: Apptainer, train_sif: Path, tmp_path: Path) -> Path:
+    """The image as a folder."""
+    apptainer("build", "--sandbox", str(tmp_path / "sandbox"), str(train_sif))
+    return tmp_path / "sandbox"
 
 
 def test_the_command_is_exactly_the_one_given(contained: Dray) -> None:
@@ -189,10 +197,9 @@ pathlib.Path("logs/told.json").write_text(json.dumps(about))
 
 
 def test_a_sandbox_folder_with_folders_of_its_own(
-    contained: Dray, apptainer: Apptainer, train_sif: Path, tmp_path: Path
+    contained: Dray, sandbox: Path, tmp_path: Path
 ) -> None:
-    sandbox, data = tmp_path / "sandbox", tmp_path / "data"
-    apptainer("build", "--sandbox", str(sandbox), str(train_sif))
+    data = tmp_path / "data"
     data.mkdir()
     (data / "file").write_text("for all")
     contained.write(
@@ -267,17 +274,46 @@ def test_caches_of_two_jobs_at_once_come_together(contained: Dray) -> None:
     assert not list(shared.parent.rglob(".dray-new-*"))
 
 
+# -- Isaac Lab ----------------------------------------------------------------------------------
+
+# As the image's does, it needs to write beside itself and into its caches.
+ISAAC_SIM_PYTHON = """#!/bin/sh
+set -e
+[ "$ISAACLAB_PATH" = /workspace/isaaclab ] && [ ! -e "$ISAACLAB_PATH/of-the-image" ]
+echo >> /isaac-sim/kit/logs
+echo shader >> /isaac-sim/kit/cache/shader
+echo started >> ~/.cache/ov/starts
+exec python3 "$@"
+"""
+
+
+def test_isaac_lab_is_resumed_and_its_caches_kept(contained: Dray, sandbox: Path) -> None:
+    for name in ("isaac-sim/kit/cache", "workspace/isaaclab"):
+        (sandbox / name).mkdir(parents=True)
+    (sandbox / "workspace/isaaclab/of-the-image").touch()
+    (sandbox / "isaac-sim/python.sh").write_text(ISAAC_SIM_PYTHON)
+    (sandbox / "isaac-sim/python.sh").chmod(0o755)
+    isaaclab(contained)
+    flags = ("--image", str(sandbox), "--recipe", "isaaclab/rsl_rl", *LIMITS, *NAP)
+    job = contained.run(*flags, "--", *TASK, "--max_iterations", "60")
+    shown = contained.wait(job)
+    assert shown["state"] == "done", (shown["reason"], contained.log(job))
+    assert len(shown["attempts"]) > 1
+    require_all_once(contained, job, 60)
+    kept = contained.jobs.parent / "caches"
+    assert (kept / "kit/shader").read_text() == "shader\n"
+    # Those that were killed at their limit have brought nothing back.
+    assert (kept / "ov/starts").read_text() == "started\n"
+
+
 # -- Enroot -------------------------------------------------------------------------------------
 
 ENROOT = Path(__file__).parents[1] / "standins/enroot"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="the stand-in for Enroot mounts")
-def test_enroot_is_called_as_it_wants_to_be(
-    dray: Dray, apptainer: Apptainer, train_sif: Path, tmp_path: Path
-) -> None:
-    apptainer("build", "--sandbox", str(tmp_path / "root"), str(train_sif))
-    (tmp_path / "x.sqsh").write_text(str(tmp_path / "root"))
+def test_enroot_is_called_as_it_wants_to_be(dray: Dray, sandbox: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.sqsh").write_text(str(sandbox))
     (tmp_path / "data").mkdir()
     (tmp_path / "data/file").write_text("for all")
     dray.use(ENROOT)
