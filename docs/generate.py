@@ -28,7 +28,8 @@ and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRA
 `DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_SIGNAL` (where one
 is set), `DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`. `PYTHONPATH` ends with the file in which
 `import dray.training` is found; a `dray` that the command can import from elsewhere goes before
-it."""
+it. In a container it sees the image's variables instead of the shell's: see
+[containers](../how-to/use-containers.md)."""
 LEFT_OUT = """\
 Always: {always}; folders that hold {telltales}; declared outputs. Then what `.drayignore` says, or,
 where the project has none, what the `.gitignore` files say."""
