@@ -22,11 +22,10 @@ SCRIPTS = (
     "scripts/{}/train.py",  # a project made from its template
 )
 LAUNCHER = "isaaclab.sh"
-# What makes a train.py go on: without it nothing does. For skrl it came with Isaac Lab 2.0, for sb3
-# with 2.1.1.
 GOES_ON, LASTS = "--checkpoint", "--max_iterations"
 AGENT, ENV = "params/agent.yaml", "params/env.yaml"
 EVENTS = "events.out.tfevents.*"
+CANNOT = "this train.py has no {}, as it has since Isaac Lab {}: if interrupted, it begins anew"
 FORGETS = "this train.py does not load the statistics of VecNormalize: a resume forgets them"
 CANNOT_GO_ON = {
     f"job.resume.{key}": None for key in ("checkpoint", "number", "partner", "total", "saves")
@@ -57,6 +56,7 @@ class IsaacLab:
     main: tuple[str, ...]
     more: Mapping[str, Any] = field(default_factory=dict)
     many_gpus: bool = True
+    goes_on_since: str = ""  # the first Isaac Lab whose script can be told to, if not all can
 
     @property
     def name(self) -> str:
@@ -119,11 +119,12 @@ class IsaacLab:
     def read_script(self, script: Path | None, settings: dict[str, Any]) -> tuple[str, ...]:
         """What this very train.py can be told, which differs from version to version."""
         text = starting.content(script) if script else ""
-        options = text + (starting.content(script.parent / "cli_args.py") if script else "")
-        if starting.has_flag(options, LASTS) and not starting.has_flag(options, GOES_ON):
+        lacks_it = starting.has_flag(text, LASTS) and not starting.has_flag(text, GOES_ON)
+        if self.goes_on_since and lacks_it:
             settings.update(CANNOT_GO_ON)
-            return (f"this train.py has no {GOES_ON}: it begins anew if it is interrupted",)
+            return (CANNOT.format(GOES_ON, self.goes_on_since),)
         args, notes = self.resume_args, tuple[str, ...]()
+        options = starting.content(script.parent / "cli_args.py") if script else ""
         if re.search(r"""["']--resume["'],\s*type=bool""", options):  # before Isaac Lab 2.1
             args = ("--resume", "True", *args[1:])
         if "job.resume.partner" in self.more and "VecNormalize" in text:
@@ -199,6 +200,7 @@ SKRL = IsaacLab(
     resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{left}"),
     total={"pattern": r"^ *timesteps: (\d+)", "rest": True},
     main=("Reward / Total reward (mean)",),
+    goes_on_since="2.0",
     more={
         "job.resume.anew": True,
         "job.resume.scale": ({"file": AGENT, "pattern": r"^ *rollouts: (\d+)"},),
@@ -224,4 +226,5 @@ SB3 = IsaacLab(
         "job.resume.partner": "model_vecnormalize_{number}_steps.pkl",
     },
     many_gpus=False,
+    goes_on_since="2.1.1",
 )
