@@ -89,18 +89,3 @@ def test_a_checkpoint_is_asked_of_every_rank_and_killed_none_goes_on(far: Dray) 
     about = json.loads((far.job_dir(job) / "attempts/002/attempt.json").read_text())
     os.kill(parent_of(about["pid"]), signal.SIGKILL)
     wait_for(lambda: not set(inside) & set(parents()))
-
-
-def test_preempted_it_goes_on(far: Dray, hpc: Hpc) -> None:
-    """Slurm signals all of the job: Apptainer's processes, too."""
-    hpc.offer(far, partition="scavenge")
-    job = far.run(*ON, *RESUMABLE, "--cpus", "8", "--", "python3", "train.py", "200", "--every")
-    wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
-    both = ("--nodes=2", "--exclusive", "--partition=urgent")
-    hpc.slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 1")
-    shown = far.wait(job)
-    assert shown["state"] == "done", shown["reason"]
-    first, second = shown["attempts"]
-    assert first["outcome"] == "interrupted"
-    assert second["from_checkpoint"] is not None
-    assert left_on(hpc) == []

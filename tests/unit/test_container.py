@@ -131,14 +131,20 @@ def test_a_path_that_a_runtime_would_take_apart_is_found() -> None:
 # -- what cannot be started ---------------------------------------------------------------------
 
 
+NO_FUSE = """step 1
+\x1b[31mFATAL:  \x1b[0m container creation failed: image driver mount failure: image driver \
+squashfuse_ll instance exited with error: fuse: failed to open /dev/fuse: Permission denied
+"""
+NO_NAMESPACES = """\x1b[91mERROR  : Failed to create user namespace: maximum number exceeded
+INFO   : A system administrator may need to enable user namespaces, install
+"""
+
+
 @pytest.mark.parametrize(
     ("log", "told"),
     [
-        ("step 1\n\x1b[31mFATAL:  \x1b[0m while opening /dev/fuse: no", "open /dev/fuse, or have"),
-        (
-            "FATAL:   container creation failed: user namespace disabled",
-            "user namespaces are not",
-        ),
+        (NO_FUSE, "open /dev/fuse, or have"),
+        (NO_NAMESPACES, ": Failed to create user namespace: maximum number exceeded; user names"),
         ("FATAL:   stat /bin/sh: no such file or directory", "the image has no /bin/sh"),
         ("FATAL:   the image's architecture (arm64) could not run", "build it for these"),
         ("ERROR:   write: no space left on device\nmore", "a disk is full"),

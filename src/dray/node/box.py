@@ -161,7 +161,7 @@ class Box:
             message = "{} cannot be bound into a container: its name has signs that {} takes apart"
             raise CannotContain(message.format(bad, runtime.kind), for_good=True)
         image = str(files.read_json(os.path.join(self.path, "image.json")))
-        home = (os.path.join(own, "home") if self.home == container.HOME else self.home, self.home)
+        home = (self._home_source(own), self.home)
         gpus = runtimes.gpus_of(self.job)
         self._make_places(own, binds)
         return container.words(runtime, self.wanted, image, binds, own, home, gpus)
@@ -188,11 +188,15 @@ class Box:
     def _make_places(self, own: str, binds: "List[Bind]") -> None:
         """What is bound below a folder of ours needs a place there; elsewhere the runtime sees to
         it."""
-        ours = {"/tmp": "tmp", "/var/tmp": "var-tmp", container.HOME: "home"}
+        ours = {"/tmp": os.path.join(own, "tmp"), "/var/tmp": os.path.join(own, "var-tmp")}
+        ours[self.home] = self._home_source(own)
         for bind in binds:
-            for target, name in ours.items():
+            for target, folder in ours.items():
                 if bind.target.startswith(target + "/"):
-                    make_place(os.path.join(own, name) + bind.target[len(target) :], bind.source)
+                    make_place(folder + bind.target[len(target) :], bind.source)
+
+    def _home_source(self, own: str) -> str:
+        return os.path.join(own, "home") if self.home == container.HOME else self.home
 
     def folder(self) -> str:
         """Where the command starts, inside."""

@@ -34,8 +34,8 @@ def fetch(shared: str, own: str) -> "Stamps":
     for path in _paths(shared):
         try:
             _copy(os.path.join(shared, path), os.path.join(own, path))
-        except FileNotFoundError:  # replaced by another job right now: it costs time, no more
-            pass
+        except OSError as error:  # of somebody else's, or on a full disk: it costs time, no more
+            print("the cache {} is not whole: {}".format(shared, error), flush=True)
     return stamps(own)
 
 
@@ -72,10 +72,16 @@ def _paths(folder: str) -> "Iterator[str]":
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in names + links:
             path = os.path.join(place, name)
-            kind = os.lstat(path).st_mode
-            wanted = stat.S_ISREG(kind) or stat.S_ISLNK(kind)
-            if wanted and not name.startswith(TEMPORARY):
+            if not name.startswith(TEMPORARY) and _is_file_or_link(path):
                 yield os.path.relpath(path, folder)
+
+
+def _is_file_or_link(path: str) -> bool:
+    try:
+        kind = os.lstat(path).st_mode
+    except OSError:  # a temporary file of somebody's, gone by now
+        return False
+    return stat.S_ISREG(kind) or stat.S_ISLNK(kind)
 
 
 def _copy(source: str, target: str) -> None:
@@ -88,4 +94,4 @@ def _sweep(folder: str) -> None:
         for name in names:
             path = os.path.join(place, name)
             if name.startswith(TEMPORARY) and time.time() - os.lstat(path).st_mtime > ABANDONED:
-                files.remove(path)
+                files.remove(path)  # nobody else is here: we have the lock

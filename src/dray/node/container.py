@@ -135,7 +135,7 @@ def apptainer(
     gpus: str,
 ) -> "List[str]":
     """Also for Singularity, which had these flags first."""
-    found = [runtime.program, "exec", "--cleanenv"]
+    found = [runtime.program, "--quiet", "exec", "--cleanenv"]
     if wanted["containall"]:
         found += ["--containall"]
     else:  # all devices: a network card of MPI's or NCCL's, and /dev/shm between the ranks
@@ -286,7 +286,7 @@ def complaint_in(log: str) -> str:
     lines = [line for line in lines if line]
     fatal = [line for line in lines if re.match(r"FATAL|ERROR|\[ERROR\]|enroot-", line)]
     found = (fatal or lines or [""])[-1]
-    return re.sub(r"^(FATAL|ERROR|\[ERROR\]):?\s*", "", found)
+    return re.sub(r"^(FATAL|ERROR|\[ERROR\])\s*:?\s*", "", found)
 
 
 def exit_in_own_pids(code: int, name: str) -> str:
