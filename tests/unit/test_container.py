@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -272,3 +273,17 @@ def test_one_copy_for_all_and_it_goes_with_the_last(tmp_path: Path) -> None:
     assert path.exists()
     second.release()
     assert [one.name for one in tmp_path.iterdir()] == ["x.sif"]
+
+
+def test_a_copy_that_a_killed_job_left_is_swept(tmp_path: Path) -> None:
+    image, scratch = tmp_path / "x.sif", tmp_path / "scratch"
+    image.write_text("image")
+    scratch.mkdir()
+    copy = localcopy.LocalCopy(str(image), str(scratch))
+    copy.take()
+    localcopy.sweep(str(scratch))
+    assert Path(copy.path).exists()
+    assert copy.held is not None
+    os.close(copy.held)  # as a kill does
+    localcopy.sweep(str(scratch))
+    assert list(scratch.iterdir()) == []

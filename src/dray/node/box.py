@@ -71,6 +71,7 @@ class Box:
         """Locked before it has its name: whoever sweeps here sees that it is in use."""
         scratch = os.path.dirname(self.path)
         worktree.sweep(scratch)
+        localcopy.sweep(scratch)
         files.remove_tree(self.path)
         new = os.path.join(scratch, ".dray-new-" + os.urandom(6).hex())
         files.make_folder(new)
@@ -107,6 +108,7 @@ class Box:
             return str(self.copy.take())
         except OSError as error:  # a disk that has filled up meanwhile: slower is better than not
             print("the image was not copied to this node: {}".format(error), flush=True)
+            self.copy.release()
             return image
 
     def _check_binds(self) -> None:

@@ -13,6 +13,7 @@
         attempts/001/ranks/      the logs of further ranks, of those that wrote anything
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
+        work.box-HOST/           what its containers need beside that: see box.py
 
 The state is derived from these files each time, so no two of them can contradict each other.
 """

@@ -1,6 +1,7 @@
 """A copy of the image on the node's own disk, where that is faster to read. One for all jobs of a
 user on the node: it goes with the last that uses it."""
 
+import glob
 import os
 import shutil
 
@@ -68,6 +69,8 @@ class LocalCopy:
     def take(self) -> str:
         """Make the copy, unless it is there. Whoever uses it holds a lock."""
         with _OwnLock(self.lock):
+            self.held = files.open_lock(self.users)
+            files.try_lock(self.held, shared=True)
             if not os.path.exists(self.path):
                 new = "{}.{}.tmp".format(self.path, os.getpid())
                 try:
@@ -75,8 +78,6 @@ class LocalCopy:
                     os.rename(new, self.path)
                 finally:
                     _remove(new)
-            self.held = files.open_lock(self.users)
-            files.try_lock(self.held, shared=True)
         return self.path
 
     def _copy(self, target: str) -> None:
@@ -86,18 +87,31 @@ class LocalCopy:
             shutil.copyfile(self.image, target)
 
     def release(self) -> None:
-        if self.held is None:
-            return
-        os.close(self.held)
-        self.held = None
-        with _OwnLock(self.lock):
-            users = files.open_lock(self.users)
-            try:
-                if files.try_lock(users):
-                    for path in (self.path, self.users, self.lock):
-                        _remove(path)
-            finally:
-                os.close(users)
+        if self.held is not None:
+            os.close(self.held)
+            self.held = None
+            _remove_unless_used([self.path], self.lock, self.users)
+
+
+def sweep(scratch: str) -> None:
+    """Remove copies that jobs of this user's which were killed have left here."""
+    mine = "{}{}-".format(PREFIX, os.getuid())
+    for name in os.listdir(scratch):
+        if name.startswith(mine) and name.endswith(".users"):
+            base = os.path.join(scratch, name[: -len(".users")])
+            copies = glob.glob(glob.escape(base) + "*")
+            _remove_unless_used(copies, base + ".lock", base + ".users")
+
+
+def _remove_unless_used(paths: "List[str]", lock: str, users: str) -> None:
+    with _OwnLock(lock):
+        fd = files.open_lock(users)
+        try:
+            if files.try_lock(fd):
+                for path in paths + [users, lock]:
+                    _remove(path)
+        finally:
+            os.close(fd)
 
 
 class _OwnLock(files.Lock):
