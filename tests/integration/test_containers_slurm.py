@@ -12,6 +12,7 @@ import pytest
 from dray.node.process import parents
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import AWKWARD, RESUMABLE, parent_of
+from tests.integration.test_faults import oldest_python
 from tests.integration.test_nodes import TRAINER, commands_of, rank_logs
 
 ON = ("--on", "hpc")
@@ -69,6 +70,7 @@ class TestOrdinaryUser:
 
 
 def test_one_dead_rank_is_told_truly(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, python=oldest_python())
     script = "[ $RANK != 2 ] || exit 3; sleep 60"
     shown = far.wait(far.run(*WIDE, "--", "sh", "-c", script))
     assert shown["reason"] == "rank 2 on node2: exit code 3"
