@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,17 @@ def test_only_what_changed_comes_back_and_nothing_goes(tmp_path: Path) -> None:
     assert Path(shared, "deep/new").read_text() == "of two"
     assert Path(shared, "removed").exists()
     assert Path(shared, "link").is_symlink()
+
+
+def test_of_a_killed_attempt_only_what_was_at_rest_comes_back(tmp_path: Path) -> None:
+    shared, own = str(tmp_path / "caches/kit"), str(tmp_path / "own")
+    before = caches.fetch(shared, own)
+    Path(own, "done").write_text("a shader")
+    Path(own, "half").write_text("a sha")
+    long_ago = time.time() - 2 * caches.SETTLED
+    os.utime(Path(own, "done"), (long_ago, long_ago))
+    assert caches.merge(own, shared, before, was_killed=True) == 1
+    assert os.listdir(shared) == ["done"]
 
 
 MOUNTS = [("/", "ext4"), ("/scratch", "ext4"), ("/home", "nfs4"), ("/memory", "tmpfs")]

@@ -126,24 +126,24 @@ class Box:
         folder = os.path.join(self.path, "caches")
         return [container.parse_cache(one, folder, self.home) for one in self.wanted["caches"]]
 
-    def put_away(self, ended_by_itself: bool) -> None:
-        """``ended_by_itself``: nothing in the caches is half written."""
+    def put_away(self, was_killed: bool) -> None:
+        """``was_killed``: something in the caches may be half written."""
         if self.held < 0:
             return
-        if ended_by_itself:
-            self._merge_caches()
+        self._merge_caches(was_killed)
         if self.copy is not None:
             self.copy.release()
         files.remove_tree(self.path)
         os.close(self.held)
         self.held = -1
 
-    def _merge_caches(self) -> None:
+    def _merge_caches(self, was_killed: bool) -> None:
         shared = caches.place_of(self.job_dir.root)
-        for bind in self._caches():
-            name = os.path.basename(bind.source)
+        own = os.path.join(self.path, "caches")
+        for name, before in self.before.items():
+            folders = (os.path.join(own, name), os.path.join(shared, name))
             try:
-                caches.merge(bind.source, os.path.join(shared, name), self.before[name])
+                caches.merge(folders[0], folders[1], before, was_killed)
             except OSError as error:  # a full disk, say: the next job does without
                 print("the cache {} was not kept: {}".format(name, error), flush=True)
 

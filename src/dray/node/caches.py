@@ -3,7 +3,8 @@
 Each attempt works on a copy of its own. What it has made or changed goes back once it has ended,
 each file whole (temp and rename) and nothing is ever removed; so any number of jobs can end at
 once, and the last one that wrote a file wins. An attempt that was killed may have left half a file
-behind, and brings back nothing.
+behind, and brings back what nobody had touched for a while: a trainer that never ends by itself
+would otherwise compile its shaders each time.
 """
 
 import os
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Stamps = Dict[str, Tuple[int, int]]  # path → (size, time of the last change)
 
 TEMPORARY = ".dray-new-"
+SETTLED = 60.0  # seconds after which a file is taken for written
 ABANDONED = 86400.0  # seconds after which a half-copied file is nobody's any more
 
 
@@ -39,10 +41,13 @@ def fetch(shared: str, own: str) -> "Stamps":
     return stamps(own)
 
 
-def merge(own: str, shared: str, before: "Stamps") -> int:
+def merge(own: str, shared: str, before: "Stamps", was_killed: bool = False) -> int:
     """Bring back what is new or changed; returns how many files."""
     now = stamps(own)
     changed = [path for path in sorted(now) if now[path] != before.get(path)]
+    if was_killed:
+        since = (time.time() - SETTLED) * 1e9
+        changed = [path for path in changed if now[path][1] < since]
     if not changed:
         return 0
     with files.Lock(os.path.join(os.path.dirname(shared), ".lock")):

@@ -176,7 +176,7 @@ class Command:
     def put_away(self) -> None:
         """What its container needed."""
         if self.box is not None:
-            self.box.put_away(self.status is not None and os.WIFEXITED(self.status))
+            self.box.put_away(self.status is None or os.WIFSIGNALED(self.status))
 
     def is_gone(self) -> bool:
         started = self.pid != 0
