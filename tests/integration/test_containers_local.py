@@ -13,6 +13,7 @@ import pytest
 from dray.node.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
+from tests.integration.test_nodes import read
 from tests.integration.test_recipes import LIMITS, NAP, TASK, isaaclab, require_all_once
 from tests.rigs.containers import Apptainer, all_programs_but
 
@@ -165,11 +166,7 @@ def test_a_killed_supervisor_leaves_nothing_running(contained: Dray, isolated: b
 
 
 def trainers(dray: Dray) -> list[int]:
-    return [
-        pid
-        for pid in dray.processes()
-        if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    ]
+    return [pid for pid in dray.processes() if b"train.py" in read(pid, "cmdline").split(b"\0")]
 
 
 # -- what it sees and may write -----------------------------------------------------------------
