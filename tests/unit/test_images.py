@@ -149,13 +149,19 @@ def test_an_image_file_becomes_ready_as_it_is_and_its_parts_go(store: LocalImage
     image = source_of(b"SIF", kind="file")
     send(image, store)
     store.announce(image.record("image-train", keep_layers=True))
+    of_a_killed_one = Path(store.store.folder, f".new-{hex_of(image.id)}-x")
+    of_another_image = Path(store.store.folder, ".new-other")
+    for folder in (of_a_killed_one, of_another_image):
+        folder.mkdir()
     convert(store.store, image.id)
+    assert of_another_image.exists()
     ready = store.store.file(image.id)
     assert ready is not None
     assert Path(ready).read_bytes() == b"SIF"
     assert not os.path.exists(store.store.layer(image.layers[0]))
     assert store.look(image.id, image.layers).ready
-    assert [name for name in os.listdir(store.store.folder) if name.startswith(".new")] == []
+    left = [name for name in os.listdir(store.store.folder) if name.startswith(".new")]
+    assert left == [".new-other"]
 
 
 def test_removing_an_image_leaves_the_layers_of_others(store: LocalImages) -> None:

@@ -52,7 +52,11 @@ def convert(images: Images, image: str) -> None:
             return
         target = os.path.join(images.folder, "{}.{}".format(hex_of(image), record["format"]))
         scratch = tempfile.mkdtemp(prefix="dray-image-", dir=scratch_place(images, record))
-        finished = tempfile.mkdtemp(prefix=".new-", dir=images.folder)
+        unfinished = ".new-{}-".format(hex_of(image))
+        for name in os.listdir(images.folder):
+            if name.startswith(unfinished):  # of one that was killed: nobody else is at it
+                shutil.rmtree(os.path.join(images.folder, name), ignore_errors=True)
+        finished = tempfile.mkdtemp(prefix=unfinished, dir=images.folder)
         try:
             made = make(images, record, scratch, finished)
             os.replace(made, target)
