@@ -263,7 +263,7 @@ def test_what_cannot_be_imported(dray: Dray, tmp_path: Path) -> None:
     malformed = dray.write("bad.env", "CLUSTER_ISAACLAB_DIR=/x/isaaclab\nCLUSTER_LOGIN='me@h\n")
     said = refuse(dray, 2, "cluster", "import", str(malformed))
     assert f"{malformed}:2: the quote is not closed" in said
-    pbs = dray.write("pbs.env", "CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab\n")
+    pbs = dray.write("job.pbs", "#PBS -q gpu\n")
     assert "PBS is not read yet" in refuse(dray, 4, "cluster", "import", str(pbs))
     empty = dray.write("new.env", "CLUSTER_ISAACLAB_DIR=/x/isaaclab\n")
     assert "names no host" in refuse(dray, 2, "cluster", "import", "--write", str(empty))

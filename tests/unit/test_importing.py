@@ -263,7 +263,6 @@ def test_isaac_lab() -> None:
     assert "recipes isaaclab/" in note(found, "DOCKER_USER_HOME")
     assert "dray run -- python scripts/rsl_rl/train.py" in note(found, "CLUSTER_PYTHON_EXEC")
     assert "dray rm" in note(found, "REMOVE_CODE_COPY_AFTER_JOB")
-    assert "PBS is not read yet" in note(found, "submit_job_pbs.sh")
     assert "dray does this itself" in note(found, "#SBATCH --job-name")
     assert "END and FAIL" in note(found, "#SBATCH --mail-type")
     assert "setup" in note(found, "export OMNI=1")
@@ -285,9 +284,68 @@ def test_the_template_as_it_comes_is_not_taken_for_settings() -> None:
     assert len(found.notes) == 3
 
 
-def test_pbs_is_refused() -> None:
-    with pytest.raises(Refused, match="PBS is not read yet"):
-        isaac("CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab")
+PBS_SCRIPT = """
+cat <<EOT > job.sh
+#!/bin/bash
+#PBS -l select=1:ncpus=8:mpiprocs=1:ngpus=2:system=polaris:mem=64gb
+#PBS -l walltime=01:30:00,place=excl
+#PBS -j oe
+#PBS -q gpu
+#PBS -P robots
+#PBS -N isaaclab
+#PBS -m bea -M ada@example.org
+module load apptainer
+EOT
+"""
+
+
+def test_isaac_lab_on_pbs() -> None:
+    env = "CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab\nCLUSTER_LOGIN=me@hpc"
+    found = isaac(env, pbs=PBS_SCRIPT, slurm=SUBMIT)
+    assert found.kind == "pbs"
+    assert found.cluster == {
+        "host": "me@hpc",
+        "root": "/x/dray",
+        "dialect": "openpbs",
+        "project": "robots",
+        "queue": "gpu",
+        "chunk": "system=polaris",
+        "mail": "ada@example.org",
+        "modules": ["apptainer"],
+        "extra": ["-l place=excl"],
+    }
+    assert found.job == {
+        "job.image": "isaac-lab-base",
+        "job.outputs": ["logs"],
+        "job.resources.gpus": 2,
+        "job.resources.cpus": 8,
+        "job.resources.memory": "64G",
+        "job.resources.time": "1h30m",
+    }
+    assert "dray does this itself" in note(found, "#PBS -N isaaclab")
+
+
+@pytest.mark.parametrize(
+    ("line", "job"),
+    [
+        ("-l nodes=2:ppn=4:gpus=1", {"nodes": 2, "cpus": 4, "gpus": 1}),
+        ("-l ncpus=4 -l mem=16000mb", {"cpus": 4, "memory": "16000M"}),
+        ("-lwalltime=3600", {"time": "1h"}),
+    ],
+)
+def test_other_ways_to_ask_pbs(line: str, job: dict[str, object]) -> None:
+    env = "CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab"
+    found = isaac(env, pbs=f"#PBS {line}\n")
+    prefix = "job.resources."
+    asked = {key: one for key, one in found.job.items() if key.startswith(prefix)}
+    assert asked == {prefix + key: one for key, one in job.items()}
+
+
+@pytest.mark.parametrize("line", ["-l 'select=1", "select=1"])
+def test_a_pbs_line_that_cannot_be_read_is_named(line: str) -> None:
+    env = "CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab"
+    with pytest.raises(ConfigError, match=r"submit_job_pbs\.sh:1: "):
+        isaac(env, pbs=f"#PBS {line}\n")
 
 
 @pytest.mark.parametrize(

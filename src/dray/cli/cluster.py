@@ -275,15 +275,15 @@ def write(
 def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
     """Make settings of what you have: shows them as TOML, and with --write adds the cluster.
 
-    PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and submit_job_slurm.sh
-    beside it), ProtoMotions' train_slurm.py, or a file of shell assignments such as
-    ~/.cluster_config. It is read, never executed. Whatever has no counterpart is told in a comment.
+    PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
+    submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, or a file of
+    shell assignments such as ~/.cluster_config. It is read, never executed. Whatever has no
+    counterpart is told in a comment.
     """
     from dray import config_file, importing
 
-    kind = "slurm"
     found = importing.read(path)
-    name = name or found.name
+    name, kind = name or found.name, found.kind
     require_name(name, kind)
     if do_write:
         require_host(found)

@@ -11,7 +11,6 @@ from dray import options
 from dray.errors import ConfigError
 
 HANDLED = "dray does this itself"
-PBS = "PBS is not read yet: dray cluster add NAME --kind pbs"
 
 
 class Text(NamedTuple):
@@ -31,6 +30,7 @@ class Found(NamedTuple):
 
     source: str
     name: str  # what the cluster might be called
+    kind: str = "slurm"
     cluster: Mapping[str, Any] = MappingProxyType({})  # by key of [clusters.NAME], without kind
     job: Mapping[str, Any] = MappingProxyType({})  # by key, such as job.resources.gpus
     notes: tuple[str, ...] = ()
@@ -53,15 +53,16 @@ class Source(Protocol):
 class Gathering:
     """Collects settings one by one; what cannot be one becomes a note, never nothing."""
 
-    kind = "slurm"
-
-    def __init__(self, source: Text, placeholders: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, source: Text, placeholders: tuple[str, ...] = (), kind: str = "slurm"
+    ) -> None:
         self.source = source
+        self.kind = kind
         self.placeholders = placeholders
         self.cluster: dict[str, Any] = {}
         self.job: dict[str, Any] = {}
         self.notes: list[str] = []
-        self._parsers = {one.name: one.parse for one in options.CLUSTERS[self.kind]}
+        self._parsers = {one.name: one.parse for one in options.CLUSTERS[kind]}
         self._parsers |= {one.key: one.parse for one in options.JOB}
 
     def note(self, origin: str, why: str) -> None:
@@ -86,7 +87,8 @@ class Gathering:
         # In the order of the reference, whatever the order in the source was.
         cluster = {key: self.cluster[key] for key in self._parsers if key in self.cluster}
         job = {key: self.job[key] for key in self._parsers if key in self.job}
-        return Found(self.source.path, cluster_name(host), cluster, job, tuple(self.notes))
+        name, notes = cluster_name(host), tuple(self.notes)
+        return Found(self.source.path, name, self.kind, cluster, job, notes)
 
 
 def cluster_name(host: str) -> str:

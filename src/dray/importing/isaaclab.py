@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from dray.errors import Refused
-from dray.importing import sbatch, shell
-from dray.importing.found import PBS, Found, Gathering, Text, remote, shown
+from dray.importing import qsub, sbatch, shell
+from dray.importing.found import Found, Gathering, Text, remote, shown
 
 WHAT = "Isaac Lab's docker/cluster/.env.cluster"
 SCRIPT, OLDER_SCRIPT, PBS_SCRIPT = "submit_job_slurm.sh", "submit_job.sh", "submit_job_pbs.sh"
@@ -43,21 +42,20 @@ def recognises(text: Text) -> bool:
 def read(text: Text, beside: Mapping[str, Text]) -> Found:
     base = shell.assignments(beside[BASE]) if BASE in beside else {}
     found = {**base, **shell.assignments(text)}
-    into = Gathering(text, PLACEHOLDERS)
     scheduler = found.pop("CLUSTER_JOB_SCHEDULER", shell.Assigned("SLURM", 0)).value.upper()
-    if scheduler == "PBS":
-        raise Refused(f"{text.path}: CLUSTER_JOB_SCHEDULER is PBS, and {PBS}")
-    if scheduler != "SLURM":
+    is_pbs = scheduler == "PBS"
+    into = Gathering(text, PLACEHOLDERS, "pbs" if is_pbs else "slurm")
+    if scheduler not in ("SLURM", "PBS"):
         into.note(shown("CLUSTER_JOB_SCHEDULER", scheduler), "unknown; SLURM is taken for granted")
     for name, assigned in found.items():
         _gather_one(name, assigned, into)
     into.set("job.image", IMAGE, "image")
     into.set("job.outputs", ["logs"], "logs")  # Isaac Lab keeps nothing else
+    if is_pbs and PBS_SCRIPT in beside:
+        qsub.gather(beside[PBS_SCRIPT], into)
     script = beside.get(SCRIPT) or beside.get(OLDER_SCRIPT)
-    if script is not None:
+    if script is not None and not is_pbs:
         sbatch.gather(script, into)
-    if PBS_SCRIPT in beside:
-        into.note(PBS_SCRIPT, f"not read: {PBS}")
     return into.found()
 
 

@@ -23,6 +23,7 @@ OWN = {
     "signal": "dray asks for a checkpoint itself (checkpoint_signal)",
     "mail-type": "dray asks for END and FAIL",
 }
+COMPUTED = "a shell makes this value: write it itself"
 WITHOUT_VALUE = ("exclusive", "requeue", "no-requeue", "overcommit", "oversubscribe", "hold")
 GPU_FLAGS = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
 MEMORY_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -86,9 +87,14 @@ def gather(text: Text, into: Gathering) -> None:
     given = {flag.name: flag for flag in flags(text)}  # as with sbatch, the last one counts
     for flag in given.values():
         if "$" in flag.value or "`" in flag.value:
-            into.note(flag.origin, OWN.get(flag.name, "a shell makes this value: write it itself"))
+            into.note(flag.origin, OWN.get(flag.name, COMPUTED))
         else:
             _gather_one(flag, given, into)
+    gather_shell(text, into)
+
+
+def gather_shell(text: Text, into: Gathering) -> None:
+    """What the script does before it starts the command."""
     loaded = modules(text)
     if loaded:
         into.set("modules", loaded, "module load")
