@@ -104,7 +104,7 @@ class Launcher:
     def images(self) -> ImageVerbs:
         from dray.images.verbs import ImageVerbs  # not for a listing
 
-        return ImageVerbs(self.config.home.cache, self.reporter, self.submit, self.wait)
+        return ImageVerbs(self.config.home.cache, self.reporter, self.submit, self._wait_on)
 
     def cluster(self, name: str) -> Cluster:
         if name not in self._clusters:
@@ -163,12 +163,14 @@ class Launcher:
         """Bring the job's image where the cluster turns out not to have it, and act once more."""
 
         def act_with_image(job: JobSpec, code: Snapshot | None) -> None:
-            try:
-                act(job, code)
-            except ImageMissing:
-                assert job.container is not None
-                self.images.bring(job.container, cluster)
-                act(job, code)
+            for _ in range(2):  # another one may remove it, or end its job, in between
+                try:
+                    act(job, code)
+                    return
+                except ImageMissing:
+                    assert job.container is not None
+                    self.images.bring(job.container, cluster)
+            act(job, code)
 
         return act_with_image
 
@@ -409,6 +411,12 @@ class Launcher:
             time.sleep(pause)
             pause = min(pause * 1.3, 1.0)
         return view
+
+    def _wait_on(self, job_id: str, cluster: Cluster) -> JobView:
+        """Also for a job that another machine has submitted."""
+        if self.store.view(job_id) is None:
+            self.store.save(cluster.status([job_id]).values())
+        return self.wait(job_id)
 
     def wait_all(self, ids: Sequence[str], timeout: float | None = None) -> list[JobView]:
         """Return once all have ended: one question per cluster at a time, for any number."""

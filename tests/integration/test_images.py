@@ -271,7 +271,7 @@ def test_a_full_disk_in_the_middle_of_an_image(
         assert not list(small.glob("root/images/**/*.tmp"))
         assert json.loads(dray("ps", "--all", "--json").stdout) == []
         dray("image", "rm", "big.sif", *ON)
-        assert [path.name for path in small.glob("root/images/*")] == ["layers"]
+        assert [path.name for path in small.glob("root/images/[!.]*")] == ["layers"]
         assert list(small.glob("root/images/layers/*")) == []
     finally:
         dray.close_connections()

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,10 @@ from dray.images import push, source
 from dray.images.archive import Layers
 from dray.images.push import Source
 from dray.images.verbs import check_machine, pick
+from dray.node import files
 from dray.node.converting import CannotConvert, assemble, convert
 from dray.node.images import Images, hex_of
+from dray.node.jobdir import JobDir
 from dray.transport.ssh import LinkLost
 
 PART = push.PART
@@ -145,6 +148,70 @@ def test_a_layer_that_is_not_what_its_digest_says_is_thrown_away(store: LocalIma
     assert list(store.look(image.id, image.layers).lacking) == [layer]
 
 
+def test_a_part_that_is_no_gzip_is_thrown_away_with_its_layer(store: LocalImages) -> None:
+    image = source_of(b"content")
+    store.take(ImagePart(image.layers[0], 0, 7, True, bytes(20)))
+    with pytest.raises(CannotConvert, match="damaged"):
+        content_of(store, image.layers[0])
+    assert list(store.look(image.id, image.layers).lacking) == list(image.layers)
+
+
+def test_layers_stay_as_long_as_another_image_needs_them_to_be_made(store: LocalImages) -> None:
+    first, second = source_of(b"base", b"one"), source_of(b"base", b"two")
+    for image in (first, second):
+        send(image, store)
+        store.announce(image.record("", keep_layers=False))
+    Path(store.store.folder, hex_of(first.id) + ".sif").touch()
+    store.store.drop_layers(first.record("", keep_layers=False))
+    assert store.store.lacking(list(second.layers)) == {}
+    assert list(store.store.lacking(list(first.layers))) == [first.layers[1]]
+
+
+def test_an_image_that_is_being_made_is_not_removed(store: LocalImages) -> None:
+    image = source_of(b"content")
+    store.announce(image.record("", keep_layers=True))
+    with store.store.lock(image.id), pytest.raises(Refused, match="being made ready by a job"):
+        store.remove(image.id)
+    store.remove(image.id)
+    assert store.listing() == []
+
+
+def test_what_a_queued_job_goes_by_is_not_written_over(tmp_path: Path) -> None:
+    """Another laptop may announce the same image, made into another file."""
+    store = LocalImages(str(tmp_path))
+    image = source_of(b"content")
+    job = JobDir(str(tmp_path / "jobs/image-1"))
+    for folder in (job.attempts, job.outputs):
+        os.makedirs(folder)
+    files.write_json(job.job, {"id": "image-1", "resources": {}, "resume": {}})
+    with files.Lock(job.alive):  # somebody cares for it
+        store.announce(image.record("image-1", keep_layers=True))
+        store.announce(source_of(b"other")._replace(id=image.id).record("", keep_layers=True))
+        assert (store.store.record(image.id) or {})["layers"] == list(image.layers)
+        assert store.look(image.id, image.layers).job == "image-1"
+
+
+def test_ctrl_c_sends_nothing_more(store: LocalImages) -> None:
+    taken = []
+
+    class Slow(LocalImages):
+        def take(self, part: ImagePart) -> None:
+            time.sleep(0.2)
+            taken.append(part.offset)
+
+    sending = push.Sending(Slow(store.root), 0, lambda done, total: None, 0)
+
+    def send_until_interrupted() -> None:
+        with sending:
+            for number in range(2 * push.SENDERS):
+                sending.add(ImagePart("x", number, 1, False, b"x"), arrived=False)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        send_until_interrupted()
+    assert len(taken) == push.SENDERS  # those that were on their way
+
+
 def test_an_image_file_becomes_ready_as_it_is_and_its_parts_go(store: LocalImages) -> None:
     image = source_of(b"SIF", kind="file")
     send(image, store)
@@ -222,11 +289,13 @@ def test_an_image_of_a_registry_is_named_by_its_digest_if_it_has_one(tmp_path: P
 
 def test_an_image_is_picked_by_name_or_id() -> None:
     records = [
-        {"name": "train:1", "id": "sha256:aa11", "jobs": []},
-        {"name": "train:2", "id": "sha256:aa22", "jobs": []},
+        {"name": "train:1", "id": "sha256:aaaa11", "jobs": []},
+        {"name": "train:2", "id": "sha256:aaaa22", "jobs": []},
     ]
-    assert pick("train:2", records, "hpc")["id"] == "sha256:aa22"
-    assert pick("aa1", records, "hpc")["id"] == "sha256:aa11"
+    assert pick("train:2", records, "hpc")["id"] == "sha256:aaaa22"
+    assert pick("aaaa1", records, "hpc")["id"] == "sha256:aaaa11"
+    with pytest.raises(NotFound):
+        pick("", records[:1], "hpc")  # a variable that is not set, say
     with pytest.raises(Refused, match="several images"):
         pick("train", records, "hpc")
     with pytest.raises(NotFound, match=r"no image 'trian:1'.*train:1"):

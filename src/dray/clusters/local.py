@@ -376,14 +376,23 @@ class LocalImages:
     def look(self, image: str, layers: Sequence[str]) -> ImageState:
         if self.store.file(image) is not None:
             return ImageState(ready=True)
-        maker = str((self.store.record(image) or {}).get("job", ""))
-        record = status(JobDir(os.path.join(self.root, "jobs", maker))) if maker else None
-        if record is not None and record["state"] in ("queued", "running"):
+        maker = self._maker(image)
+        if maker:
             return ImageState(ready=False, job=maker)
         return ImageState(ready=False, **self.store.needs(list(layers)))
 
+    def _maker(self, image: str) -> str:
+        """The job that makes it ready, if one does."""
+        job = str((self.store.record(image) or {}).get("job", ""))
+        return job if job and self._is_active(job) else ""
+
+    def _is_active(self, job: str) -> bool:
+        record = status(JobDir(os.path.join(self.root, "jobs", job)))
+        return record is not None and record["state"] in ("queued", "running")
+
     def announce(self, record: Mapping[str, Any]) -> None:
-        self.store.announce(dict(record))
+        if not self._maker(record["id"]):
+            self.store.announce(dict(record))
 
     def take(self, part: ImagePart) -> None:
         files.make_folder(self.store.layer(part.layer))
@@ -391,10 +400,17 @@ class LocalImages:
         files.write_bytes(path, part.content, durable=False)
 
     def listing(self) -> list[dict[str, Any]]:
-        return list(self.store.records())
+        records = self.store.records()
+        for record in records:
+            record["jobs"] = [job for job in record["jobs"] if self._is_active(job)]
+        return records
 
     def remove(self, image: str) -> None:
-        self.store.remove(image)
+        maker = self._maker(image)
+        if maker or not self.store.remove(image):
+            raise Refused(
+                f"the image is being made ready by {maker or 'a job'}", hint="Wait for it."
+            )
 
 
 def expand(root: str) -> Path:

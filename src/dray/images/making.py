@@ -22,16 +22,22 @@ def make(source: Source, road: Road, cache: Path) -> Source:
     folder = cache / "images"
     files.make_folder(str(folder))
     target = folder / f"{hex_of(source.id)}.{road.format}"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
-            try:
-                os.replace(convert(source, road, scratch), target)
-            except converting.CannotConvert as error:
-                raise Refused(f"{source.name} could not be made ready here: {error}") from error
-            except OSError as error:
-                raise from_os_error(error) from error
-    made = from_file(target, cache)
+    is_lasting = source.kind != "registry" or "@sha256:" in source.name  # a tag may move
+    with files.Lock(f"{target}.lock"):
+        if not (is_lasting and target.exists()):
+            make_file(source, road, folder, target)
+        made = from_file(target, cache)
     return made._replace(id=source.id, name=source.name, architecture=source.architecture)
+
+
+def make_file(source: Source, road: Road, folder: Path, target: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
+        try:
+            os.replace(convert(source, road, scratch), target)
+        except converting.CannotConvert as error:
+            raise Refused(f"{source.name} could not be made ready here: {error}") from error
+        except OSError as error:
+            raise from_os_error(error) from error
 
 
 def convert(source: Source, road: Road, scratch: str) -> str:

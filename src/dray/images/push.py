@@ -112,10 +112,11 @@ class Sending:
     def __enter__(self) -> Sending:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.pool.shutdown(cancel_futures=self.failure is not None)
-        self.check()
-        self.progress(self.done, self.done)
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.pool.shutdown(cancel_futures=kind is not None or self.failure is not None)
+        if kind is None:
+            self.check()
+            self.progress(self.done, self.done)
 
     def check(self) -> None:
         if isinstance(self.failure, ClusterError):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dray.errors import NotFound, UsageError
-from dray.images.archive import Layers
+from dray.images.archive import Layers, checked
 from dray.images.push import Source
 from dray.node import files
 
@@ -66,7 +66,7 @@ def from_file(path: Path, cache: Path) -> Source:
     @contextmanager
     def read(_: frozenset[str]) -> Iterator[Layers]:
         with path.open("rb") as file:
-            yield iter([(digest, file)])
+            yield iter([(digest, checked(file, digest))])
 
     return Source(
         id=digest,

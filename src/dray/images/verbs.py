@@ -46,7 +46,7 @@ class ImageVerbs:
         cache: Path,
         reporter: Reporter,
         submit: Callable[[JobSpec, Cluster], str],
-        wait: Callable[[str], JobView],
+        wait: Callable[[str, Cluster], JobView],
     ) -> None:
         self.cache = cache
         self.reporter = reporter
@@ -78,8 +78,9 @@ class ImageVerbs:
                 hint=f"Bring it there: dray image push {container.name} --on {cluster.name}",
             )
         brought = self._bring(source, cluster)
-        waits = "" if cluster.is_here else "; this one waits for it in the queue"
-        self.reporter.say(f"the job {brought.job} makes {brought.name} ready to run{waits}")
+        if brought.job:
+            waits = "" if cluster.is_here else "; this one waits for it in the queue"
+            self.reporter.say(f"the job {brought.job} makes {brought.name} ready to run{waits}")
         if cluster.is_here:
             self.require(brought, cluster)
 
@@ -88,18 +89,20 @@ class ImageVerbs:
         return self._bring(self._find(reference), cluster)
 
     def _bring(self, source: Source, cluster: Cluster) -> Brought:
-        state = cluster.images.look(source.id, source.layers)
+        images = cluster.images
+        state = images.look(source.id, source.layers)
+        if not (state.ready or state.job):
+            check_machine(source, state.machine, cluster.name)
+            source = self._on_its_road(source, place_of(cluster, state))
+            job = conversion(source, cluster)
+            cluster.check(job)
+            images.announce(source.record("", keep_layers=not cluster.is_here))
+            # Now its layers stay. Somebody else may have been quicker.
+            state = images.look(source.id, source.layers)
         if state.ready or state.job:
             return Brought(source.id, source.name, state.job)
-        check_machine(source, state.machine, cluster.name)
-        source = self._on_its_road(source, place_of(cluster, state))
-        if source.kind == "file":  # what it lacks of that is another question
-            state = cluster.images.look(source.id, source.layers)
-        job = conversion(source, cluster)
-        cluster.check(job)
-        cluster.images.announce(source.record("", keep_layers=not cluster.is_here))
         sent = self._send(source, state, cluster)
-        cluster.images.announce(source.record(job.id, keep_layers=not cluster.is_here))
+        images.announce(source.record(job.id, keep_layers=not cluster.is_here))
         return Brought(source.id, source.name, self._submit(job, cluster), *sent)
 
     def _on_its_road(self, source: Source, place: roads.Place) -> Source:
@@ -134,7 +137,7 @@ class ImageVerbs:
 
     def require(self, brought: Brought, cluster: Cluster) -> None:
         """Wait until it is ready."""
-        view = self._wait(brought.job) if brought.job else None
+        view = self._wait(brought.job, cluster) if brought.job else None
         if view is not None and view.state is not JobState.DONE:
             raise ClusterError(
                 f"{brought.name} could not be made ready on {cluster.name}: "
@@ -206,7 +209,7 @@ def pick(reference: str, records: list[dict[str, Any]], on: str) -> dict[str, An
         record
         for record in records
         if reference in (record["name"], record["name"].rpartition(":")[0])
-        or record["id"].removeprefix("sha256:").startswith(wanted)
+        or (len(wanted) >= 4 and record["id"].removeprefix("sha256:").startswith(wanted))
     ]
     if not found:
         names = [record["name"] for record in records]

@@ -103,12 +103,13 @@ class Box:
         mounts = localcopy.read_mounts()
         if not localcopy.is_worth_it(image, scratch, self.wanted["local_copy"], mounts):
             return image
-        self.copy = localcopy.LocalCopy(image, scratch)
         try:
+            self.copy = localcopy.LocalCopy(image, scratch)
             return str(self.copy.take())
         except OSError as error:  # a disk that has filled up meanwhile: slower is better than not
             print("the image was not copied to this node: {}".format(error), flush=True)
-            self.copy.release()
+            if self.copy is not None:
+                self.copy.release()
             return image
 
     def _check_binds(self) -> None:

@@ -11,17 +11,18 @@ import sys
 import tempfile
 import zlib
 
-from . import container, files
-from .images import Images, hex_of
+from . import container, files, localcopy
+from .images import Images, Part, hex_of  # noqa: F401
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Dict, List  # noqa: F401
+    from typing import Any, BinaryIO, Dict, Iterator, List  # noqa: F401
 
     Record = Dict[str, Any]
 
 APPTAINERS = ("apptainer", "singularity")
 PIECE = 1 << 20
+UNKNOWN_SIZE = 20 << 30  # of an image in a registry
 GZIP = 31  # zlib's word for gzip with a header
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
@@ -51,29 +52,39 @@ def convert(images: Images, image: str) -> None:
         if images.file(image) is not None:
             return
         target = os.path.join(images.folder, "{}.{}".format(hex_of(image), record["format"]))
-        scratch = tempfile.mkdtemp(prefix="dray-image-", dir=scratch_place(images, record))
         unfinished = ".new-{}-".format(hex_of(image))
-        for name in os.listdir(images.folder):
-            if name.startswith(unfinished):  # of one that was killed: nobody else is at it
-                shutil.rmtree(os.path.join(images.folder, name), ignore_errors=True)
+        place = scratch_place(images, record)
+        for folder in (place, images.folder):
+            clear(folder, unfinished)  # of one that was killed: nobody else is at it
+        scratch = tempfile.mkdtemp(prefix=unfinished, dir=place)
         finished = tempfile.mkdtemp(prefix=unfinished, dir=images.folder)
         try:
             made = make(images, record, scratch, finished)
+            with open(made, "rb") as file:
+                os.fsync(file.fileno())
             os.replace(made, target)
             files.sync_folder(images.folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(finished, ignore_errors=True)
         if not record["keep_layers"]:
-            for digest in record["layers"]:
-                files.remove_tree(images.layer(digest))
+            images.drop_layers(record)
+
+
+def clear(folder: str, prefix: str) -> None:
+    for name in os.listdir(folder):
+        if name.startswith(prefix):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
 def scratch_place(images: Images, record: "Record") -> str:
-    """The node's own disk where there is room for the layers and for their files unpacked."""
+    """The node's own disk, where there is room for the layers and for their files unpacked. What
+    is in memory would be taken from the job's."""
     place = tempfile.gettempdir()
+    if localcopy.file_system(place, localcopy.read_mounts()) in localcopy.IN_MEMORY:
+        return images.folder
     usage = os.statvfs(place)
-    has_room = usage.f_bavail * usage.f_frsize > 3 * record["size"]
+    has_room = usage.f_bavail * usage.f_frsize > 3 * (record["size"] or UNKNOWN_SIZE)
     return place if has_room else images.folder
 
 
@@ -106,18 +117,26 @@ def assemble(images: Images, digest: str, sink: "Any") -> None:
     if parts is None:
         raise CannotConvert("the layer {} is not here: push the image again".format(digest))
     check = hashlib.sha256()
+    try:
+        for content in contents_of(parts):
+            check.update(content)
+            sink.write(content)
+        is_whole = check.hexdigest() == hex_of(digest)
+    except zlib.error:
+        is_whole = False
+    if not is_whole:
+        files.remove_tree(images.layer(digest))
+        raise CannotConvert("the layer {} came damaged: push the image again".format(digest))
+
+
+def contents_of(parts: "List[Part]") -> "Iterator[bytes]":
     for part in parts:
         unpacker = zlib.decompressobj(GZIP)
         with open(part.path, "rb") as file:
             piece = file.read(PIECE)
             while piece:
-                content = unpacker.decompress(piece)
-                check.update(content)
-                sink.write(content)
+                yield unpacker.decompress(piece)
                 piece = file.read(PIECE)
-    if check.hexdigest() != hex_of(digest):
-        files.remove_tree(images.layer(digest))
-        raise CannotConvert("the layer {} came damaged: push the image again".format(digest))
 
 
 class Layout:

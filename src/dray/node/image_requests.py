@@ -21,6 +21,9 @@ NOT_HERE = (
 )
 
 
+BEING_MADE = "the image is being made ready by {}: wait for that, or stop it"
+
+
 def look(agent: "Agent", request: "Record") -> "Record":
     """Whether the image can be run or will be soon; and if not, what it lacks."""
     images = Images(agent.root)
@@ -36,7 +39,9 @@ def being_made(agent: "Agent", image: str) -> "Tuple[str, ...]":
     """The job that makes it ready, and that one's number in the queue; nothing where none does."""
     record = Images(agent.root).record(image) or {}
     queued = agent.scheduler.queue().get(record["job"]) if record.get("job") else None
-    return (record["job"], str(queued["id"])) if queued else ()
+    if queued is None or queued["state"] == "ending":
+        return ()
+    return record["job"], str(queued["id"])
 
 
 def awaited(agent: "Agent", request: "Record") -> str:
@@ -47,13 +52,17 @@ def awaited(agent: "Agent", request: "Record") -> str:
     if not image or image.startswith("/") or Images(agent.root).file(image) is not None:
         return ""
     making = being_made(agent, image)
-    if not making:
-        raise Refusal("ImageMissing", "the image {} is not there".format(image))
-    return making[1]
+    if making:
+        return making[1]
+    if Images(agent.root).file(image) is not None:  # its job has ended just now
+        return ""
+    raise Refusal("ImageMissing", "the image {} is not there".format(image))
 
 
 def announce(agent: "Agent", request: "Record") -> "Record":
-    Images(agent.root).announce(request["record"])
+    """Unless a job is about to make it: what that one goes by must not change."""
+    if not being_made(agent, request["record"]["id"]):
+        Images(agent.root).announce(request["record"])
     return {}
 
 
@@ -66,9 +75,19 @@ def take_part(agent: "Agent", request: "Record") -> "Record":
 
 
 def listing(agent: "Agent", _: "Record") -> "Record":
-    return {"images": list(Images(agent.root).records())}
+    """With those of its jobs that the scheduler still has; an array's are named after it."""
+    queued = agent.scheduler.queue()
+    in_queue = set(queued) | {name.partition(".")[0] for name in queued}
+    records = Images(agent.root).records()
+    for record in records:
+        record["jobs"] = [name for name in record["jobs"] if name in in_queue]
+    return {"images": records}
 
 
 def remove(agent: "Agent", request: "Record") -> "Record":
-    Images(agent.root).remove(request["id"])
+    making = being_made(agent, request["id"])
+    if making:
+        raise Refusal("Refused", BEING_MADE.format(making[0]))
+    if not Images(agent.root).remove(request["id"]):
+        raise Refusal("Refused", BEING_MADE.format("a job"))
     return {}

@@ -63,7 +63,10 @@ class Images:
     def lock(self, image: str) -> files.Lock:
         """Held while its file is made or removed."""
         files.make_folder(self.folder)
-        return files.Lock(os.path.join(self.folder, ".lock-" + hex_of(image)))
+        return files.Lock(self._lock_file(image))
+
+    def _lock_file(self, image: str) -> str:
+        return os.path.join(self.folder, ".lock-" + hex_of(image))
 
     # -- layers ---------------------------------------------------------------------------------
 
@@ -146,17 +149,32 @@ class Images:
                     found.setdefault(container["image"], []).append(name)
         return found
 
-    def remove(self, image: str) -> None:
-        """And the layers that no other image has."""
-        with self.lock(image):
+    def remove(self, image: str) -> bool:
+        """And the layers that no other image has; False where somebody makes it ready now. The
+        lock's file stays: others may be waiting for it."""
+        files.make_folder(self.folder)
+        lock = files.open_lock(self._lock_file(image))
+        try:
+            if not files.try_lock(lock):
+                return False
             record = self.record(image)
             for ending in ENDINGS + (".json",):
                 files.remove(os.path.join(self.folder, hex_of(image) + ending))
+        finally:
+            os.close(lock)
         needed = {digest for other in self.records() for digest in other["layers"]}
         for digest in record["layers"] if record else ():
             if digest not in needed:
                 files.remove_tree(self.layer(digest))
-        files.remove(os.path.join(self.folder, ".lock-" + hex_of(image)))
+        return True
+
+    def drop_layers(self, record: "Record") -> None:
+        """Of an image that is ready, but for those that another one still needs to become so."""
+        others = [one for one in self.records() if one["id"] != record["id"] and not one["ready"]]
+        needed = {digest for other in others for digest in other["layers"]}
+        for digest in record["layers"]:
+            if digest not in needed:
+                files.remove_tree(self.layer(digest))
 
 
 def names_in(folder: str) -> "List[str]":

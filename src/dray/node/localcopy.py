@@ -1,9 +1,11 @@
 """A copy of the image on the node's own disk, where that is faster to read. One for all jobs of a
 user on the node: it goes with the last that uses it."""
 
+import errno
 import glob
 import os
 import shutil
+import stat
 
 from . import files
 
@@ -18,7 +20,7 @@ OVER_THE_NETWORK = (
 )  # fmt: skip
 IN_MEMORY = ("ramfs", "tmpfs")
 SPARE = 2 << 30  # room that is left for what the job writes
-PREFIX = "dray-image-"
+PREFIX = "dray-images-"
 
 
 def is_worth_it(image: str, scratch: str, wanted: str, mounts: "List[Tuple[str, str]]") -> bool:
@@ -56,14 +58,13 @@ def read_mounts() -> "List[Tuple[str, str]]":
 class LocalCopy:
     def __init__(self, image: str, scratch: str) -> None:
         self.image = image
+        self.folder = private_folder(scratch)
         about = os.stat(image)
-        name = "{}{}-{:x}-{:x}-{:x}".format(
-            PREFIX, os.getuid(), about.st_dev, about.st_ino, about.st_mtime_ns
-        )
+        name = "{:x}-{:x}-{:x}".format(about.st_dev, about.st_ino, about.st_mtime_ns)
         ending = "" if os.path.isdir(image) else os.path.splitext(image)[1]
-        self.path = os.path.join(scratch, name + ending)
-        self.lock = os.path.join(scratch, name + ".lock")
-        self.users = os.path.join(scratch, name + ".users")
+        self.path = os.path.join(self.folder, name + ending)
+        self.lock = os.path.join(self.folder, name + ".lock")
+        self.users = os.path.join(self.folder, name + ".users")
         self.held = None  # type: Optional[int]
 
     def take(self) -> str:
@@ -91,16 +92,41 @@ class LocalCopy:
             os.close(self.held)
             self.held = None
             _remove_unless_used([self.path], self.lock, self.users)
+            _remove_if_empty(self.folder)
+
+
+def folder_in(scratch: str) -> str:
+    return os.path.join(scratch, PREFIX + str(os.getuid()))
+
+
+def private_folder(scratch: str) -> str:
+    """Scratch may be everybody's, and what lies here is run."""
+    folder = folder_in(scratch)
+    files.make_folder(folder)
+    about = os.lstat(folder)
+    if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode) or about.st_mode & 0o077:
+        raise OSError(errno.EPERM, "not private to you", folder)
+    return folder
 
 
 def sweep(scratch: str) -> None:
     """Remove copies that jobs of this user's which were killed have left here."""
-    mine = "{}{}-".format(PREFIX, os.getuid())
-    for name in os.listdir(scratch):
-        if name.startswith(mine) and name.endswith(".users"):
-            base = os.path.join(scratch, name[: -len(".users")])
+    folder = folder_in(scratch)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    for name in names:
+        if name.endswith(".users"):
+            base = os.path.join(folder, name[: -len(".users")])
             copies = glob.glob(glob.escape(base) + "*")
             _remove_unless_used(copies, base + ".lock", base + ".users")
+    if names:
+        _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
 
 
 def _remove_unless_used(paths: "List[str]", lock: str, users: str) -> None:
