@@ -258,7 +258,7 @@ umount -l {inside}
     )
     assert ended.returncode == 0, ended.stderr
     shown = json.loads(ended.stdout)
-    assert (shown["state"], shown["exit_code"]) == ("failed", 9)
+    assert (shown["state"], shown["exit_code"]) == ("failed", 9), shown["reason"]
 
 
 def test_the_zipapp_runs_on_the_oldest_python(dray: Dray, tmp_path: Path) -> None:

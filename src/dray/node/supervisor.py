@@ -107,6 +107,7 @@ class Supervisor:
         self.finished = None  # type: Optional[float]  # since when all is done
         self.ending = None  # type: Optional[float]  # seconds from being asked to its end
         self.saved_at_end = None  # type: Optional[bool]
+        self.about = None  # type: Optional[Record]
 
     def _make_command(self) -> "Union[Command, Ranks]":
         place = self.place
@@ -166,7 +167,16 @@ class Supervisor:
         try:
             self.command.start(argv, self._told())
         finally:
-            files.write_json(self.attempt.attempt, self._about(argv))
+            self.about = self._about(argv)
+            self._write_about()
+
+    def _write_about(self) -> None:
+        """The command may have filled the disk already, and goes on all the same; once it has
+        ended there is room again."""
+        try:
+            files.write_json(self.attempt.attempt, self.about)
+        except OSError:  # our own log may lie on the same disk
+            pass
 
     def _about(self, argv: "Optional[List[str]]") -> "Record":
         about = {
@@ -491,6 +501,8 @@ class Supervisor:
         outcome["started"] = self.started
         outcome["ended"] = time.time()
         write_stubbornly(self.attempt.outcome, outcome)
+        if self.about is not None and not os.path.exists(self.attempt.attempt):
+            self._write_about()
 
     def _clean_up(self, outcome: "Record") -> None:
         self._sweep()
