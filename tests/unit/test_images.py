@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from dray.node import files
 from dray.node.converting import CannotConvert, assemble, convert
 from dray.node.images import Images, hex_of
 from dray.node.jobdir import JobDir
+from dray.node.packs import hash_of
 from dray.transport.ssh import LinkLost
 
 PART = push.PART
@@ -216,12 +218,16 @@ def test_an_image_file_becomes_ready_as_it_is_and_its_parts_go(store: LocalImage
     image = source_of(b"SIF", kind="file")
     send(image, store)
     store.announce(image.record("image-train", keep_layers=True))
-    of_a_killed_one = Path(store.store.folder, f".new-{hex_of(image.id)}-x")
+    root = hash_of(os.path.realpath(store.store.folder).encode())[:12]
+    of_a_killed_one = Path(store.store.folder, f".new-{hex_of(image.id)}-{root}-x")
     of_another_image = Path(store.store.folder, ".new-other")
+    # The same image for another root, in the scratch that both share.
+    of_another_root = Path(tempfile.mkdtemp(prefix=f".new-{hex_of(image.id)}-"))
     for folder in (of_a_killed_one, of_another_image):
         folder.mkdir()
     convert(store.store, image.id)
     assert of_another_image.exists()
+    of_another_root.rmdir()
     ready = store.store.file(image.id)
     assert ready is not None
     assert Path(ready).read_bytes() == b"SIF"

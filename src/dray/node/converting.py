@@ -13,6 +13,7 @@ import zlib
 
 from . import container, files, localcopy
 from .images import Images, Part, hex_of  # noqa: F401
+from .packs import hash_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-APPTAINERS = ("apptainer", "singularity")
 PIECE = 1 << 20
 UNKNOWN_SIZE = 20 << 30  # of an image in a registry
 GZIP = 31  # zlib's word for gzip with a header
@@ -52,7 +52,9 @@ def convert(images: Images, image: str) -> None:
         if images.file(image) is not None:
             return
         target = os.path.join(images.folder, "{}.{}".format(hex_of(image), record["format"]))
-        unfinished = ".new-{}-".format(hex_of(image))
+        # A node's scratch is shared with other roots, where the same image may be being made.
+        root = hash_of(os.path.realpath(images.folder).encode("utf-8", "surrogateescape"))
+        unfinished = ".new-{}-{}-".format(hex_of(image), root[:12])
         place = scratch_place(images, record)
         for folder in (place, images.folder):
             clear(folder, unfinished)  # of one that was killed: nobody else is at it
@@ -198,7 +200,8 @@ def squash_words(help_text: bytes) -> "List[str]":
 
 
 def build(reference: str, target: str, scratch: str) -> None:
-    builder = next((name for name in APPTAINERS if shutil.which(name)), None)
+    known = (container.APPTAINER, container.SINGULARITY)
+    builder = next((name for name in known if shutil.which(name)), None)
     if builder is None:
         raise CannotConvert(
             "there is neither apptainer nor singularity on this node: load a module that has it "
