@@ -20,6 +20,7 @@ import pytest
 from dray.node.process import parents
 from tests.rigs.containers import TRAIN, Apptainer, Podman
 from tests.rigs.host import Host, OrdinaryUser, OtherDebian
+from tests.rigs.link import Link
 from tests.rigs.pbs import Pbs
 from tests.rigs.slurm import Slurm
 from tests.rigs.ssh import Sshd
@@ -258,6 +259,16 @@ def apptainer_on_hpc(hpc: Hpc, apptainer: Apptainer) -> Iterator[Hpc]:
     apptainer.offer_in(hpc.bin)
     yield hpc
     (hpc.bin / "apptainer").unlink()
+
+
+@pytest.fixture
+def link(hpc: Hpc) -> Iterator[Link]:
+    """The way to the login node leads over a link that can fail."""
+    relay = Link(hpc.sshd.port)
+    hpc.sshd.write_client_config(relay.port)
+    yield relay
+    hpc.sshd.write_client_config(hpc.sshd.port)
+    relay.close()
 
 
 @pytest.fixture

@@ -28,16 +28,7 @@ from dray.errors import (
     UsageError,
     nearest,
 )
-from dray.model import (
-    Finding,
-    JobArray,
-    JobSpec,
-    JobState,
-    JobView,
-    Plan,
-    Series,
-    Snapshot,
-)
+from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
 from dray.node import faults, files
 from dray.node.layout import tasks_of
 from dray.reporter import Reporter

@@ -205,15 +205,6 @@ def test_a_run_whose_image_cannot_be_made_says_so(far: Dray, hpc: Hpc, podman: P
 # -- a file that is sent in parts, over a link that breaks ----------------------------------------
 
 
-@pytest.fixture
-def link(hpc: Hpc) -> Iterator[Link]:
-    relay = Link(hpc.sshd.port)
-    hpc.sshd.write_client_config(relay.port)
-    yield relay
-    hpc.sshd.write_client_config(hpc.sshd.port)
-    relay.close()
-
-
 SIZE = 70_000_000  # three parts
 
 

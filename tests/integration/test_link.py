@@ -23,16 +23,6 @@ from tests.rigs.link import Link
 
 
 @pytest.fixture
-def link(hpc: Hpc) -> Iterator[Link]:
-    """The way to the login node leads over a link that can fail."""
-    relay = Link(hpc.sshd.port)
-    hpc.sshd.write_client_config(relay.port)
-    yield relay
-    hpc.sshd.write_client_config(hpc.sshd.port)
-    relay.close()
-
-
-@pytest.fixture
 def far(dray: Dray, hpc: Hpc, link: Link) -> Dray:
     hpc.offer(dray)
     dray.write("train.py", TRAINER)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from dray.errors import Refused, from_os_error
 from dray.images.push import Source
-from dray.images.roads import ENROOT, Road
+from dray.images.roads import Road
 from dray.images.source import from_file
 from dray.node import converting, files
+from dray.node.container import ENROOT
 from dray.node.images import hex_of
 
 PIECE = 1 << 20

@@ -10,10 +10,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dray.errors import Refused
-from dray.node.images import BUILDERS
+from dray.node.container import APPTAINER, ENROOT, SINGULARITY
 
-ENROOT = "enroot"
-APPTAINERS = tuple(name for name in BUILDERS if name != ENROOT)
+APPTAINERS = (APPTAINER, SINGULARITY)
 
 
 class Road(NamedTuple):

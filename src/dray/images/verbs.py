@@ -14,7 +14,7 @@ from dray.description import new_id
 from dray.errors import ClusterError, NotFound, Refused, StorageError, nearest
 from dray.images import roads
 from dray.model import Container, JobSpec, JobState, JobView, Resources
-from dray.node.images import BUILDERS
+from dray.node.container import RUNTIMES
 from dray.quantities import show_size
 from dray.reporter import Reporter
 
@@ -108,7 +108,7 @@ class ImageVerbs:
     def _on_its_road(self, source: Source, place: roads.Place) -> Source:
         if source.kind == "file":
             return source
-        here = [name for name in BUILDERS if shutil.which(name)]
+        here = [name for name in RUNTIMES if shutil.which(name)]
         road = roads.choose(source.kind, place, here)
         if not road.here:
             return source._replace(format=road.format)

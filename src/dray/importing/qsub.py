@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import NamedTuple
 
 from dray.importing import sbatch
@@ -34,13 +33,7 @@ class Flag(NamedTuple):
 
 def flags(text: Text) -> list[Flag]:
     found = []
-    for number, line in enumerate(text.content.split("\n"), 1):
-        if not re.match(r"#PBS\s", line):
-            continue
-        try:
-            words = shlex.split(line[len("#PBS") :], comments=True)
-        except ValueError as error:
-            raise text.error(number, f"{error}: {line}") from error
+    for number, words in sbatch.directives(text, "#PBS"):
         while words:
             word = words.pop(0)
             match = re.fullmatch(r"-([A-Za-z])(.*)", word, re.S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from dray.importing.found import HANDLED, Gathering, Text
@@ -43,16 +43,20 @@ class Flag(NamedTuple):
 def flags(text: Text) -> list[Flag]:
     """Every flag of every #SBATCH line, by its long name."""
     found = []
-    for number, line in enumerate(text.content.split("\n"), 1):
-        if not re.match(r"#SBATCH\s", line):
-            continue
-        try:
-            words = shlex.split(line[len("#SBATCH") :], comments=True)
-        except ValueError as error:
-            raise text.error(number, f"{error}: {line}") from error
+    for number, words in directives(text, "#SBATCH"):
         while words:
             found.append(_take(text, number, words))
     return found
+
+
+def directives(text: Text, mark: str) -> Iterator[tuple[int, list[str]]]:
+    """The words of each line that a batch system reads, with its number."""
+    for number, line in enumerate(text.content.split("\n"), 1):
+        if re.match(rf"{mark}\s", line):
+            try:
+                yield number, shlex.split(line[len(mark) :], comments=True)
+            except ValueError as error:
+                raise text.error(number, f"{error}: {line}") from error
 
 
 def _take(text: Text, line: int, words: list[str]) -> Flag:

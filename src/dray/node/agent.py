@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
 import traceback
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 LOG_PIECE = 1 << 20
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
-CONTAINERS = ("apptainer", "singularity", "enroot")
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 
 
@@ -245,7 +243,7 @@ def status(agent: Agent, request: "Record") -> "Record":
     """All that is known of the jobs. With ``brief``, those that wait and have made no attempt are
     only named, together with others that wait for the same reason."""
     queued = agent.queue()
-    have_directory = set(names_in(agent, "jobs"))
+    have_directory = set(files.names_in(os.path.join(agent.root, "jobs")))
     found = []
     seen = {}  # type: Dict[str, ArrayDir]
     waiting = {}  # type: Dict[Tuple[str, str], List[str]]
@@ -312,14 +310,6 @@ def drop_secrets(array: ArrayDir, queued: "Dict[str, Record]") -> None:
     in_queue = any(name.startswith(array.id + ".") for name in queued)
     if not in_queue and not being_submitted(array):
         files.remove(array.secrets)
-
-
-def names_in(agent: Agent, folder: str) -> "List[str]":
-    try:
-        names = os.listdir(os.path.join(agent.root, folder))
-    except FileNotFoundError:
-        names = []
-    return sorted(name for name in names if not name.startswith("."))
 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
@@ -402,7 +392,7 @@ def stop(agent: Agent, request: "Record") -> "Record":
     ids = list(arrays.unfold(request["ids"]))
     queued = agent.scheduler.queue()
     numbers = []
-    have_directory = set(names_in(agent, "jobs"))
+    have_directory = set(files.names_in(os.path.join(agent.root, "jobs")))
     for array, indices in arrays.by_array(set(ids) - have_directory).items():
         ArrayDir(agent.root, array).stop_jobs(indices)
         names = [arrays.job_id(array, index) for index in indices]
@@ -467,8 +457,8 @@ def submit_again(
 
 
 def ids(agent: Agent, _: "Record") -> "Record":
-    found = names_in(agent, "jobs")
-    for name in names_in(agent, "arrays"):
+    found = files.names_in(os.path.join(agent.root, "jobs"))
+    for name in files.names_in(os.path.join(agent.root, "arrays")):
         array = ArrayDir(agent.root, name)
         found += [arrays.job_id(name, index) for index in sorted(array.without_directory())]
     return {"ids": arrays.fold(found)}
@@ -549,7 +539,6 @@ def hello(agent: Agent, _: "Record") -> "Record":
         "python": sys.version.split()[0],
         "free": usage.f_bavail * usage.f_frsize,
         "files": usage.f_favail if usage.f_files else None,
-        "containers": [name for name in CONTAINERS if shutil.which(name)],
         "container_facts": runtimes.facts(),
     }  # type: Record
     found.update(agent.scheduler.describe())

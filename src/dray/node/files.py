@@ -86,6 +86,15 @@ def make_folder(path: str) -> None:
             raise
 
 
+def names_in(folder: str) -> "List[str]":
+    """In order, without hidden ones; none where there is no such folder."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in names if not name.startswith("."))
+
+
 def remove(path: str) -> None:
     try:
         os.unlink(path)

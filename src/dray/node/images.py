@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 ENDINGS = (".sif", ".sqsh")
-BUILDERS = ("apptainer", "singularity", "enroot")
 PART = re.compile(r"^(\d+)-(\d+)(-last)?\.gz$")
 
 Part = collections.namedtuple("Part", "offset length is_last path")
@@ -106,7 +105,9 @@ class Images:
         """What it takes to have an image of these layers here."""
         import shutil
 
-        builders = [name for name in BUILDERS if shutil.which(name)]
+        from .container import RUNTIMES  # only where an image is pushed
+
+        builders = [name for name in RUNTIMES if shutil.which(name)]
         machine = os.uname().machine
         return {"machine": machine, "builders": builders, "lacking": self.lacking(digests)}
 
@@ -124,7 +125,7 @@ class Images:
         """Each with whether it is ready, what it takes up, and the jobs that need it."""
         users = self._users()
         found = []
-        for name in names_in(self.folder):
+        for name in files.names_in(self.folder):
             record = files.read_json(os.path.join(self.folder, name)) if is_record(name) else None
             if record is not None:
                 found.append(dict(self._with_sizes(record), jobs=users.get(record["id"], [])))
@@ -141,7 +142,7 @@ class Images:
         found = {}  # type: Dict[str, List[str]]
         root = os.path.dirname(self.folder)
         for kind in ("jobs", "arrays"):
-            for name in names_in(os.path.join(root, kind)):
+            for name in files.names_in(os.path.join(root, kind)):
                 place = os.path.join(root, kind, name)
                 job = files.read_json(os.path.join(place, "job.json"))
                 container = job.get("container") if job else None
@@ -175,13 +176,6 @@ class Images:
         for digest in record["layers"]:
             if digest not in needed:
                 files.remove_tree(self.layer(digest))
-
-
-def names_in(folder: str) -> "List[str]":
-    try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    except FileNotFoundError:
-        return []
 
 
 def is_record(name: str) -> bool:
