@@ -109,6 +109,11 @@ class Dray:
                 if b"dray.transport.standing" in words or b"dray.cli.warm_server" in words:
                     os.kill(pid, signal.SIGTERM)
 
+    def nothing_runs(self) -> bool:
+        """Closes connections as well: the last command may have started one this moment."""
+        self.close_connections()
+        return not self.processes()
+
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     """What the condition gives once it is true; fails if it never is."""
@@ -277,9 +282,8 @@ def dray(tmp_path: Path) -> Iterator[Dray]:
     project.mkdir()
     program = Dray(tmp_path, project)
     yield program
-    program.close_connections()
     try:
-        wait_for(lambda: not program.processes(), 10)
+        wait_for(program.nothing_runs, 10)
     except AssertionError:
         left = {pid: _describe(pid) for pid in program.processes()}
         for pid in left:

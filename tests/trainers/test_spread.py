@@ -101,7 +101,9 @@ def test_on_two_nodes(
     assert found["updates"] == alone["updates"] == STEPS
     assert found["weights"] == pytest.approx(alone["weights"], rel=1e-4)
     steps = [step for part in found["series"] for step in part]
-    assert set(steps) == set(range(STEPS))
+    # Written by a thread of the trainer's own: its last ones may be lacking where it was killed.
+    missing = set(range(STEPS)) - set(steps)
+    assert len(missing) <= spread.interval * (len(shown["attempts"]) - 1)
     assert len(steps) - STEPS <= spread.interval
 
 

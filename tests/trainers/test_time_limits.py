@@ -50,7 +50,8 @@ def test_one_that_saves_periodically(
     again = len(attempts) - 1  # the iteration of a checkpoint is done once more
     assert found["updates"] == 4 * (ITERATIONS + again)
     steps = [step for part in found["series"] for step in part]
-    assert set(steps) == set(range(ITERATIONS))
+    # Written by a thread of the trainer's own: its last ones may be lacking where it was ended.
+    assert len(set(range(ITERATIONS)) - set(steps)) <= again * trainer.interval
     assert len(steps) <= ITERATIONS + again * (1 + trainer.interval)
 
 
