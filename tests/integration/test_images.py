@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
+from tests.contract.test_contract import attempt_pid, parent_of
+from tests.integration.test_slurm import scheduler_id
 from tests.rigs.containers import Apptainer, Podman, all_programs_but
 from tests.rigs.link import Link
 
@@ -183,6 +186,29 @@ def test_a_run_waits_for_its_image_on_pbs_too(
     shown = far.wait(job)
     assert shown["state"] == "done", shown
     assert far.log(job) == f"training {os.getuid()} x\n"
+
+
+def test_a_run_waits_for_the_batch_job_that_goes_on_making_its_image(
+    far: Dray, apptainer_on_hpc: Hpc, podman: Podman
+) -> None:
+    apptainer_on_hpc.offer(far, resume_with="chain")
+    podman.make_train("localhost/interrupted:1", "print('made after all')\n")
+    number = podman("image", "inspect", "--format", "{{.Id}}", "interrupted:1").strip()
+    images_folder(far).mkdir(parents=True)
+    with (images_folder(far) / f".lock-{number}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the image is not made before this one is free
+        job = far.run(*ON, "--image", "interrupted:1", "--", "python3", "/opt/train/train.py")
+        (image,) = listing(far)
+        command = wait_for(lambda: attempt_pid(far, image["job"]), 60)
+        first = scheduler_id(far, job)
+        os.kill(parent_of(command), signal.SIGTERM)
+        wait_for(lambda: attempt_pid(far, image["job"], 2), 60)
+        wait_for(lambda: scheduler_id(far, job) != first, 60)
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown
+    assert len(shown["attempts"]) == 1
+    assert far.log(job) == "made after all\n"
+    assert [one["outcome"] for one in far.show(image["job"])["attempts"]] == ["interrupted", "done"]
 
 
 def test_a_run_whose_image_cannot_be_made_says_so(far: Dray, hpc: Hpc, podman: Podman) -> None:

@@ -256,6 +256,13 @@ def test_the_queue_is_read_by_name() -> None:
     }
 
 
+def test_a_successor_is_found_before_what_is_ending() -> None:
+    waiting, ending = "15|N/A|train-a|PENDING|None|x", "14|N/A|train-a|COMPLETING|None|x"
+    for lines in ((waiting, ending), (ending, waiting)):
+        found = parse_queue("\n".join(lines).replace("|", "\x1f"))
+        assert number_of(found["train-a"], "train-a") == "15"
+
+
 def test_the_config_is_read_for_what_matters() -> None:
     text = "Configuration data as of now\nJobRequeue              = 0\nKillWait = 30 sec\nX = 1\n"
     assert parse_config(text) == {"JobRequeue": "0", "KillWait": "30 sec"}

@@ -10,6 +10,7 @@ import traceback
 
 from . import files, layout, locales, policy, scheduler, worktree
 from .arrays import ArrayDir
+from .images import Images
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost, record_own_failure
 from .scheduler import Scheduler, SchedulerError
@@ -71,6 +72,8 @@ class Allocation:
             return 0  # ended before, and requeued by somebody else
         self._account_for_lost_attempt()
         decision = self._decide()
+        if decision.again and self._waits_for_image():
+            return 0
         if decision.again:
             self._one_attempt()
             decision = self._decide()
@@ -81,6 +84,24 @@ class Allocation:
         end_job(self.job_dir, decision)
         files.remove(self.job_dir.alive)  # one file less on a file system that counts them
         return self._exit_code(decision)
+
+    def _waits_for_image(self) -> bool:
+        """The job that makes it may have been interrupted, and go on as another batch job than
+        the one that this one was queued behind."""
+        image = (self.job.get("container") or {}).get("image", "/")
+        images = Images(self.job_dir.root)
+        if image.startswith("/") or images.file(image) is not None:
+            return False
+        try:
+            maker = images.maker(image, self.scheduler.queue)
+        except SchedulerError as error:
+            print("whether the image is being made is unknown: {}".format(error), flush=True)
+            return False
+        if maker is None:
+            return False
+        print("the image is still being made ready by {}".format(maker.job), flush=True)
+        self._succeed(after=maker.number)
+        return True
 
     def _decide(self) -> policy.Decision:
         if os.path.exists(self.job_dir.stop):
@@ -144,10 +165,14 @@ class Allocation:
         if fate == scheduler.RUNNING and self._requeue():
             self._postpone(self.number, delay)
         else:  # refused, or the scheduler itself has ended this batch job
-            successor = self.scheduler.submit(self.job_dir.script, after=self.number)
-            self.job_dir.remember_number(successor)
-            self._postpone(successor, delay)
+            self._postpone(self._succeed(after=self.number), delay)
         return True
+
+    def _succeed(self, after: str) -> str:
+        """The number of the batch job that takes this one's place."""
+        successor = self.scheduler.submit(self.job_dir.script, after=after)
+        self.job_dir.remember_number(successor)
+        return successor
 
     def _was_signalled(self) -> bool:
         records = self.job_dir.records()

@@ -8,7 +8,7 @@ from .wire import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Tuple  # noqa: F401
+    from typing import Any, Dict
 
     from .agent import Agent
 
@@ -29,40 +29,32 @@ def look(agent: "Agent", request: "Record") -> "Record":
     images = Images(agent.root)
     if images.file(request["id"]) is not None:
         return {"ready": True}
-    making = being_made(agent, request["id"])
-    if making:
-        return {"ready": False, "job": making[0]}
+    maker = images.maker(request["id"], agent.scheduler.queue)
+    if maker is not None:
+        return {"ready": False, "job": maker.job}
     return dict(images.needs(request["layers"]), ready=False)
-
-
-def being_made(agent: "Agent", image: str) -> "Tuple[str, ...]":
-    """The job that makes it ready, and that one's number in the queue; nothing where none does."""
-    record = Images(agent.root).record(image) or {}
-    queued = agent.scheduler.queue().get(record["job"]) if record.get("job") else None
-    if queued is None or queued["state"] == "ending":
-        return ()
-    return record["job"], str(queued["id"])
 
 
 def awaited(agent: "Agent", request: "Record") -> str:
     """The number of the batch job that a job with an image has to wait for, if any."""
-    image = request.get("image")
+    image, images = request.get("image"), Images(agent.root)
     if image and image.startswith("/") and not os.path.exists(image):
         raise Refusal("Refused", NOT_HERE.format(image))
-    if not image or image.startswith("/") or Images(agent.root).file(image) is not None:
+    if not image or image.startswith("/") or images.file(image) is not None:
         return ""
-    making = being_made(agent, image)
-    if making:
-        return making[1]
-    if Images(agent.root).file(image) is not None:  # its job has ended just now
+    maker = images.maker(image, agent.scheduler.queue)
+    if maker is not None:
+        return str(maker.number)
+    if images.file(image) is not None:  # its job has ended just now
         return ""
     raise Refusal("ImageMissing", "the image {} is not there".format(image))
 
 
 def announce(agent: "Agent", request: "Record") -> "Record":
     """Unless a job is about to make it: what that one goes by must not change."""
-    if not being_made(agent, request["record"]["id"]):
-        Images(agent.root).announce(request["record"])
+    images, record = Images(agent.root), request["record"]
+    if images.maker(record["id"], agent.scheduler.queue) is None:
+        images.announce(record)
     return {}
 
 
@@ -85,9 +77,10 @@ def listing(agent: "Agent", _: "Record") -> "Record":
 
 
 def remove(agent: "Agent", request: "Record") -> "Record":
-    making = being_made(agent, request["id"])
-    if making:
-        raise Refusal("Refused", BEING_MADE.format(making[0]))
-    if not Images(agent.root).remove(request["id"]):
+    images = Images(agent.root)
+    maker = images.maker(request["id"], agent.scheduler.queue)
+    if maker is not None:
+        raise Refusal("Refused", BEING_MADE.format(maker.job))
+    if not images.remove(request["id"]):
         raise Refusal("Refused", BEING_MADE.format("a job"))
     return {}

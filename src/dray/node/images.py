@@ -16,7 +16,7 @@ from . import files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Any, Callable, Dict, List, Optional  # noqa: F401
 
     Record = Dict[str, Any]
 
@@ -24,6 +24,7 @@ ENDINGS = (".sif", ".sqsh")
 PART = re.compile(r"^(\d+)-(\d+)(-last)?\.gz$")
 
 Part = collections.namedtuple("Part", "offset length is_last path")
+Maker = collections.namedtuple("Maker", "job number")  # a job, and its number in the queue
 
 
 def hex_of(digest: str) -> str:
@@ -58,6 +59,14 @@ class Images:
 
     def _record_file(self, image: str) -> str:
         return os.path.join(self.folder, hex_of(image) + ".json")
+
+    def maker(self, image: str, queue: "Callable[[], Dict[str, Record]]") -> "Optional[Maker]":
+        """The job in the queue that makes it ready, if there is one."""
+        job = (self.record(image) or {}).get("job")
+        queued = queue().get(job) if job else None
+        if queued is None or queued["state"] == "ending":
+            return None
+        return Maker(job, str(queued["id"]))
 
     def lock(self, image: str) -> files.Lock:
         """Held while its file is made or removed."""

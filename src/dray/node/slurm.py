@@ -42,11 +42,12 @@ def parse_queue(text: str) -> "Dict[str, Record]":
         number, indices, name, state, why, start = parts
         row = {"id": number, "why": why, "start": start}  # type: Record
         row.update(state=STATES.get(state, "ending"), array=indices != "N/A")
-        if not row["array"]:
-            found[name] = row
-        else:
-            names = (arrays.job_id(name, index) for index in parse_indices(indices))
-            found.update(dict.fromkeys(names, row))
+        names = [name]
+        if row["array"]:
+            names = [arrays.job_id(name, index) for index in parse_indices(indices)]
+        if row["state"] == "ending":  # its successor is what is to be found
+            names = [one for one in names if one not in found]
+        found.update(dict.fromkeys(names, row))
     return found
 
 
