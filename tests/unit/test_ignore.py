@@ -15,6 +15,7 @@ from dray.node.packs import entries
 from dray.snapshot import Scanner
 from dray.snapshot.globs import Patterns
 from dray.snapshot.ignore import as_rule
+from dray.transport.git import tracked
 
 ALONE = {
     "PATH": os.environ["PATH"],
@@ -44,7 +45,7 @@ def by_git(folder: Path) -> set[bytes]:
 
 def by_dray(folder: Path, *outputs: str) -> set[bytes]:
     cache = Path(tempfile.gettempdir()) / "never-written"
-    snapshot = Scanner(folder, outputs, cache, 1 << 40).take(remember=False)
+    snapshot = Scanner(folder, outputs, cache, 1 << 40, tracked).take(remember=False)
     return {entry.path for entry in entries(snapshot.manifest) if entry.kind != "d"}
 
 
@@ -176,13 +177,16 @@ QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(Heal
 
 
 @QUICK
-@example(paths={"a/b/a"}, rules="a**/b", nested={})
+@example(paths={"a/b/a"}, rules="a**/b", nested={}, added=set())
 @given(
     paths=st.sets(PATHS, max_size=14),
     rules=RULES,
     nested=st.dictionaries(st.sampled_from(["a", "b", "x", "a/b", "x/a"]), RULES, max_size=2),
+    added=st.sets(PATHS, max_size=3),
 )
-def test_any_tree_and_rules(paths: set[str], rules: str, nested: dict[str, str]) -> None:
+def test_any_tree_and_rules(
+    paths: set[str], rules: str, nested: dict[str, str], added: set[str]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         repository(tree, {".gitignore": rules})
@@ -194,6 +198,9 @@ def test_any_tree_and_rules(paths: set[str], rules: str, nested: dict[str, str])
         for place, lines in nested.items():
             if (tree / place).is_dir():
                 (tree / place / ".gitignore").write_text(lines)
+        for path in sorted(added):
+            if (tree / path).is_file():
+                git(tree, "add", "--force", "--", path)
         assert by_dray(tree) == by_git(tree)
 
 
@@ -288,6 +295,33 @@ def test_a_project_that_git_ignores_altogether_is_taken_all_the_same(tmp_path: P
 def test_outside_of_a_repository_rules_above_do_not_count(tmp_path: Path) -> None:
     fill(tmp_path, {".gitignore": "*\n", "p/a": "", "p/b": "", "p/.gitignore": "b\n"})
     assert by_dray(tmp_path / "p") == {b"a", b".gitignore"}
+
+
+def test_what_git_tracks_is_taken_although_it_is_ignored(tmp_path: Path) -> None:
+    tree = {
+        ".gitignore": "*.log\n/runs/\n!/runs/b\n/gone\n",
+        "kept.log": "",
+        "other.log": "",
+        "runs/a": "",
+        "runs/b": "",
+        "runs/deep/er/c": "",
+        "runs/deep/d": "",
+        "runs/empty/e": "",
+        "gone": "",
+        "p/.gitignore": "x\n",
+        "p/x": "",
+        "p/ä\n": "",
+    }
+    repository(tmp_path, tree)
+    git(tmp_path, "add", "-f", "kept.log", "runs/a", "runs/deep/er/c", "gone", "p/x")
+    (tmp_path / "gone").unlink()
+    expected = by_git(tmp_path) - {b"gone"}
+    assert {b"kept.log", b"runs/a", b"runs/deep/er/c", b"p/x"} < expected
+    assert by_dray(tmp_path) == expected
+    for folder in ("runs", "runs/deep", "p"):
+        assert by_dray(tmp_path / folder) >= by_git(tmp_path / folder)
+    fill(tmp_path, {".drayignore": "*.log\n"})
+    assert b"kept.log" not in by_dray(tmp_path)
 
 
 def test_a_linked_gitignore_does_not_count(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from dray.model import Snapshot
 from dray.node.packs import Packs, entries
 from dray.snapshot import ChangedSince, Scanner, write_snapshot
 from dray.snapshot.scan import UNSURE_NS
+from dray.transport import git
 
 HUGE = 1 << 40
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -33,7 +34,7 @@ def silent(done: int, total: int) -> None:
 
 
 def scanner(tree: Path, cache: Path, *outputs: str, max_size: int = HUGE) -> Scanner:
-    return Scanner(tree, outputs, cache, max_size)
+    return Scanner(tree, outputs, cache, max_size, git.tracked)
 
 
 def anew(tree: Path) -> Snapshot:
@@ -548,6 +549,27 @@ def test_a_repository_that_appears_above_brings_its_rules(tmp_path: Path, cache:
     assert set(paths(one.take())) == {b"a", b"x"}
     (tmp_path / ".git").rmdir()
     assert set(paths(one.take())) == {b"a", b"b", b"x/b"}
+
+
+def test_what_git_tracks_from_now_on_is_noticed(tree: Path, cache: Path) -> None:
+    def run_git(*words: str) -> None:
+        subprocess.run(["git", "-C", tree, *words], check=True, capture_output=True)
+
+    fill(tree, {"a": "", "runs/b": "", ".gitignore": "/runs/\n"})
+    run_git("init", "-q")
+    one = scanner(tree, cache)
+    for _ in range(2):
+        one.take()
+        time.sleep(UNSURE_NS / 1e9 + 0.1)
+    assert b"runs/b" not in paths(one.take())
+    run_git("add", "-f", "runs/b")
+    assert b"runs/b" in paths(one.take())
+    time.sleep(UNSURE_NS / 1e9 + 0.1)
+    one.take()
+    (tree / ".git/index").touch()  # written anew with the same files, as git does
+    assert b"runs/b" in paths(one.take())
+    run_git("rm", "-q", "--cached", "runs/b")
+    assert b"runs/b" not in paths(one.take())
 
 
 def test_different_outputs_are_remembered_apart(tree: Path, cache: Path) -> None:

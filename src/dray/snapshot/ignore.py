@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from dray.snapshot.globs import Patterns
+from dray.snapshot.repository import Ask, Tracked, find_dot_git, outer_files, read_bytes
+from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
 
 ALWAYS_OUT = frozenset(
     [
@@ -26,25 +28,24 @@ ALWAYS_OUT = frozenset(
 # A folder that holds one of these is not code: a virtual environment, or outputs pulled home.
 TELLTALES = frozenset(["pyvenv.cfg", "conda-meta", ".dray-outputs"])
 
-Stamp = tuple[int, int, int]
 Level = tuple[Patterns, bytes]  # rules, and the place of the folder they judge below them
-
-NO_FILE: Stamp = (0, 0, 0)
-UNSURE: Stamp = (-1, -1, -1)  # never equal to a real one: looked at again next time
 
 
 class Rules:
     """The ignore files of one tree: read when first needed, deeper ones before shallower ones."""
 
-    def __init__(self, root: Path, outputs: tuple[str, ...]) -> None:
+    def __init__(self, root: Path, outputs: tuple[str, ...], ask: Ask) -> None:
         self.root = str(root)
         self.outputs = frozenset(outputs)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
-        self.outer = outer_files(self.root) if self.file_name == ".gitignore" else []
+        dot_git = find_dot_git(self.root) if self.file_name == ".gitignore" else None
+        self.outer = outer_files(self.root, dot_git) if dot_git else []
+        self.tracked = Tracked(self.root, dot_git, ask)
         # path → stamp, of every ignore file that has a say
         self.files: dict[str, Stamp] = {}
         self._read: dict[str, Patterns | None] = {}
         self._outer_levels: list[Level] | None = None
+        self._ignored: dict[str, bool] = {"": False}  # folders
         for path, _ in self.outer:
             self.note(path)
 
@@ -55,8 +56,8 @@ class Rules:
         return all(stamp_of_file(path) == stamp for path, stamp in self.files.items())
 
     def stamps(self, fresh: int) -> dict[str, Stamp]:
-        """The stamps to remember; one that moved just now could miss the next change."""
-        return {path: UNSURE if one[0] > fresh else one for path, one in self.files.items()}
+        """The stamps to remember."""
+        return {path: doubted(one, fresh) for path, one in self.files.items()}
 
     def inside(self, folder: str) -> FolderRules:
         """What applies to the names in ``folder``, a path relative to the tree."""
@@ -68,7 +69,16 @@ class Rules:
                 levels.append((patterns, below))
             below = os.fsencode(os.path.basename(place)) + b"/" + below
         levels += [(patterns, outer + below[1:]) for patterns, outer in self._outside()]
-        return FolderRules(folder, self.outputs, levels)
+        return FolderRules(self, folder, levels)
+
+    def ignores(self, folder: str) -> bool:
+        """Whether the folder, or one that it lies in, is ignored: nothing in it can be taken back
+        by a rule, only by being tracked."""
+        if folder not in self._ignored:
+            parent, _, name = folder.rpartition("/")
+            ignored = self.inside(parent).ignores(name, is_folder=True)
+            self._ignored[folder] = ignored
+        return self._ignored[folder]
 
     def _outside(self) -> list[Level]:
         """The levels above the tree, unless they leave out all of it: then it is not git's."""
@@ -87,13 +97,20 @@ class Rules:
 class FolderRules:
     """The rules for the names in one folder."""
 
-    def __init__(self, folder: str, outputs: frozenset[str], levels: list[Level]) -> None:
+    def __init__(self, rules: Rules, folder: str, levels: list[Level]) -> None:
+        self._rules = rules
+        self._folder = folder
         self._prefix = f"{folder}/" if folder else ""
-        self._outputs = outputs
         self._levels = levels  # the nearest first
 
     def leaves_out(self, name: str, is_folder: bool) -> bool:
-        if name in ALWAYS_OUT or self._prefix + name in self._outputs:
+        path = self._prefix + name
+        if name in ALWAYS_OUT or path in self._rules.outputs:
+            return True
+        return self.ignores(name, is_folder) and path not in self._rules.tracked.paths
+
+    def ignores(self, name: str, is_folder: bool) -> bool:
+        if self._rules.ignores(self._folder):
             return True
         return bool(first_verdict(self._levels, os.fsencode(name), is_folder))
 
@@ -129,35 +146,6 @@ def ancestors(folder: str) -> list[str]:
     return found
 
 
-def outer_files(root: str) -> list[tuple[str, str]]:
-    """Ignore files of git above the tree, nearest first: (file, the tree's place below it)."""
-    found: list[tuple[str, str]] = []
-    folder, prefix = root, ""
-    while True:
-        dot_git = os.path.join(folder, ".git")
-        if os.path.lexists(dot_git):
-            return [*found, (exclude_file(dot_git), prefix)]
-        parent = os.path.dirname(folder)
-        if parent == folder:  # not in a repository at all: files above do not count
-            return []
-        prefix = f"{os.path.basename(folder)}/{prefix}"
-        folder = parent
-        found.append((os.path.join(folder, ".gitignore"), prefix))
-
-
-def exclude_file(dot_git: str) -> str:
-    """Where git keeps rules for one clone; in a submodule or second work tree .git points there."""
-    place = dot_git
-    pointer = read_bytes(dot_git)
-    if pointer is not None:
-        target = os.fsdecode(pointer.removeprefix(b"gitdir:").strip())
-        place = os.path.join(os.path.dirname(dot_git), target)
-        common = read_bytes(os.path.join(place, "commondir"))
-        if common is not None:
-            place = os.path.join(place, os.fsdecode(common.strip()))
-    return os.path.join(place, "info", "exclude")
-
-
 def read_rules(file: str) -> Patterns | None:
     if os.path.basename(file) == ".gitignore" and os.path.islink(file):
         return None  # as git does
@@ -165,28 +153,7 @@ def read_rules(file: str) -> Patterns | None:
     return None if content is None else Patterns(content)
 
 
-def read_bytes(file: str) -> bytes | None:
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError:
-        return None
-
-
 def as_rule(path: str) -> str:
     """The line of an ignore file that leaves out this path and nothing else."""
     escaped = re.sub(r"([\\*?\[])", r"\\\1", path).replace("\n", "?")
     return "/" + re.sub(r" \Z", r"\\ ", escaped)
-
-
-def stamp_of_file(path: str) -> Stamp:
-    """What changes when the file does."""
-    try:
-        return stamp_of(os.stat(path))
-    except OSError:
-        return NO_FILE
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    # The change time moves with every write, chmod and rename, and cannot be set back.
-    return (status.st_ctime_ns, status.st_size, status.st_ino)

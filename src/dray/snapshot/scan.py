@@ -19,11 +19,13 @@ from dray.model import Snapshot
 from dray.node import files
 from dray.node.packs import CHUNK, hash_of, new_hash
 from dray.quantities import show_size
-from dray.snapshot.ignore import TELLTALES, UNSURE, Rules, Stamp, ancestors, as_rule, stamp_of
+from dray.snapshot.ignore import TELLTALES, Rules, ancestors, as_rule
+from dray.snapshot.repository import Ask
+from dray.snapshot.stamps import UNSURE, Stamp, doubted, stamp_of
 
 Progress = Callable[[int, int], None]
 
-CACHE_VERSION = (2, sys.version_info[:2], sys.getfilesystemencoding())
+CACHE_VERSION = (3, sys.version_info[:2], sys.getfilesystemencoding())
 # A change within the file system's tick of our reading would not show in the stamp.
 UNSURE_NS = 1_000_000_000
 KEPT_CONTENT = 64 << 20  # contents kept in memory between hashing and packing
@@ -73,10 +75,13 @@ class Folder:
 class Scanner:
     """Makes snapshots of one tree, remembering in ``cache`` what it has read."""
 
-    def __init__(self, root: Path, outputs: tuple[str, ...], cache: Path, max_size: int) -> None:
+    def __init__(
+        self, root: Path, outputs: tuple[str, ...], cache: Path, max_size: int, tracked: Ask
+    ) -> None:
         self.root = root
         self.outputs = outputs
         self.max_size = max_size
+        self.tracked = tracked
         name = hash_of(os.fsencode(root) + b"\0" + os.fsencode("\0".join(outputs)))
         self.cache = cache / "trees" / name
 
@@ -86,7 +91,7 @@ class Scanner:
         """The tree as it is now. ``remember=False`` leaves no trace on disk."""
         refuse_hopeless_root(self.root)
         for attempt in range(TRIES):
-            scan = _Scan(self.root, Rules(self.root, self.outputs), self.max_size)
+            scan = _Scan(self.root, Rules(self.root, self.outputs, self.tracked), self.max_size)
             scan.recall(self._load(), trust_listings=attempt == 0)
             try:
                 snapshot = scan.run(progress)
@@ -139,17 +144,20 @@ class _Scan:
         """Take over what an earlier walk read, and what it listed if its rules still hold."""
         if not record:
             return
-        (file_name, outer, rule_files), self.old_id, folders = record
+        (file_name, outer, rule_files, tracked), self.old_id, folders = record
         self.old = {one.path: one for one in map(Folder.from_record, folders)}
         known = dict(self.rules.files)
         self.rules.files.update(rule_files)
         same_rules = (file_name, outer) == (self.rules.file_name, self.rules.outer)
-        self.trust_listings = trust_listings and same_rules and self.rules.still_hold()
+        same_rules = same_rules and self.rules.still_hold() and self.rules.tracked.recall(*tracked)
+        self.trust_listings = trust_listings and same_rules
         if not self.trust_listings:
             self.rules.files = known
 
     def rules_seen(self) -> tuple[Any, ...]:
-        return self.rules.file_name, self.rules.outer, self.rules.stamps(self.fresh)
+        rules, index = self.rules, self.rules.tracked
+        tracked = doubted(index.stamp, self.fresh), index.identity
+        return rules.file_name, rules.outer, rules.stamps(self.fresh), tracked
 
     def run(self, progress: Progress) -> Snapshot:
         self._walk()
