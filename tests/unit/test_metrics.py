@@ -320,7 +320,7 @@ def test_a_long_curve_is_thinned_out(job: Job) -> None:
 
 
 def test_what_cannot_be_read_does_not_end_the_attempt(
-    job: Job, capsys: pytest.CaptureFixture[str]
+    job: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
     watch = job.watch(1)
     (job.outputs / "metrics.jsonl").mkdir()
@@ -328,4 +328,4 @@ def test_what_cannot_be_read_does_not_end_the_attempt(
     for _ in range(3):
         watch.look(last=True)
     assert watch.value() == {"name": "reward", "value": 3.0, "step": 1}
-    assert capsys.readouterr().out.count("metrics:") == 1
+    assert capfd.readouterr().out.count("metrics:") == 1

@@ -13,6 +13,7 @@ from .arrays import ArrayDir
 from .images import Images
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost, record_own_failure
+from .notes import note
 from .scheduler import Scheduler, SchedulerError
 from .supervisor import Place, Supervisor
 
@@ -95,11 +96,11 @@ class Allocation:
         try:
             maker = images.maker(image, self.scheduler.queue)
         except SchedulerError as error:
-            print("whether the image is being made is unknown: {}".format(error), flush=True)
+            note("whether the image is being made is unknown: {}".format(error))
             return False
         if maker is None:
             return False
-        print("the image is still being made ready by {}".format(maker.job), flush=True)
+        note("the image is still being made ready by {}".format(maker.job))
         self._succeed(after=maker.number)
         return True
 
@@ -120,7 +121,7 @@ class Allocation:
         try:
             Supervisor(self.job_dir, record, self.job, place).run()
         except Exception as error:
-            traceback.print_exc()
+            note(traceback.format_exc())
             record_own_failure(self.job_dir, number, error)
 
     def _seconds(self) -> "Optional[float]":
@@ -130,7 +131,7 @@ class Allocation:
         try:
             left = self.scheduler.time_left(self.number)
         except SchedulerError as error:
-            print("time left unknown: {}".format(error), flush=True)
+            note("time left unknown: {}".format(error))
             return float(asked) if asked else None
         limits = [float(asked)] if asked else []
         if left is not None:
@@ -193,7 +194,7 @@ class Allocation:
         try:
             self.scheduler.requeue(self.number)
         except SchedulerError as error:
-            print("requeue was refused: {}".format(error), flush=True)
+            note("requeue was refused: {}".format(error))
             return False
         return True
 
@@ -203,7 +204,7 @@ class Allocation:
         try:
             self.scheduler.postpone(number, delay)
         except SchedulerError as error:
-            print("the pause before the retry could not be set: {}".format(error), flush=True)
+            note("the pause before the retry could not be set: {}".format(error))
 
     def _exit_code(self, end: policy.Decision) -> int:
         """So that the scheduler's own records tell the truth too."""

@@ -15,6 +15,7 @@ import socket
 from . import caches, container, files, localcopy, process, runtimes, worktree
 from .command import MARK, describe_end, training_library
 from .container import Bind
+from .notes import note
 from .process import CannotContain
 
 TYPE_CHECKING = False
@@ -107,7 +108,7 @@ class Box:
             self.copy = localcopy.LocalCopy(image, scratch)
             return str(self.copy.take())
         except OSError as error:  # a disk that has filled up meanwhile: slower is better than not
-            print("the image was not copied to this node: {}".format(error), flush=True)
+            note("the image was not copied to this node: {}".format(error))
             if self.copy is not None:
                 self.copy.release()
             return image
@@ -146,7 +147,7 @@ class Box:
             try:
                 caches.merge(folders[0], folders[1], before, was_killed)
             except OSError as error:  # a full disk, say: the next job does without
-                print("the cache {} was not kept: {}".format(name, error), flush=True)
+                note("the cache {} was not kept: {}".format(name, error))
 
     # -- for each rank ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import stat
 import time
 
 from . import files
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def fetch(shared: str, own: str) -> "Stamps":
         try:
             _copy(os.path.join(shared, path), os.path.join(own, path))
         except OSError as error:  # of somebody else's, or on a full disk: it costs time, no more
-            print("the cache {} is not whole: {}".format(shared, error), flush=True)
+            note("the cache {} is not whole: {}".format(shared, error))
     return stamps(own)
 
 

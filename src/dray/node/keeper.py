@@ -15,6 +15,7 @@ import traceback
 from . import faults, files, policy, process
 from .jobdir import JobDir, since_resumed
 from .ledger import end_job, record_lost, record_own_failure
+from .notes import note
 from .queue import Grant, Queue
 from .supervisor import Place, Supervisor
 
@@ -130,7 +131,7 @@ class Keeper:
                 grant.release()
                 self.keep()
         except BaseException as error:
-            traceback.print_exc()
+            note(traceback.format_exc())
             sys.stderr.flush()
             record_own_failure(self.job_dir, number, error)
             os._exit(1)

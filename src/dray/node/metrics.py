@@ -19,6 +19,7 @@ import re
 import time
 
 from . import events
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -289,7 +290,7 @@ class Watch:
                 act(source)
             except Exception as error:
                 if repr(error) != self.complaint:
-                    print("metrics: {!r}".format(error), flush=True)
+                    note("metrics: {!r}".format(error))
                 self.complaint = repr(error)
 
     def value(self) -> "Optional[Record]":

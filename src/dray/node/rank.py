@@ -14,6 +14,7 @@ import time
 from . import files, layout, locales, process, scheduler, worktree
 from .command import LEFTOVER_GRACE, Command, kill_all
 from .jobdir import JobDir
+from .notes import note
 from .ranks import MARK, Lines
 
 TYPE_CHECKING = False
@@ -212,7 +213,7 @@ class Task:
             attempt = self.order["attempt"]
             worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
         except OSError as error:
-            print("{}: an output could not be moved: {}".format(self.seat.host, error), flush=True)
+            note("{}: an output could not be moved: {}".format(self.seat.host, error))
 
     def _commands_here(self) -> "Any":
         """All processes of this step on this node, without the tasks of dray's own."""
@@ -225,7 +226,7 @@ class Task:
             self.command.put_away()
         except OSError as error:
             message = "{}: the container's folders could not be cleared: {}"
-            print(message.format(self.seat.host, error), flush=True)
+            note(message.format(self.seat.host, error))
 
     def _put_away(self) -> None:
         log = self.command.log
@@ -244,7 +245,7 @@ class Task:
             paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
         except OSError as error:
             message = "{}: the work tree could not be cleared: {}"
-            print(message.format(self.seat.host, error), flush=True)
+            note(message.format(self.seat.host, error))
         else:
             if paths:
                 self._say("left", paths=paths)

@@ -24,6 +24,7 @@ import time
 
 from . import layout, process
 from .command import LEFTOVER_GRACE, SAME_NODE, describe_end
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Ranks:
                 self._hear(json.loads(line[len(MARK) :].decode("ascii")))
             elif line.strip():
                 words = line.decode("utf-8", "replace").strip()
-                print(words, flush=True)
+                note(words)
                 self.words = self.words if "error:" in self.words else words
         self._send()
         if self.bad is not None and not self.dismissed and time.monotonic() > self.kill_rest_at:

@@ -7,6 +7,7 @@ A copy of each whole one is kept beside it, and put back where the original is n
 import os
 
 from . import checkpoints, files
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def put_back(outputs: str, resume: "Record") -> None:
         try:
             mend(one.path)
         except OSError as error:  # no space for it now: the next attempt tries again
-            print("{} could not be put back: {}".format(one.path, error), flush=True)
+            note("{} could not be put back: {}".format(one.path, error))
 
 
 def mend(path: str) -> None:

@@ -16,6 +16,7 @@ import time
 from . import checkpoints, faults, files, metrics, process, restoring, resuming, timing, worktree
 from .command import Command, kill_all
 from .ledger import write_stubbornly
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -363,7 +364,7 @@ class Supervisor:
             restoring.keep(newest, self.rules.get("looks_for"))
             checkpoints.prune(self.job_dir.outputs, self.rules)
         except OSError as error:
-            print("checkpoints could not be tended: {}".format(error), flush=True)
+            note("checkpoints could not be tended: {}".format(error))
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -427,7 +428,7 @@ class Supervisor:
         try:
             worktree.rescue_outputs(self.job_dir, self.attempt.number, self.job["outputs"], folders)
         except OSError as error:
-            print("an output could not be moved: {}".format(error), flush=True)
+            note("an output could not be moved: {}".format(error))
 
     def _new_checkpoint(self, before: "Optional[checkpoints.Checkpoint]") -> bool:
         self._rescue_outputs()
@@ -514,7 +515,7 @@ class Supervisor:
             if left:
                 files.write_json(self.attempt.outcome, dict(outcome, left=left))
         except OSError as error:
-            print("the work tree could not be cleared: {}".format(error), flush=True)
+            note("the work tree could not be cleared: {}".format(error))
 
     def _relative(self, checkpoint: "Optional[checkpoints.Checkpoint]") -> "Optional[str]":
         return os.path.relpath(checkpoint.path, self.job_dir.outputs) if checkpoint else None
