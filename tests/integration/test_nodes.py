@@ -21,12 +21,15 @@ from tests.integration.test_slurm import field, scheduler_id
 ON = ("--on", "hpc")
 WIDE = (*ON, "--nodes", "2", "--gpus", "2")
 
-# Every rank writes down that it was asked for a checkpoint; rank 0 saves it.
+# Every rank writes down that it was asked for a checkpoint; rank 0 saves it, once all have been.
 TRAINER = textwrap.dedent(
     """
     import json, os, signal, sys, time
     rank, folder = os.environ["SLURM_PROCID"], os.environ["DRAY_OUTPUTS"]
-    goal, step, asked = int(sys.argv[1]), 0, []
+    world, goal, step, asked = int(os.environ["SLURM_NTASKS"]), int(sys.argv[1]), 0, []
+    marks = [os.path.join(folder, f"asked-{one}") for one in range(world)]
+    def times(mark):
+        return os.path.getsize(mark) if os.path.exists(mark) else 0
     if "--resume" in sys.argv:
         step = json.load(open(sys.argv[sys.argv.index("--resume") + 1]))["step"]
     signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
@@ -35,7 +38,9 @@ TRAINER = textwrap.dedent(
         time.sleep(0.05)
         step += 1
         if asked:
-            open(os.path.join(folder, f"asked-{rank}"), "a").write("x")
+            open(marks[int(rank)], "a").write("x")
+            while rank == "0" and min(map(times, marks)) < times(marks[0]):
+                time.sleep(0.01)
         if asked or "--every" in sys.argv:
             asked.clear()
             if rank == "0":
