@@ -618,14 +618,14 @@ MODULES = Option(
     key="clusters.*.modules",
     many=True,
     parse=texts,
-    help="Modules to load before the attempt.",
+    help="Modules to load before the attempt; one that cannot be loaded ends the job.",
     example='["eth_proxy"]',
 )
 SETUP = Option(
     key="clusters.*.setup",
     many=True,
     parse=texts,
-    help="Shell lines to run before the attempt.",
+    help="Shell lines to run before the attempt; `exit` ends the job.",
     example='["ulimit -c 0"]',
 )
 RUNTIME = Option(

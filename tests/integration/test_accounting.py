@@ -38,12 +38,12 @@ def test_who_cancelled_it(far: Dray, hpc: Hpc) -> None:  # noqa: F811
 
 
 def test_a_batch_script_that_fails_before_the_attempt(far: Dray, hpc: Hpc) -> None:  # noqa: F811
-    hpc.offer(far, setup=["exit 9"])
+    hpc.offer(far, setup=["echo no licence", "exit 9"])
     job = far.run(*ON, *python("pass"))
     assert in_the_books(hpc, scheduler_id(far, job)) == "FAILED"
     shown = far.wait(job)
     assert shown["state"] == "failed"
-    assert shown["reason"].startswith("its batch script ended with exit code 9 before it ran")
+    assert shown["reason"] == "its batch script ended with exit code 9 before it ran: no licence"
 
 
 def test_a_node_that_fails_for_good(far: Dray, hpc: Hpc) -> None:  # noqa: F811

@@ -94,6 +94,15 @@ def test_a_thousand_jobs_are_one_array_and_one_directory(far: Dray, hpc: Hpc) ->
     assert "before it ran" in far.show(ids[3])["reason"]
 
 
+def test_batch_scripts_that_end_before_their_jobs_run(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, setup=["echo no licence for $SLURM_ARRAY_TASK_ID", "exit 9"])
+    ids = run_many(far, [show("a"), show("b")], on="hpc")
+    for index, job in enumerate(ids):
+        shown = far.wait(job)
+        reason = f"its batch script ended before it ran: no licence for {index}"
+        assert (shown["state"], shown["reason"]) == ("failed", reason)
+
+
 def test_a_job_of_an_array_is_requeued_by_itself(far: Dray, hpc: Hpc) -> None:
     train = [sys.executable, "train.py", "200", "0.05", "--every"]
     settings = {"checkpoint": "ckpt_*.json", "resume_args": ["--resume", "{checkpoint}"]}

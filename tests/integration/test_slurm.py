@@ -421,6 +421,24 @@ def test_stopped_while_the_batch_script_prepares(far: Dray, hpc: Hpc) -> None:
     assert not (far.job_dir(job) / "secrets.json").exists()
 
 
+def test_a_module_that_cannot_be_loaded_ends_the_job(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, modules=["gcc/12", "no such"])
+    shown = far.wait(far.run(*ON, *python("pass")))
+    assert (shown["state"], shown["attempts"]) == ("failed", [])
+    complaint = "module load gcc/12 'no such' failed: see the setting modules"
+    assert shown["reason"] == f"its batch script ended before it ran: {complaint}"
+
+
+def test_cancelled_while_its_batch_script_prepares(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, setup=["echo preparing", "sleep 60"])
+    job = far.run(*ON, *python("pass"))
+    batch_log = far.job_dir(job) / "batch.log"
+    wait_for(lambda: batch_log.exists() and "preparing" in batch_log.read_text())
+    hpc.slurm.call("scancel", scheduler_id(far, job))
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in Slurm before it ran")
+
+
 def test_cancelled_before_it_ran(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far, extra=["--hold"])
     job = far.run(*ON, "--secret", "KEY", *python("pass"), KEY="s3cret")

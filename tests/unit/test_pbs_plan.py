@@ -70,7 +70,10 @@ SCRIPT = """\
 #PBS -M me@example.org
 #PBS -l place=excl
 exec >>'@ROOT@/jobs/a-very-long-name-7f3k/batch.log' 2>&1
-module load gcc/12
+module load gcc/12 || {
+    echo 'module load gcc/12 failed: see the setting modules'
+    exit 1
+}
 ulimit -c 0
 exec python3 -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/a-very-long-name-7f3k'
 """.replace("APP", zipapp.name())

@@ -73,7 +73,10 @@ GOLDEN = """\
 #SBATCH --mail-user=me@example.org
 #SBATCH --mail-type=END,FAIL
 #SBATCH --licenses=matlab
-module load eth_proxy gcc/12
+module load eth_proxy gcc/12 || {
+    echo 'module load eth_proxy gcc/12 failed: see the setting modules'
+    exit 1
+}
 ulimit -c 0
 exec '/opt/python 3/bin/python3' -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/anymal-7f3k'
 """.replace("APP", zipapp.name())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dray.transport import zipapp
@@ -13,10 +13,18 @@ ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
     """``folder`` is the job's directory, or an array's."""
-    modules = " ".join(shlex.quote(name) for name in settings.get("modules", ()))
     python = shlex.quote(settings.get("python", "python3"))
     return [
-        *([f"module load {modules}"] if modules else ()),
+        *module_lines(settings.get("modules", ())),
         *settings.get("setup", ()),
         f"exec {python} -I -S '{ROOT}/node/{zipapp.name()}' attempt '{folder}'",
     ]
+
+
+def module_lines(modules: Sequence[str]) -> list[str]:
+    """What is said last becomes the job's reason."""
+    if not modules:
+        return []
+    load = "module load " + " ".join(map(shlex.quote, modules))
+    complaint = shlex.quote(f"{load} failed: see the setting modules")
+    return [f"{load} || {{", f"    echo {complaint}", "    exit 1", "}"]

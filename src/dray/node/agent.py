@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOG_PIECE = 1 << 20
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
+LAST_WORDS = 4096  # bytes at the end of a batch job's log in which its last line is looked for
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 
 
@@ -275,10 +276,10 @@ def explain(batch: Scheduler, records: "List[Record]") -> None:
     silent = [record for record in records if record.get("silent")]
     ends = batch.ends([record["silent"] for record in silent]) if silent else {}
     for record in silent:
-        end = ends.get(record.pop("silent"), {})
+        end, said = ends.get(record.pop("silent"), {}), record.pop("said")
         if end and not record["attempts"]:
-            hint = " (see batch.log)" if end["state"] == "failed" else ""
-            record.update(end, reason=end["reason"] + " before it ran" + hint)
+            more = ": " + said if said and end["state"] == "failed" else ""
+            record.update(end, reason=end["reason"] + " before it ran" + more)
         elif end and end["state"] != "failed":  # the batch job's exit code is not the command's
             record.update(end)
 
@@ -299,7 +300,7 @@ def status_in_array(
     if queued is not None:
         record["scheduler"] = queued
     else:
-        record.update(unqueued(agent.scheduler.name, array, record))
+        record.update(unqueued(agent.scheduler.name, array, record, array.batch_log_of(place[1])))
     if place[1] in arrays.read_indices(array.stopped):
         record.update(state="stopped", reason="stopped on request")
     return record
@@ -325,7 +326,7 @@ def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Opt
             record["state"] = "queued"
         record["scheduler"] = queued
     elif record["state"] == "lost":
-        record.update(unqueued(agent.scheduler.name, job_dir, record))
+        record.update(unqueued(agent.scheduler.name, job_dir, record, job_dir.batch_log))
     if record["state"] in jobdir.ENDED and queued is None and not being_submitted(job_dir):
         files.remove(job_dir.secrets)
     return record
@@ -348,26 +349,41 @@ def is_beating(job_dir: JobDir) -> bool:
         files.remove(probe)
 
 
-def unqueued(scheduler_name: str, job_dir: JobDir, record: "Record") -> "Record":
+def unqueued(scheduler_name: str, job_dir: JobDir, record: "Record", batch_log: str) -> "Record":
     """A job without an end that the scheduler no longer knows was ended by somebody else."""
     if being_submitted(job_dir):
         return {"state": "queued", "reason": "being submitted"}
     if os.path.exists(job_dir.stop):
         return {"state": "stopped", "reason": "stopped on request"}
-    return dict(guess_end(scheduler_name, job_dir, record), silent=job_dir.known_number())
+    if not record["attempts"] and not job_dir.known_number():
+        return {"state": "lost", "reason": "it was never handed to " + scheduler_name}
+    said = last_line(batch_log)
+    end = guess_end(scheduler_name, record["attempts"], said)
+    return dict(end, silent=job_dir.known_number(), said=said)
 
 
-def guess_end(scheduler_name: str, job_dir: JobDir, record: "Record") -> "Record":
-    """As far as the files go."""
+def guess_end(scheduler_name: str, attempts: "List[Record]", said: str) -> "Record":
+    """From what the attempts have told, and what the batch job has said last."""
     cancelled = "cancelled in {}".format(scheduler_name)
-    last = record["attempts"][-1] if record["attempts"] else {}
+    last = attempts[-1] if attempts else {}
     if last.get("outcome") == "interrupted" and last.get("cause") == "signal":
         return {"state": "stopped", "reason": cancelled, "ended": last.get("ended")}
-    if not record["attempts"] and job_dir.known_number():
+    if not attempts and (not said or "CANCELLED" in said):
         return {"state": "stopped", "reason": cancelled + " before it ran"}
-    if not record["attempts"]:
-        return {"state": "lost", "reason": "it was never handed to " + scheduler_name}
+    if not attempts:
+        return {"state": "failed", "reason": "its batch script ended before it ran: " + said}
     return {"state": "lost", "reason": "its batch job is gone, and did not say why (see batch.log)"}
+
+
+def last_line(path: str) -> str:
+    """Of what a batch job has said, if it has said anything."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def log(agent: Agent, request: "Record") -> "Record":

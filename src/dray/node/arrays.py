@@ -73,6 +73,9 @@ class ArrayDir(JobDir):
         self.stopped = os.path.join(self.path, "stopped.json")
         self._common = None  # type: Optional[Record]
 
+    def batch_log_of(self, index: int) -> str:
+        return os.path.join(self.path, "{}.log".format(index))
+
     def common(self) -> "Record":
         """It is never changed, so it is read once."""
         if self._common is None:

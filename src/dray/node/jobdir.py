@@ -45,6 +45,7 @@ class JobDir:
         self.outputs = os.path.join(path, "outputs")
         self.work = os.path.join(path, "work")
         self.script = os.path.join(path, "batch.sh")
+        self.batch_log = os.path.join(path, "batch.log")
         self.scheduler = os.path.join(path, "scheduler.json")
 
     @property
