@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,16 @@ def test_a_cluster_without_apptainer_gets_one_file_that_is_made_here(
     assert found["id"] == pushed.stdout.strip()
     again = dray("image", "push", train_image, *ON)
     assert "is ready on hpc already" in again.stderr
+    (kept,) = (dray.home / "dray/cache/images").glob("*.sif")
+    for number, age in enumerate((10, 20, 30)):
+        older = kept.with_name(f"{number}.sif")
+        older.write_bytes(b"")
+        os.utime(older, (time.time() - age, time.time() - age))
+    podman.make_train("localhost/newer:1", "print('newer')\n")
+    dray("image", "push", "newer:1", *ON)
+    names = {path.name for path in (dray.home / "dray/cache/images").glob("*.sif")}
+    assert len(names) == 3
+    assert {kept.name, "0.sif"} < names
 
 
 # -- Enroot, which cannot be had here: a stand-in takes only what its manual allows ---------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from dray.errors import Refused, from_os_error
@@ -16,6 +17,7 @@ from dray.node.container import ENROOT
 from dray.node.images import hex_of
 
 PIECE = 1 << 20
+KEPT = 3  # of the image files that were made here; they are big, and can be made again
 
 
 def make(source: Source, road: Road, cache: Path) -> Source:
@@ -28,6 +30,7 @@ def make(source: Source, road: Road, cache: Path) -> Source:
         if not (is_lasting and target.exists()):
             make_file(source, road, folder, target)
         made = from_file(target, cache)
+    prune(folder)
     return made._replace(id=source.id, name=source.name, architecture=source.architecture)
 
 
@@ -39,6 +42,14 @@ def make_file(source: Source, road: Road, folder: Path, target: Path) -> None:
             raise Refused(f"{source.name} could not be made ready here: {error}") from error
         except OSError as error:
             raise from_os_error(error) from error
+
+
+def prune(folder: Path) -> None:
+    """All but those that were made last."""
+    with suppress(FileNotFoundError):  # another dray does the same
+        made = [*folder.glob("*.sif"), *folder.glob("*.sqsh")]
+        for path in sorted(made, key=lambda one: one.stat().st_mtime_ns)[:-KEPT]:
+            path.unlink()
 
 
 def convert(source: Source, road: Road, scratch: str) -> str:
