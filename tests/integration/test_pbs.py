@@ -115,6 +115,16 @@ def test_deleted_before_it_ran(far: Dray, hpc: Hpc) -> None:
     assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in PBS before it ran")
 
 
+def test_deleted_while_its_batch_script_prepares(far: Dray, hpc: Hpc) -> None:
+    hpc.offer_pbs(far, setup=[*hpc.pbs.setup, "echo preparing", "sleep 60"])
+    job = far.run(*ON, *python("pass"))
+    batch_log = far.job_dir(job) / "batch.log"
+    wait_for(lambda: batch_log.exists() and "preparing" in batch_log.read_text())
+    hpc.pbs.call("qdel", scheduler_id(far, job))
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in PBS before it ran")
+
+
 def test_an_answer_lost_after_qsub_is_found_again(far: Dray, hpc: Hpc) -> None:
     gate = far.home / "gate"
     wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.05)"

@@ -70,6 +70,7 @@ SCRIPT = """\
 #PBS -M me@example.org
 #PBS -l place=excl
 exec >>'@ROOT@/jobs/a-very-long-name-7f3k/batch.log' 2>&1
+trap 'echo CANCELLED before the attempt; exit 143' TERM
 module load gcc/12 || {
     echo 'module load gcc/12 failed: see the setting modules'
     exit 1

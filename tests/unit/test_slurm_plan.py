@@ -73,6 +73,7 @@ GOLDEN = """\
 #SBATCH --mail-user=me@example.org
 #SBATCH --mail-type=END,FAIL
 #SBATCH --licenses=matlab
+trap 'echo CANCELLED before the attempt; exit 143' TERM
 module load eth_proxy gcc/12 || {
     echo 'module load eth_proxy gcc/12 failed: see the setting modules'
     exit 1

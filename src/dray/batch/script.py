@@ -8,15 +8,18 @@ from typing import Any
 
 from dray.transport import zipapp
 
+# Slurm writes that word there itself; after exec the line has no effect.
+TELL_OF_CANCELLING = "trap 'echo CANCELLED before the attempt; exit 143' TERM"
 ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 
 def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
     """``folder`` is the job's directory, or an array's."""
     python = shlex.quote(settings.get("python", "python3"))
+    preparing = [*module_lines(settings.get("modules", ())), *settings.get("setup", ())]
     return [
-        *module_lines(settings.get("modules", ())),
-        *settings.get("setup", ()),
+        *([TELL_OF_CANCELLING] if preparing else ()),
+        *preparing,
         f"exec {python} -I -S '{ROOT}/node/{zipapp.name()}' attempt '{folder}'",
     ]
 
