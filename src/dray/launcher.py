@@ -235,14 +235,10 @@ class Launcher:
 
     def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
         from dray.snapshot import Scanner  # with OpenSSL's hashes: not for a listing
-
-        def tracked(folder: str) -> bytes:
-            from dray.transport import git  # only where git has changed something
-
-            return git.tracked(folder)
+        from dray.transport import git
 
         home, most = self.config.home, self.config.snapshot_max
-        return Scanner(project or self.config.project, outputs, home.cache, most, tracked)
+        return Scanner(project or self.config.project, outputs, home.cache, most, git.tracked)
 
     def _with_code(
         self,

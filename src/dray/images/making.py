@@ -14,7 +14,7 @@ from dray.images.roads import Road
 from dray.images.source import from_file
 from dray.node import converting, files
 from dray.node.container import ENROOT
-from dray.node.images import hex_of
+from dray.node.images import ENDINGS, hex_of
 
 PIECE = 1 << 20
 KEPT = 3  # of the image files that were made here; they are big, and can be made again
@@ -47,7 +47,7 @@ def make_file(source: Source, road: Road, folder: Path, target: Path) -> None:
 def prune(folder: Path) -> None:
     """All but those that were made last."""
     with suppress(FileNotFoundError):  # another dray does the same
-        made = [*folder.glob("*.sif"), *folder.glob("*.sqsh")]
+        made = [path for path in folder.iterdir() if path.suffix in ENDINGS]
         for path in sorted(made, key=lambda one: one.stat().st_mtime_ns)[:-KEPT]:
             path.unlink()
 

@@ -10,9 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dray.errors import Refused
-from dray.node.container import APPTAINER, ENROOT, SINGULARITY
-
-APPTAINERS = (APPTAINER, SINGULARITY)
+from dray.node.container import APPTAINERS, ENROOT
 
 
 class Road(NamedTuple):

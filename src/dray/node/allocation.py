@@ -89,9 +89,9 @@ class Allocation:
     def _waits_for_image(self) -> bool:
         """The job that makes it may have been interrupted, and go on as another batch job than
         the one that this one was queued behind."""
-        image = (self.job.get("container") or {}).get("image", "/")
+        image = (self.job.get("container") or {}).get("image", "")
         images = Images(self.job_dir.root)
-        if image.startswith("/") or images.file(image) is not None:
+        if not images.lacks(image):
             return False
         try:
             maker = images.maker(image, self.scheduler.queue)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 APPTAINER, SINGULARITY, ENROOT = "apptainer", "singularity", "enroot"
-RUNTIMES = (APPTAINER, SINGULARITY, ENROOT)
+APPTAINERS = (APPTAINER, SINGULARITY)  # the same program, under its new and its old name
+RUNTIMES = APPTAINERS + (ENROOT,)
 HOME = "/dray/home"  # no path of a cluster's: what is bound below a home needs no second look
 RUN = "/dray/run"  # where the shell inside says how far it has come
 STARTED, NO_FOLDER, NO_COMMAND = "started", "no folder", "no command"

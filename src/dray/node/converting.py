@@ -200,8 +200,7 @@ def squash_words(help_text: bytes) -> "List[str]":
 
 
 def build(reference: str, target: str, scratch: str) -> None:
-    known = (container.APPTAINER, container.SINGULARITY)
-    builder = next((name for name in known if shutil.which(name)), None)
+    builder = next((name for name in container.APPTAINERS if shutil.which(name)), None)
     if builder is None:
         raise CannotConvert(
             "there is neither apptainer nor singularity on this node: load a module that has it "

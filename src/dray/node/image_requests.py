@@ -37,15 +37,15 @@ def look(agent: "Agent", request: "Record") -> "Record":
 
 def awaited(agent: "Agent", request: "Record") -> str:
     """The number of the batch job that a job with an image has to wait for, if any."""
-    image, images = request.get("image"), Images(agent.root)
-    if image and image.startswith("/") and not os.path.exists(image):
+    image, images = request.get("image") or "", Images(agent.root)
+    if image.startswith("/") and not os.path.exists(image):
         raise Refusal("Refused", NOT_HERE.format(image))
-    if not image or image.startswith("/") or images.file(image) is not None:
+    if not images.lacks(image):
         return ""
     maker = images.maker(image, agent.scheduler.queue)
     if maker is not None:
         return str(maker.number)
-    if images.file(image) is not None:  # its job has ended just now
+    if not images.lacks(image):  # its job has ended just now
         return ""
     raise Refusal("ImageMissing", "the image {} is not there".format(image))
 

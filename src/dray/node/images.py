@@ -50,6 +50,10 @@ class Images:
                 return path
         return None
 
+    def lacks(self, image: str) -> bool:
+        """Whether it should lie here, and does not. A path, or no image at all, need not."""
+        return bool(image) and not image.startswith("/") and self.file(image) is None
+
     def record(self, image: str) -> "Optional[Record]":
         return files.read_json(self._record_file(image))
 
@@ -133,12 +137,16 @@ class Images:
     def records(self) -> "List[Record]":
         """Each with whether it is ready, what it takes up, and the jobs that need it."""
         users = self._users()
-        found = []
-        for name in files.names_in(self.folder):
-            record = files.read_json(os.path.join(self.folder, name)) if is_record(name) else None
-            if record is not None:
-                found.append(dict(self._with_sizes(record), jobs=users.get(record["id"], [])))
-        return found
+        return [
+            dict(self._with_sizes(record), jobs=users.get(record["id"], []))
+            for record in self._announced()
+        ]
+
+    def _announced(self) -> "List[Record]":
+        """As they were written down."""
+        names = [name for name in files.names_in(self.folder) if is_record(name)]
+        found = [files.read_json(os.path.join(self.folder, name)) for name in names]
+        return [record for record in found if record is not None]
 
     def _with_sizes(self, record: "Record") -> "Record":
         file = self.file(record["id"])
@@ -172,15 +180,17 @@ class Images:
                 files.remove(os.path.join(self.folder, hex_of(image) + ending))
         finally:
             os.close(lock)
-        needed = {digest for other in self.records() for digest in other["layers"]}
-        for digest in record["layers"] if record else ():
-            if digest not in needed:
-                files.remove_tree(self.layer(digest))
+        if record is not None:
+            self._remove_layers(record, self._announced())
         return True
 
     def drop_layers(self, record: "Record") -> None:
         """Of an image that is ready, but for those that another one still needs to become so."""
-        others = [one for one in self.records() if one["id"] != record["id"] and not one["ready"]]
+        unready = [one for one in self._announced() if self.file(one["id"]) is None]
+        self._remove_layers(record, unready)
+
+    def _remove_layers(self, record: "Record", others: "List[Record]") -> None:
+        """But for those that are needed by others."""
         needed = {digest for other in others for digest in other["layers"]}
         for digest in record["layers"]:
             if digest not in needed:

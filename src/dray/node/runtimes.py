@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from .container import APPTAINER, ENROOT, RUNTIMES, SINGULARITY, Runtime
+from .container import APPTAINERS, ENROOT, RUNTIMES, Runtime
 from .process import CannotContain
 
 TYPE_CHECKING = False
@@ -31,8 +31,8 @@ def find(wanted: str, image: str, variables: "Dict[str, str]", host: str) -> Run
 
 def candidates(image: str) -> "List[str]":
     if image.endswith(".sqsh"):
-        return [ENROOT, APPTAINER, SINGULARITY]
-    return [APPTAINER, SINGULARITY]
+        return [ENROOT, *APPTAINERS]
+    return list(APPTAINERS)
 
 
 def file_of(image: str, wanted: str, root: str) -> str:
@@ -84,7 +84,7 @@ def facts() -> "Record":
     there = {kind: path for kind, path in programs.items() if path}
     if not there:
         return {}
-    apptainers = [there[kind] for kind in (APPTAINER, SINGULARITY) if kind in there]
+    apptainers = [there[kind] for kind in APPTAINERS if kind in there]
     return {
         "runtimes": {kind: version(path) for kind, path in there.items()},
         "setuid": any(is_setuid(path) for path in apptainers),

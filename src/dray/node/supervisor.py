@@ -176,8 +176,8 @@ class Supervisor:
         ended there is room again."""
         try:
             files.write_json(self.attempt.attempt, self.about)
-        except OSError:  # our own log may lie on the same disk
-            pass
+        except OSError as error:
+            note("the attempt could not be written down: {}".format(error))
 
     def _about(self, argv: "Optional[List[str]]") -> "Record":
         about = {

@@ -334,8 +334,7 @@ class _Scan:
         if not self.changed:
             return
         for folder in self.folders:
-            if folder.stamp[0] > self.fresh:
-                folder.stamp = UNSURE
+            folder.stamp = doubted(folder.stamp, self.fresh)
             for index, stamp in enumerate(folder.stamps):
                 if stamp[0] > self.fresh:
                     folder.stamps[index] = (UNSURE[0], stamp[1], UNSURE[2])
