@@ -20,6 +20,7 @@ import time
 
 from . import events
 from .notes import note
+from .pace import Pace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -266,17 +267,18 @@ class Watch:
         self.sources = sources(job, outputs, [attempt])
         self.latest = [{} for _ in self.sources]  # type: List[Dict[str, Point]]
         self.next_look = 0.0
+        self.pace = Pace()
         self.complaint = ""
         self._tolerantly(lambda source: source.skip())
 
     def look(self, last: bool = False) -> None:
         """Read what is new: never for more than 0.05 % of a CPU, but in any case at the end."""
-        now, used = time.monotonic(), time.process_time()
+        now = time.monotonic()
         if now < self.next_look and not last:
             return
-        self._tolerantly(self._read)
-        took, used = time.monotonic() - now, time.process_time() - used
-        self.next_look = now + max(used * 2000, took * 100)
+        with self.pace:
+            self._tolerantly(self._read)
+        self.next_look = now + self.pace.rest()
 
     def _read(self, source: Source) -> None:
         latest = self.latest[self.sources.index(source)]

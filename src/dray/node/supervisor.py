@@ -17,6 +17,7 @@ from . import checkpoints, faults, files, metrics, process, restoring, resuming,
 from .command import Command, kill_all
 from .ledger import write_stubbornly
 from .notes import note
+from .pace import Pace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Supervisor:
         self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self.timing.lead())
         self.next_heartbeat = 0.0
         self.next_look = 0.0
+        self.pace = Pace()
         self.metrics = metrics.Watch(job, job_dir.outputs, attempt)
         self.rules = job["resume"]
         self.pattern = self.rules["checkpoint"]
@@ -314,12 +316,12 @@ class Supervisor:
         return time.monotonic() + self.timing.grace
 
     def _look_for_checkpoints(self) -> None:
-        now, used = time.monotonic(), time.process_time()
+        now = time.monotonic()
         if now < self.next_look or not self.pattern:
             return
-        self._rescue_outputs()
-        found = self._newest()
-        took, used = time.monotonic() - now, time.process_time() - used
+        with self.pace:
+            self._rescue_outputs()
+            found = self._newest()
         if found is not None and not found.same(self.newest):
             self.newest = found
             self._tend(found)
@@ -330,13 +332,13 @@ class Supervisor:
                 reason = "time limit: ended after the last checkpoint that fits"
                 kill_by = min(self._in_grace(), self.limit)
                 self.ask = self.ask or Ask("interrupted", reason, kill_by, cause="time")
-        # A huge outputs folder is looked through less often: never more than 0.05 % of a CPU, or
-        # more often where what comes after the next one is lost.
+        # A huge outputs folder is looked through less often, but not so much less where what
+        # comes after the next checkpoint is lost.
         if self.timing.is_near(self.limit, now):
-            self.next_look = now + max(took * 20, NEAR_LOOK, self.timing.patience())
+            self.next_look = now + max(self.pace.took() * 20, NEAR_LOOK, self.timing.patience())
         else:
             pause = min(CHECKPOINT_LOOK, (self.place.seconds or CHECKPOINT_LOOK * 60) / 60)
-            self.next_look = now + max(used * 2000, took * 100, pause)
+            self.next_look = now + max(self.pace.rest(), pause)
 
     def _let_settle(self, found: "checkpoints.Checkpoint") -> None:
         if not self._tells_its_end(found):
