@@ -93,6 +93,17 @@ def test_asked_on_a_terminal_for_the_host_only(far: Dray) -> None:
     assert clusters_of(far)["big"]["host"] == "hpc"
 
 
+def press_until_it_ends(talk: pexpect.spawn[str]) -> None:
+    """Ctrl-C between Python's writing of a question and its reading of the answer is only heeded
+    with the next key: somebody who sees nothing happen presses again, and so do we."""
+    talk.timeout = 5
+    for _ in range(10):
+        talk.sendintr()
+        if talk.expect([pexpect.EOF, pexpect.TIMEOUT]) == 0:
+            return
+    pytest.fail("Ctrl-C did not end it")
+
+
 def test_leaving_the_question_adds_nothing(far: Dray) -> None:
     talk = pexpect.spawn(
         sys.executable,
@@ -103,9 +114,8 @@ def test_leaving_the_question_adds_nothing(far: Dray) -> None:
         timeout=60,
     )
     talk.expect("Login node.*: ")
-    talk.sendintr()
-    talk.expect("interrupted")
-    talk.expect(pexpect.EOF)
+    press_until_it_ends(talk)
+    assert "interrupted" in talk.before
     talk.close()
     assert talk.exitstatus == 130
     assert not config_of(far).exists()
