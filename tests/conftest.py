@@ -185,6 +185,14 @@ class Hpc:
         dray.jobs = root / "jobs"
 
 
+def pytest_configure() -> None:
+    """A program that is started by one that ignores a signal (below nohup, or behind a shell's &)
+    ignores it, too; after one that catches it, it has the default, as under a user's hands."""
+    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(one) is signal.SIG_IGN:
+            signal.signal(one, lambda *_: None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm-root", help="run Slurm and sshd in this root file system", type=Path)
 
