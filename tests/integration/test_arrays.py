@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,21 @@ def test_secrets_are_gone_with_the_last_job(far: Dray, hpc: Hpc) -> None:
     wait_for(lambda: set(states(far).values()) == {"done", "stopped"})
     found = subprocess.run(["grep", "-rl", "s3cret-value", str(far.jobs.parent)], stdout=-1)
     assert found.stdout == b""
+
+
+@pytest.mark.parametrize("cancelled", [range(1, 100, 2), [i * i for i in range(10)]])
+def test_an_array_with_gaps(far: Dray, hpc: Hpc, cancelled: Sequence[int]) -> None:
+    """Slurm lists what waits of it as 0-98:2, or in more characters than squeue prints unasked."""
+    far.env["KEY"] = "s3cret-value"
+    hpc.offer(far, extra=["--hold"])
+    ids = run_many(far, [show("a")] * 100, on="hpc", secrets=["KEY"])
+    array = ids[0].partition(".")[0]
+    number = json.loads((far.jobs.parent / "arrays" / array / "scheduler.json").read_text())["id"]
+    hpc.slurm.call("scancel", *(f"{number}_{index}" for index in cancelled))
+    waiting = {job for index, job in enumerate(ids) if index not in cancelled}
+    wait_for(lambda: {job for job, state in states(far).items() if state == "queued"} == waiting)
+    assert (far.jobs.parent / "arrays" / array / "secrets.json").exists()
+    far("stop", array)
 
 
 def test_a_lost_answer_does_not_submit_an_array_twice(far: Dray, hpc: Hpc) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -446,6 +447,47 @@ def test_cancelled_before_it_ran(far: Dray, hpc: Hpc) -> None:
     shown = far.wait(job)
     assert (shown["state"], shown["reason"]) == ("stopped", "cancelled in Slurm before it ran")
     assert not (far.job_dir(job) / "secrets.json").exists()
+
+
+def test_a_queue_asked_before_the_submission_ends_no_job(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, extra=["--hold"])
+    job = far.run(*ON, "--secret", "KEY", *python("pass"), KEY="s3cret")
+    asked = (far.job_dir(job) / "scheduler.json").stat().st_mtime - 1
+    old = {"time": time.time(), "asked": asked, "text": ""}
+    (far.jobs.parent / "queue.json").write_text(json.dumps(old))
+    assert far.show(job)["state"] == "queued"
+    assert (far.job_dir(job) / "secrets.json").exists()
+    far("stop", job)
+
+
+def test_resumed_while_the_batch_job_that_ended_it_still_runs(
+    far: Dray, hpc: Hpc, tmp_path: Path
+) -> None:
+    """It is no sign of an earlier resume."""
+    slow = tmp_path / "slow-to-leave"
+    slow.write_text('#!/bin/sh\npython3 "$@"\ncase "$*" in *attempt*) sleep 5 ;; esac\n')
+    slow.chmod(0o755)
+    hpc.offer(far, python=str(slow))
+    job = far.run(*ON, *python("raise SystemExit(3)"))
+    wait_for(lambda: (far.job_dir(job) / "end.json").exists(), 60)
+    first = scheduler_id(far, job)
+    assert field(hpc, first, "JobState") == "RUNNING"
+    assert far.wait(job)["state"] == "failed"
+    far("resume", job)
+    assert scheduler_id(far, job) != first
+    assert len(far.wait(job)["attempts"]) == 2
+
+
+def test_stopped_when_it_has_just_finished_it_stays_done(far: Dray, hpc: Hpc) -> None:
+    """The outcome is written down; the background process keeps the attempt from its end."""
+    hpc.offer(far)
+    code = "import subprocess; subprocess.Popen('trap \"\" TERM; sleep 3', shell=True)"
+    job = far.run(*ON, *python(code))
+    outcome = far.job_dir(job) / "attempts/001/outcome.json"
+    wait_for(outcome.exists, 60)
+    far("stop", job)
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"]) == ("done", "")
 
 
 def test_a_resume_that_slurm_refuses_changes_nothing(far: Dray, hpc: Hpc) -> None:

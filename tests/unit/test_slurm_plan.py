@@ -353,3 +353,8 @@ def test_a_manifest_survives_being_sent_as_a_change(
             return [], base
 
     assert read_manifest(Known("/nowhere"), change.to_dict())[1] == manifest
+
+
+def test_indices_that_are_not_understood_are_no_empty_array() -> None:
+    with pytest.raises(SchedulerError, match="not understood"):
+        parse_queue("14\x1f0-3,5...\x1fwalk-7f3k\x1fPENDING\x1fPriority\x1fN/A\n")

@@ -31,6 +31,7 @@ class Agent:
     def __init__(self, root: str, batch: Scheduler, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
         self.root = root
         self.scheduler = batch
+        self.asked = 0.0  # when the scheduler was asked for the queue that we know
         self.stdin = stdin
         self.stdout = stdout
         self.payload = 0
@@ -117,9 +118,21 @@ class Agent:
         with files.Lock(cache + ".lock"):
             known = files.read_json(cache)
             if known is None or not 0 <= time.time() - known["time"] < QUEUE_AGE:
-                known = {"time": time.time(), "text": self.scheduler.read_queue()}
+                os.utime(cache + ".lock")
+                asked = os.stat(cache + ".lock").st_mtime
+                text = self.scheduler.read_queue()
+                known = {"time": time.time(), "asked": asked, "text": text}
                 files.write_json(cache, known, durable=False)
+        self.asked = known.get("asked", 0.0)
         return self.scheduler.parse_queue(known["text"])
+
+    def submitted_since(self, job_dir: JobDir) -> bool:
+        """Whether the queue that we know may be too old to hold the job: by the clock of the file
+        system, as the laptop's agents may be on several login nodes."""
+        try:
+            return os.stat(job_dir.scheduler).st_mtime >= self.asked
+        except OSError:
+            return False
 
     def forget_queue(self) -> None:
         """Not while somebody asks: what they were about to write down would be old already."""
@@ -262,7 +275,7 @@ def status(agent: Agent, request: "Record") -> "Record":
         if record is not None:
             found.append(record)
     for array in seen.values():
-        drop_secrets(array, queued)
+        drop_secrets(agent, array, queued)
     explain(agent.scheduler, found)
     groups = [
         {"ids": arrays.fold(ids), "why": why, "start": start}
@@ -299,23 +312,24 @@ def status_in_array(
     record.update(state="queued", reason="")
     if queued is not None:
         record["scheduler"] = queued
-    else:
+    elif not agent.submitted_since(array):
         record.update(unqueued(agent.scheduler.name, array, record, array.batch_log_of(place[1])))
     if place[1] in arrays.read_indices(array.stopped):
         record.update(state="stopped", reason="stopped on request")
     return record
 
 
-def drop_secrets(array: ArrayDir, queued: "Dict[str, Record]") -> None:
+def drop_secrets(agent: Agent, array: ArrayDir, queued: "Dict[str, Record]") -> None:
     """Once no job of the array can start any more."""
     in_queue = any(name.startswith(array.id + ".") for name in queued)
-    if not in_queue and not being_submitted(array):
+    if not in_queue and not being_submitted(array) and not agent.submitted_since(array):
         files.remove(array.secrets)
 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
     """The files tell what happened, the scheduler's queue tells whether it goes on."""
-    record = jobdir.status(job_dir, queued is not None)
+    is_new = agent.submitted_since(job_dir)
+    record = jobdir.status(job_dir, queued is not None or is_new)
     if record is None:
         return None
     if record["state"] == "lost" and is_beating(job_dir):
@@ -327,7 +341,8 @@ def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Opt
         record["scheduler"] = queued
     elif record["state"] == "lost":
         record.update(unqueued(agent.scheduler.name, job_dir, record, job_dir.batch_log))
-    if record["state"] in jobdir.ENDED and queued is None and not being_submitted(job_dir):
+    is_over = record["state"] in jobdir.ENDED and queued is None and not is_new
+    if is_over and not being_submitted(job_dir):
         files.remove(job_dir.secrets)
     return record
 
@@ -428,11 +443,14 @@ def ask_to_stop(
     agent: Agent, job_dir: JobDir, queued: "Optional[Record]", now: bool
 ) -> "List[str]":
     """Its supervisor sees to it; what has none is returned, to be cancelled."""
+    attempts = job_dir.records()
+    description = files.read_json(job_dir.job) or {}
+    if not policy.decide(description, jobdir.since_resumed(description, attempts)).again:
+        return []  # it has ended for good, and is being cleared away
     files.write_json(job_dir.stop, {"now": now, "time": time.time()})
     if queued is None:
         return []
     number = agent.scheduler.number_of(queued, job_dir.id)
-    attempts = job_dir.records()
     if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
         agent.scheduler.interrupt(number)
         return []
@@ -447,8 +465,11 @@ def resume(agent: Agent, request: "Record") -> "Record":
         return {"missing": missing}
     after = image_requests.awaited(agent, request)
     with Submission(job_dir) as lock:
-        number = agent.already_queued(job_dir.id)
-        if number is None:  # else an earlier answer was lost, or another laptop was quicker
+        # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
+        # one, what is in the queue is the batch job that has just written it.
+        ended = os.path.exists(job_dir.end)
+        number = None if ended else agent.already_queued(job_dir.id)
+        if number is None:
             number = submit_again(agent, job_dir, request, lock, after)
     agent.forget_queue()
     return {"scheduler_id": number}

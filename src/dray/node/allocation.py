@@ -105,9 +105,10 @@ class Allocation:
         return True
 
     def _decide(self) -> policy.Decision:
-        if os.path.exists(self.job_dir.stop):
+        decision = policy.decide(self.job, since_resumed(self.job, self.job_dir.records()))
+        if decision.again and os.path.exists(self.job_dir.stop):
             return policy.Decision("stopped", "stopped on request")
-        return policy.decide(self.job, since_resumed(self.job, self.job_dir.records()))
+        return decision
 
     def _one_attempt(self) -> None:
         number = (self.job_dir.numbers() or [0])[-1] + 1

@@ -148,14 +148,14 @@ def clean_environment() -> "Dict[str, str]":
 
 def call(*words: str, **more: "Any") -> str:
     """A command of the scheduler's; returns what it printed. ``fine`` are exit codes that say what
-    was asked for, too."""
+    was asked for, too; ``env`` is for this command alone."""
     patience = more.get("patience", PATIENCE)
     # Set around it, not by preexec_fn: that makes the start of a program slow.
     ours = os.umask(user_umask) if user_umask is not None else None
     try:
         ended = subprocess.run(
             words,
-            env=clean_environment(),
+            env=dict(clean_environment(), **more.get("env", {})),
             pass_fds=more.get("keep_open", ()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

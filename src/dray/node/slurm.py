@@ -26,6 +26,8 @@ LOST = {
     "TIMEOUT": "Slurm's time limit ended it",
 }
 CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
+INDICES = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?$")
+WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
 
@@ -58,12 +60,15 @@ def number_of(row: "Record", job_id: str) -> str:
 
 
 def parse_indices(text: str) -> "Iterator[int]":
-    """'7', '3-5,9' or '8-999%4' → the numbers; what is after % says how many run at once."""
+    """'7', '3-5,9', '0-98:2' or '8-999%4' → the numbers; what is after % says how many run at once.
+    What is not understood must not pass for jobs that are not queued."""
     for part in text.partition("%")[0].split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            for index in range(int(first), int(last or first) + 1):
-                yield index
+        found = INDICES.match(part)
+        if found is None:
+            raise SchedulerError("squeue's list of indices is not understood: " + text[:500])
+        first, last, step = found.groups()
+        for index in range(int(first), int(last or first) + 1, int(step or 1)):
+            yield index
 
 
 def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
@@ -175,7 +180,8 @@ class Slurm(scheduler.Scheduler):
 
     def read_queue(self) -> str:
         me = str(os.getuid())
-        return call("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT)
+        words = ("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT)
+        return call(*words, env=WHOLE_LISTS)
 
     def parse_queue(self, text: str) -> "Dict[str, Record]":
         return parse_queue(text)
@@ -195,8 +201,12 @@ class Slurm(scheduler.Scheduler):
         call("scancel", *fold_numbers(numbers))
 
     def interrupt(self, number: str) -> None:
-        if "_" not in number:  # Slurm 22.05 hangs or fails on signals to one job of an array
+        if "_" in number:  # Slurm 22.05 hangs or fails on signals to one job of an array
+            return
+        try:
             call("scancel", "--batch", "--signal=INT", number)
+        except SchedulerError:  # it ended this moment
+            pass
 
     def launcher(self, job: "Record") -> "List[str]":
         return srun_words(job)
