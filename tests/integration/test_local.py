@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from dray.node.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, attempt_pid, parent_of, python
@@ -18,6 +20,13 @@ LEAVES_WITH_ZERO = (
     "import signal, sys, time\n"
     "signal.signal(15, lambda *_: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(60)"
 )
+LEAVES_WHEN_ASKED = """
+import os, signal, sys, time
+signal.signal(15, lambda *_: sys.exit({code}))
+if os.environ["DRAY_ATTEMPT"] == "1":
+    print("up", flush=True)
+    time.sleep(60)
+"""
 SAVES_BY_RENAME = """
 import json, os, sys, time
 step = json.load(open("model.json"))["step"] if os.path.exists("model.json") else 0
@@ -48,6 +57,29 @@ def test_a_short_grace_is_a_grace(dray: Dray) -> None:
     """Half a second before the limit SIGTERM comes, not SIGKILL at the limit."""
     job = dray.run("--time", "3s", "--grace", "0.5s", *python(LEAVES_WITH_ZERO))
     assert dray.wait(job)["signal"] is None
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_an_end_that_is_seen_together_with_the_signal_is_an_interruption(
+    dray: Dray, code: int
+) -> None:
+    """A scheduler signals all of a job; we may be busy with a slow disk just then."""
+    dray.write("train.py", LEAVES_WHEN_ASKED.format(code=code))
+    job = dray.run("--", sys.executable, "train.py")
+    wait_for(lambda: "up" in dray.log(job))
+    command = wait_for(lambda: attempt_pid(dray, job))
+    supervisor = parent_of(command)
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(command, signal.SIGTERM)
+    wait_for(lambda: state_of(command) == "Z")
+    os.kill(supervisor, signal.SIGTERM)
+    os.kill(supervisor, signal.SIGCONT)
+    shown = dray.wait(job)
+    assert [one["outcome"] for one in shown["attempts"]] == ["interrupted", "done"]
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_checkpoints_saved_by_rename_count_as_progress(dray: Dray) -> None:

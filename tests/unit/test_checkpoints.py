@@ -104,6 +104,21 @@ def test_at_the_same_time_the_larger_number_wins(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("run", ["2026-11-16_10-00-00_tmp", "tmp", "my-tmp-run"])
+def test_a_run_may_be_called_tmp(tmp_path: Path, run: str) -> None:
+    save(tmp_path / run / "model_50.pt")
+    assert found(tmp_path, "*/model_*.pt") == f"{run}/model_50.pt"
+
+
+@pytest.mark.parametrize(
+    "folder", ["tmp-checkpoint-500", "500.orbax-checkpoint-tmp-1719", "step_500.tmp", "a.partial"]
+)
+def test_a_folder_that_is_being_written(tmp_path: Path, folder: str) -> None:
+    save(tmp_path / "step_400/model.pt", at=1000)
+    save(tmp_path / folder / "model.pt", at=2000)
+    assert found(tmp_path, "*/model.pt") == "step_400/model.pt"
+
+
 def test_names_in_any_script_can_be_compared(tmp_path: Path) -> None:
     """'²' is a digit for Python, but not a number."""
     names = ["m1²", "m٣", "m10"]

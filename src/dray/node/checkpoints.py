@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 # model.pt.tmp, model.tmp.pt, tmp-checkpoint-500, 100.orbax-checkpoint-tmp-1719, model.pt.part …
 UNFINISHED = re.compile(r"(^|[._-])tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I)
+# Folders only by names that nobody gives a run: "2026-11-16_tmp" is one of Isaac Lab's.
+UNFINISHED_FOLDER = re.compile(
+    r"^tmp-checkpoint|checkpoint-tmp|\.tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I
+)
 CONTENT = (".bin", ".ckpt", ".json", ".npz", ".pkl", ".pt", ".pth", ".safetensors", ".zip")
 ZIP = b"PK\3\4"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF"  # pickles, then raw numbers: does not tell where it ends
@@ -127,8 +131,10 @@ def prune(outputs: str, resume: "Record") -> None:
 
 def is_unfinished(path: str) -> bool:
     """By its name, or that of a folder it is in."""
-    parts = path.split(os.sep)
-    return any(UNFINISHED.search(part) for part in parts) or parts[-1].startswith(".")
+    folders, name = os.path.split(path)
+    if name.startswith(".") or UNFINISHED.search(name):
+        return True
+    return any(UNFINISHED_FOLDER.search(folder) for folder in folders.split(os.sep))
 
 
 def look_at(path: str) -> Checkpoint:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
+# As a shell, or a container, tells that what was in it ended by such a signal.
+SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of a job
+# A process that hangs in the kernel (a dead file server, a GPU's driver) ends when that does.
+NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not be killed"}
 LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
 
 
@@ -131,13 +135,13 @@ class Command:
     def ahead_of_us(self) -> float:
         """By how many seconds its end may have come before the signal that tells us why."""
         assert self.status is not None
-        return SAME_NODE if os.WIFSIGNALED(self.status) else 0.0
+        by_signal = os.WIFSIGNALED(self.status) or os.WEXITSTATUS(self.status) in SIGNALLED
+        return SAME_NODE if by_signal else 0.0
 
     def end(self) -> "Record":
-        assert self.status is not None
-        code = os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
-        number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
-        name = process.signal_name(number) if number else None
+        if self.status is None:
+            return dict(NOT_TO_BE_KILLED)
+        code, name = process.read_status(self.status)
         if self.box is not None:
             return self.box.end(self.rank, self.argv, self.log, code, name)
         return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}

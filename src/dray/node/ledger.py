@@ -5,12 +5,13 @@ import os
 import time
 
 from . import checkpoints, files, restoring, worktree
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, List
 
-    from .jobdir import JobDir
+    from .jobdir import AttemptDir, JobDir
     from .policy import Decision
 
     Record = Dict[str, Any]
@@ -35,11 +36,9 @@ def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None
 def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
     """An attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
-    record = attempt.record()
     rules = job["resume"]
     restoring.put_back(job_dir.outputs, rules)
     newest = checkpoints.newest(job_dir.outputs, rules)
-    started = record.get("started", time.time())
     files.remove(os.path.join(attempt.path, "reserve"))
     outcome = {
         "outcome": "lost",
@@ -47,11 +46,27 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "exit_code": None,
         "signal": None,
         "ended": time.time(),
-        "progress": newest is not None and newest.mtime > started,
+        "progress": newest is not None and newest.mtime > start_of(attempt),
         "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
-        "left": worktree.clear(job_dir, attempt, job["outputs"]),
+        "left": clear_away(job_dir, attempt, job["outputs"]),
     }
     write_stubbornly(attempt.outcome, outcome)
+
+
+def start_of(attempt: "AttemptDir") -> float:
+    """By the clock of the file system, which checkpoints have their times from, too."""
+    try:
+        return os.stat(attempt.attempt).st_mtime
+    except OSError:  # it was lost before its command started
+        return time.time()
+
+
+def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[str]":
+    try:
+        return worktree.clear(job_dir, attempt, outputs)
+    except OSError as error:  # the next attempt has a tree of its own
+        note("the work tree could not be cleared: {}".format(error))
+        return []
 
 
 def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:

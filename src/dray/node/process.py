@@ -268,6 +268,13 @@ def marked_with(job_id: str) -> "List[int]":
     return found
 
 
+def read_status(status: int) -> "Tuple[Optional[int], Optional[str]]":
+    """A wait status: the exit code, or the name of the signal that ended it."""
+    if os.WIFSIGNALED(status):
+        return None, signal_name(os.WTERMSIG(status))
+    return os.WEXITSTATUS(status), None
+
+
 def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name

@@ -23,7 +23,7 @@ import sys
 import time
 
 from . import layout, process
-from .command import LEFTOVER_GRACE, SAME_NODE, describe_end
+from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED, describe_end
 from .notes import note
 
 TYPE_CHECKING = False
@@ -200,9 +200,11 @@ class Ranks:
 
     def ahead_of_us(self) -> float:
         """Every node's own daemon passes a scheduler's signal on, and a busy one is late."""
-        if self.bad is not None and self.bad["signal"] != "SIGTERM":
-            return SAME_NODE if self.bad["signal"] else 0.0
-        return OTHER_NODE if self.bad is not None or self.is_gone() else 0.0
+        if self.bad is None:
+            return OTHER_NODE if self.is_gone() else 0.0
+        if self.bad["signal"] == "SIGTERM" or self.bad["exit_code"] in SIGNALLED:
+            return OTHER_NODE
+        return SAME_NODE if self.bad["signal"] else 0.0
 
     def is_gone(self) -> bool:
         return self.pid == 0 or self.status is not None
@@ -228,10 +230,9 @@ class Ranks:
 
     def _launchers_end(self) -> "Record":
         """A node was lost, or a task was killed from outside."""
-        assert self.status is not None
-        code = os.WEXITSTATUS(self.status) if os.WIFEXITED(self.status) else None
-        number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
-        name = process.signal_name(number) if number else None
+        if self.status is None:
+            return dict(NOT_TO_BE_KILLED)
+        code, name = process.read_status(self.status)
         reason = self.words or "{}: {}".format(self.launcher[0], describe_end(code, name))
         return {"exit_code": code or (None if name else 1), "signal": name, "reason": reason}
 

@@ -259,7 +259,10 @@ class Supervisor:
         until = time.monotonic() + seconds
         while self.ask is None and time.monotonic() < until:
             self._wait(until - time.monotonic())
-        self.told = self.ask is not None and seconds > 0
+        # We may have been looking at a slow disk meanwhile, and find both at once; whatever the
+        # exit code was then, it is that of a trainer that was told to leave.
+        signalled = self.ask is not None and self.ask.cause == "signal"
+        self.told = signalled or (self.ask is not None and seconds > 0)
 
     def _until_limit(self) -> float:
         """Seconds until the command has to be asked to end."""
