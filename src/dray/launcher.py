@@ -19,10 +19,10 @@ from dray.config import Config
 from dray.description import describe, fill_in, new_id
 from dray.errors import (
     ClusterError,
-    DrayError,
     ImageMissing,
     NotFound,
     Refused,
+    SnapshotError,
     StorageError,
     TimedOut,
     UsageError,
@@ -30,6 +30,7 @@ from dray.errors import (
 )
 from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
 from dray.node import faults, files
+from dray.node.arrays import split
 from dray.node.layout import tasks_of
 from dray.reporter import Reporter
 from dray.store import Damaged, Last, Row, Store, set_aside
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
     from dray.snapshot import Scanner
 
-ABANDONED = 60.0  # a submission that has not succeeded after so long never will
+ABANDONED = 60.0  # a submission that nobody works on any more has not succeeded after so long
+CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
 OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
 GONE = "is gone"
+UNDER_WAY = "submitting"  # the folder of locks
 
 Act = Callable[[JobSpec, Snapshot | None], None]
 
@@ -203,18 +206,33 @@ class Launcher:
 
     @contextmanager
     def _intended(self, ids: Sequence[str], cluster: Cluster) -> Iterator[None]:
-        """What was written down as about to be submitted is forgotten where it was not."""
+        """What was written down as about to be submitted is forgotten where it was not. Until
+        then a lock tells other processes that it is under way."""
         try:
-            yield
-        except DrayError as error:
-            if error.transient:
-                self._forget_unless_submitted(ids, cluster)
-            else:  # it was refused for certain
-                self.store.remove(*ids)
+            files.make_folder(str(self.config.home.data / UNDER_WAY))
+            with files.Lock(self._lock_of(ids[0])) as lock:
+                try:
+                    yield
+                finally:
+                    files.remove(lock.path)
+        except CERTAIN:
+            self.store.remove(*ids)
             raise
         except BaseException:
             self._forget_unless_submitted(ids, cluster)
             raise
+
+    def _lock_of(self, job_id: str) -> str:
+        """Jobs of an array are submitted together."""
+        place = split(job_id)
+        return str(self.config.home.data / UNDER_WAY / (place[0] if place else job_id))
+
+    def _is_abandoned(self, job_id: str, age: float) -> bool:
+        lock = self._lock_of(job_id)
+        if age <= ABANDONED or files.is_locked(lock):
+            return False
+        files.remove(lock)
+        return True
 
     def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
         try:
@@ -301,7 +319,7 @@ class Launcher:
             age = self.store.intent_age(job_id)
             if age is None:
                 changed.append(self._gone(job_id, cluster))
-            elif age > ABANDONED:
+            elif self._is_abandoned(job_id, age):
                 self.store.remove(job_id)
         if changed:
             self._keep(lambda: self.store.save(changed))
@@ -364,9 +382,11 @@ class Launcher:
         job_id, cluster = self._find(reference)
         view = cluster.status([job_id]).get(job_id)
         if view is None:
-            last = self.store.view(job_id)
+            last, age = self.store.view(job_id), self.store.intent_age(job_id)
             if last is not None and last.state in (JobState.LOST, JobState.DONE):
                 return last
+            if last is not None and age is not None and not self._is_abandoned(job_id, age):
+                return replace(last, reason="being submitted")
             view = self._gone(job_id, cluster)
         if self._news(view):
             self._keep(lambda: self.store.save([view]))

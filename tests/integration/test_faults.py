@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dray.node import files
 from dray.node.faults import MOMENTS
 from dray.node.process import parents
 from tests.conftest import Dray, wait_for
@@ -79,6 +82,39 @@ def test_killed_before_there_is_a_job(dray: Dray, fault: str, moment: str) -> No
     job = dray.run("--", sys.executable, "count.py")
     assert dray.wait(job)["state"] == "done"
     assert listed(dray) == {job: "done"}
+
+
+@pytest.fixture
+def held_up(dray: Dray, fault: str) -> Iterator[subprocess.Popen[str]]:
+    """A ``dray run`` whose job waits for a lock, and was begun a while ago by the clock."""
+    dray.wait(dray.run("--", sys.executable, "count.py"))
+    with files.Lock(str(dray.jobs.parent / "queue/lock")):
+        words = [sys.executable, "-m", "dray", "run", "--name", "slow", "--", "/bin/true"]
+        process = subprocess.Popen(
+            words, cwd=dray.project, env=dray.env, stdout=subprocess.PIPE, text=True
+        )
+        wait_for(lambda: list(dray.jobs.glob(".new-slow-*/job.json")))
+        with sqlite3.connect(dray.home / "dray/store.db") as store:
+            store.execute("UPDATE jobs SET created = created - 1000 WHERE name = 'slow'")
+        store.close()
+        yield process
+    process.communicate(timeout=60)
+
+
+def test_a_submission_that_is_still_under_way_is_not_given_up(
+    dray: Dray, held_up: subprocess.Popen[str]
+) -> None:
+    listed(dray)  # it looks at what became of everything
+    shown = dray.show("slow")
+    assert (shown["state"], shown["reason"]) == ("queued", "being submitted")
+
+
+def test_one_that_nobody_works_on_is(dray: Dray, held_up: subprocess.Popen[str]) -> None:
+    held_up.kill()
+    held_up.wait()
+    listed(dray)
+    assert dray("show", "slow", check=False).returncode == 3
+    assert not list((dray.home / "dray/submitting").iterdir())
 
 
 @pytest.mark.parametrize("moment", UNCARED_FOR)

@@ -168,6 +168,35 @@ def test_a_full_disk_on_the_cluster(far: Dray, hpc: Hpc, link: Link, tmp_path: P
         wait_for(lambda: subprocess.run(["umount", str(small)]).returncode == 0)
 
 
+def test_a_disk_that_fills_up_with_the_submission(
+    far: Dray, hpc: Hpc, link: Link, tmp_path: Path
+) -> None:
+    """Slurm has taken the job: there is no room left to write down its number."""
+    small = tmp_path / "small"
+    small.mkdir()
+    filling = tmp_path / "bin"
+    filling.mkdir()
+    for name, script in (
+        ("sbatch", f'/usr/bin/sbatch --hold "$@"; cat /dev/zero > {small}/filler'),
+        ("python", f'PATH={filling}:$PATH exec python3 "$@"'),
+    ):
+        (filling / name).write_text(f"#!/bin/sh\n{script}\nexit 0\n")
+        (filling / name).chmod(0o755)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=True)
+    try:
+        hpc.offer(far, root=str(small / "root"), python=str(filling / "python"))
+        job = far.run(*ON, *python("pass"))
+        assert list(hpc.slurm.call("squeue", "-h", "-o", "%j").split()) == [job]
+        assert [row["id"] for row in json.loads(far("ps", "--json").stdout)] == [job]
+        (small / "filler").unlink()
+        far("stop", job)
+        assert far.show(job)["state"] == "stopped"
+    finally:
+        far("cluster", "list")
+        far.nothing_runs()
+        wait_for(lambda: subprocess.run(["umount", str(small)]).returncode == 0)
+
+
 def standing_processes(dray: Dray) -> list[int]:
     return [
         pid

@@ -122,7 +122,10 @@ class Agent:
                 asked = os.stat(cache + ".lock").st_mtime
                 text = self.scheduler.read_queue()
                 known = {"time": time.time(), "asked": asked, "text": text}
-                files.write_json(cache, known, durable=False)
+                try:
+                    files.write_json(cache, known, durable=False)
+                except OSError:  # a full disk: the next one asks again
+                    pass
         self.asked = known.get("asked", 0.0)
         return self.scheduler.parse_queue(known["text"])
 
@@ -137,8 +140,11 @@ class Agent:
     def forget_queue(self) -> None:
         """Not while somebody asks: what they were about to write down would be old already."""
         cache = os.path.join(self.root, "queue.json")
-        with files.Lock(cache + ".lock"):
-            files.remove(cache)
+        try:
+            with files.Lock(cache + ".lock"):
+                files.remove(cache)
+        except OSError:  # a full disk; it is forgotten in a moment anyway
+            pass
 
     def already_queued(self, job_id: str) -> "Optional[str]":
         """An earlier agent may have been cut off between the submission and writing down the
@@ -193,7 +199,10 @@ def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Opt
 
 def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
     number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
-    job_dir.remember_number(number)
+    try:
+        job_dir.remember_number(number)
+    except OSError:  # a full disk: the job is queued all the same, and found by its name
+        pass
     return number
 
 
