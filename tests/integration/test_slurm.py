@@ -162,6 +162,22 @@ def test_where_requeue_is_not_wanted_a_chain_goes_on(far: Dray, hpc: Hpc) -> Non
     wait_for(lambda: job not in queued_names(hpc))  # a finished job leaves nothing queued
 
 
+def test_a_successor_that_is_refused_for_a_while(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, resume_with="chain", partition="gpu")
+    limits = ("--time", "3s", "--grace", "1s", "--checkpoint-signal", "USR1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", "python3", "train.py", "25", "0.1")
+    wait_for(lambda: "start" in far.log(job))
+    hpc.slurm.call("scontrol", "update", "PartitionName=gpu", "State=INACTIVE")
+    try:
+        batch_log = far.job_dir(job) / "batch.log"
+        wait_for(lambda: "could not be queued, for now" in batch_log.read_text(), 60)
+    finally:
+        hpc.slurm.call("scontrol", "update", "PartitionName=gpu", "State=UP")
+    shown = far.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["attempts"][1]["from_checkpoint"] == shown["attempts"][0]["checkpoint"]
+
+
 def test_a_killed_supervisor_on_the_node_is_told_truly(far: Dray, hpc: Hpc) -> None:
     job = far.run(*ON, *RESUMABLE, "--", "python3", "train.py", "200", "0.05", "--every")
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))

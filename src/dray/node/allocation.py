@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler, at most
 LOCK_PATIENCE = 60.0
 HURRY = 5.0  # seconds for which a running attempt waits for an answer
+LONGEST_PAUSE = 30.0  # between two tries to queue the next attempt
 OUTAGE = 600.0  # seconds for which a controller may be away
 
 
@@ -72,19 +73,30 @@ class Allocation:
         if files.read_json(self.job_dir.end) is not None:
             return 0  # ended before, and requeued by somebody else
         self._account_for_lost_attempt()
-        decision = self._decide()
-        if decision.again and self._waits_for_image():
+        try:
+            end = self._run()
+        except SchedulerError as error:
+            reason = "its next attempt could not be queued: {}".format(error)
+            end = policy.Decision("failed", reason)
+        if end is None:
             return 0
+        end_job(self.job_dir, end)
+        files.remove(self.job_dir.alive)  # one file less on a file system that counts them
+        return self._exit_code(end)
+
+    def _run(self) -> "Optional[policy.Decision]":
+        """The attempt, if one is to be made, and the job's end; None where it goes on."""
+        decision = self._decide()
         if decision.again:
+            if self._waits_for_image():
+                return None
             self._one_attempt()
             decision = self._decide()
-        if decision.again and self._go_on(decision.delay):
-            return 0
-        if decision.again:
-            decision = policy.Decision("stopped", "cancelled in " + self.scheduler.name)
-        end_job(self.job_dir, decision)
-        files.remove(self.job_dir.alive)  # one file less on a file system that counts them
-        return self._exit_code(decision)
+        if not decision.again:
+            return decision
+        if self._go_on(decision.delay):
+            return None
+        return policy.Decision("stopped", "cancelled in " + self.scheduler.name)
 
     def _waits_for_image(self) -> bool:
         """The job that makes it may have been interrupted, and go on as another batch job than
@@ -171,10 +183,31 @@ class Allocation:
         return True
 
     def _succeed(self, after: str) -> str:
-        """The number of the batch job that takes this one's place."""
-        successor = self.scheduler.submit(self.job_dir.script, after=after)
+        """The number of the batch job that takes this one's place. Tried for as long as a
+        controller may be away: a run is not lost for that."""
+        until = time.monotonic() + OUTAGE
+        pause = 1.0
+        successor = None  # type: Optional[str]
+        while successor is None:
+            try:
+                successor = self.scheduler.submit(self.job_dir.script, after=after)
+            except SchedulerError as error:
+                note("the next attempt could not be queued, for now: {}".format(error))
+                if time.monotonic() + pause > until:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+                successor = self._find_successor()  # an answer may have been lost
         self.job_dir.remember_number(successor)
         return successor
+
+    def _find_successor(self) -> "Optional[str]":
+        try:
+            row = self.scheduler.queue().get(self.job_dir.id)
+        except SchedulerError:
+            return None
+        number = self.scheduler.number_of(row, self.job_dir.id) if row else self.number
+        return number if number != self.number else None
 
     def _was_signalled(self) -> bool:
         records = self.job_dir.records()
