@@ -136,9 +136,10 @@ def test_a_cluster_with_an_old_python(far: Dray, hpc: Hpc, tmp_path: Path) -> No
 # -- it runs until it is done -------------------------------------------------------------------
 
 
-def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
-    """A more urgent job takes the nodes; Slurm requeues ours by itself."""
-    hpc.offer(far, partition="scavenge")
+@pytest.mark.parametrize("partition", ["scavenge", "cheap"])
+def test_preemption_resumes(far: Dray, hpc: Hpc, partition: str) -> None:
+    """A more urgent job takes the nodes; Slurm requeues ours by itself, or only cancels it."""
+    hpc.offer(far, partition=partition)
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1", "--grace", "3s", "--cpus", "8")
     job = far.run(*ON, *flags, "--", "python3", "train.py", "150", "0.05")
     wait_for(lambda: "start" in far.log(job))

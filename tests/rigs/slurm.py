@@ -129,6 +129,7 @@ class Slurm:
             "PartitionName=gpu Default=YES DefaultTime=01:00:00 PriorityTier=10 PreemptMode=OFF",
             "PartitionName=urgent PriorityTier=20 PreemptMode=OFF",
             "PartitionName=scavenge PriorityTier=1 PreemptMode=REQUEUE GraceTime=0",
+            "PartitionName=cheap PriorityTier=1 PreemptMode=CANCEL GraceTime=0",
         ]
         self.conf.write_text("\n".join(lines) + "\n")
 

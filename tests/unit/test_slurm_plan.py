@@ -297,6 +297,18 @@ def test_the_fate_of_a_batch_job(state: str, reason: str, fate: str) -> None:
     assert parse_fate("") == UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("times", "fate"),
+    [
+        ("EndTime=2026-11-16T09:16:03 Deadline=N/A PreemptTime=2026-11-16T09:16:03", OVER),
+        ("EndTime=2026-11-16T09:16:03 Deadline=N/A PreemptTime=None", AGAIN),
+        ("EndTime=Unknown Deadline=N/A SuspendTime=None", AGAIN),  # requeued by Slurm
+    ],
+)
+def test_preempted_and_coming_back_or_not(times: str, fate: str) -> None:
+    assert parse_fate(f"JobId=1 JobState=COMPLETING Reason=None {times}") == fate
+
+
 def test_what_the_books_say_of_ends() -> None:
     text = (
         "1|COMPLETED|0:0\n2|RUNNING|0:0\n3|CANCELLED by 1000|0:15\n4|CANCELLED|0:0\n"

@@ -28,6 +28,8 @@ LOST = {
 CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
 INDICES = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
+# One that Slurm requeues for it has no end any more.
+PREEMPTED_FOR_GOOD = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
 
@@ -130,7 +132,9 @@ def parse_fate(text: str) -> str:
         return scheduler.RUNNING
     if state == "CANCELLED":
         return scheduler.CANCELLED
-    if state in COMING_BACK and not (state == "COMPLETING" and "Reason=TimeLimit" in text):
+    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_FOR_GOOD.search(text)):
+        return scheduler.OVER
+    if state in COMING_BACK:
         return scheduler.AGAIN
     return scheduler.OVER if state else scheduler.UNKNOWN
 
