@@ -281,3 +281,35 @@ def test_a_trainer_that_saves_now_and_then_is_ended_after_the_last_that_fits(dra
     again = len(steps) - len(set(steps))
     assert set(steps) == set(range(1, 141))
     assert again <= 3 * (len(shown["attempts"]) - 1), "what was done after a checkpoint is lost"
+
+
+IN_PARTS = """
+import os, sys, time
+folder = os.environ["DRAY_OUTPUTS"]
+saved = sorted(int(name[3:]) for name in os.listdir(folder) if name.startswith("ck_"))
+number = saved[-1] if saved else 0
+for name in ("model.bin", "optimizer.bin"):
+    assert not saved or os.path.getsize(f"{folder}/ck_{number}/{name}") == 20, name
+while number < 5:
+    time.sleep(1)
+    number += 1
+    os.mkdir(f"{folder}/ck_{number}")
+    for name in ("model.bin", "optimizer.bin"):
+        with open(f"{folder}/ck_{number}/{name}", "wb") as file:
+            for _ in range(10):
+                file.write(b"xx")
+                file.flush()
+                time.sleep(0.05)
+        time.sleep(0.5)
+"""
+
+
+def test_a_checkpoint_of_several_files_is_written_to_its_end(dray: Dray) -> None:
+    """Two seconds in writing, half of one between its files, and no format that tells its end."""
+    dray.write("train.py", IN_PARTS)
+    flags = ("--checkpoint", "ck_*", "--time", "9s", "--grace", "2s", "--saves", "periodically")
+    job = dray.run(*flags, "--keep", "1", "--", sys.executable, "train.py")
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    first = shown["attempts"][0]
+    assert first["reason"] == "time limit: ended after the last checkpoint that fits"

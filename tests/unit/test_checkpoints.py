@@ -403,6 +403,44 @@ def test_nothing_is_removed_elsewhere(tmp_path: Path) -> None:
     assert left_of(tmp_path / "outputs") == ["model_2.pt", "zoo"]
 
 
+def fill(folder: Path, at: float, *names: str) -> Path:
+    for name in names:
+        save(folder / name, at)
+    return folder
+
+
+PARTS = ("model.bin", "rank_0/optimizer.pt", "rank_1/optimizer.pt", ".metadata")
+
+
+def test_a_folder_that_lacks_what_those_before_it_have(tmp_path: Path) -> None:
+    fill(tmp_path / "ck_1", 1000, *PARTS)
+    fill(tmp_path / "ck_2", 2000, "model.bin")
+    assert found(tmp_path, "ck_*") == "ck_1"
+    fill(tmp_path / "ck_2", 2001, "rank_0/optimizer.pt", ".metadata")  # of fewer ranks
+    assert found(tmp_path, "ck_*") == "ck_2"
+
+
+def test_what_only_some_of_them_have_is_not_missed(tmp_path: Path) -> None:
+    fill(tmp_path / "ck_1", 1000, *PARTS, "best.pt")
+    fill(tmp_path / "ck_2", 2000, *PARTS)
+    assert found(tmp_path, "ck_*") == "ck_1"  # it may be about to come
+    fill(tmp_path / "ck_3", 3000, *PARTS)
+    assert found(tmp_path, "ck_*") == "ck_3"
+
+
+def test_what_is_no_content_is_not_missed(tmp_path: Path) -> None:
+    fill(tmp_path / "ck_1", 1000, *PARTS, "events.out.tfevents.17.node-a", "notes.txt")
+    fill(tmp_path / "ck_2", 2000, *PARTS)
+    assert found(tmp_path, "ck_*") == "ck_2"
+
+
+def test_of_those_that_do_not_tell_their_end_one_more_stays(tmp_path: Path) -> None:
+    for step in range(1, 5):
+        fill(tmp_path / f"ck_{step}", step * 1000, *PARTS)
+    prune(str(tmp_path), {"checkpoint": "ck_*", "keep": 1})
+    assert sorted(os.listdir(tmp_path)) == ["ck_3", "ck_4"]
+
+
 def test_without_a_number_to_keep_all_stay(tmp_path: Path) -> None:
     save(tmp_path / "a.pt")
     save(tmp_path / "b.pt")

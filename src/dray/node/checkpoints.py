@@ -2,7 +2,8 @@
 
 A trainer killed while it saves leaves a file that looks like a checkpoint and cannot be loaded.
 Formats that say where they end are checked for that end; the rest must at least not be empty.
-A checkpoint may be a folder: as new as its newest file, and whole if all its files are.
+A checkpoint may be a folder: as new as its newest file, and whole if all its files are and none is
+missing that those before it have.
 """
 
 import glob
@@ -12,14 +13,14 @@ import re
 import stat
 import struct
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from . import files
 from .resuming import number_of, partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
     Record = Dict[str, Any]
 
@@ -29,7 +30,11 @@ UNFINISHED = re.compile(r"(^|[._-])tmp([._-]|$)|\.(temp|part|partial|incomplete)
 UNFINISHED_FOLDER = re.compile(
     r"^tmp-checkpoint|checkpoint-tmp|\.tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I
 )
-CONTENT = (".bin", ".ckpt", ".json", ".npz", ".pkl", ".pt", ".pth", ".safetensors", ".zip")
+CONTENT = (
+    ".bin", ".ckpt", ".distcp", ".json", ".metadata", ".msgpack", ".npz", ".pkl", ".pt", ".pth",
+    ".safetensors", ".zip",
+)  # fmt: skip
+HABIT = 4  # so many checkpoints tell what one consists of
 ZIP = b"PK\3\4"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF"  # pickles, then raw numbers: does not tell where it ends
 LONGEST_HEADER = 100000000  # what the safetensors format allows
@@ -56,11 +61,31 @@ def newest(outputs: str, resume: "Record") -> "Optional[Checkpoint]":
 
 
 def is_valid(one: Checkpoint, all_of_them: "List[Checkpoint]", resume: "Record") -> bool:
-    """Whole, and so is what belongs to it. Which trainers save a partner only the habit tells."""
-    if not is_whole(one.path):
+    """Whole, and so is what belongs to it. Which trainers save a partner, and what a folder
+    consists of, only the habit tells."""
+    if not is_whole(one.path) or lacks_files(one, all_of_them):
         return False
     partner = partner_of(one.path, resume)
     return partner is None or is_whole(partner) or not any_partner(all_of_them, resume)
+
+
+def lacks_files(one: Checkpoint, all_of_them: "List[Checkpoint]") -> bool:
+    """Whether a folder has not what most of those before it have. A trainer that is between two
+    files, or was killed there, leaves each of them whole."""
+    if not os.path.isdir(one.path):
+        return False
+    beside = by_folder(all_of_them)[os.path.dirname(one.path)]
+    before = [parts_of(other.path) for other in beside if other.mtime < one.mtime][:HABIT]
+    usual = Counter(part for parts in before for part in parts)
+    missing = set(usual) - parts_of(one.path)
+    return any(usual[part] * 2 > len(before) for part in missing)
+
+
+def parts_of(folder: str) -> "Set[str]":
+    """The names of the files that hold its content; numbers are of one step or one rank."""
+    inside = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
+    content = [os.path.relpath(path, folder) for path in inside if path.endswith(CONTENT)]
+    return {re.sub(r"\d+", "#", path) for path in content if not UNFINISHED.search(path)}
 
 
 def any_partner(found: "List[Checkpoint]", resume: "Record") -> bool:
@@ -105,10 +130,12 @@ def by_folder(found: "List[Checkpoint]") -> "Dict[str, List[Checkpoint]]":
 
 def surplus(ordered: "List[Checkpoint]", resume: "Record") -> "List[Checkpoint]":
     """Those that are not among the ``keep`` to stay: the newest valid one is the first of them,
-    and what is newer may still be being written."""
+    and what is newer may still be being written. Where it cannot be told whether that one is
+    written to its end, one more stays."""
     for position, one in enumerate(ordered):
         if is_valid(one, ordered, resume):
-            return ordered[position + max(resume["keep"], 1) :]
+            more = 0 if tells_its_end(one.path) else 1
+            return ordered[position + max(resume["keep"], 1) + more :]
     return []
 
 

@@ -344,8 +344,14 @@ class Supervisor:
             self.next_look = now + max(self.pace.rest(), pause)
 
     def _let_settle(self, found: "checkpoints.Checkpoint") -> None:
-        if not self._tells_its_end(found):
+        """Where it cannot be told whether it is written to its end: until nothing changes any
+        more, as long as there is time."""
+        changing = not self._tells_its_end(found)
+        while changing and not self.command.ended() and self._until_limit() > SETTLE:
             self._wait(SETTLE)
+            newest = self._newest()
+            changing = newest is not None and not newest.same(self.newest)
+            self.newest = newest or self.newest
 
     def _tells_its_end(self, found: "checkpoints.Checkpoint") -> bool:
         return checkpoints.tells_its_end(found.path) and not self.rules.get("partner")
