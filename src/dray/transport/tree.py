@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 Progress = Callable[[int, int], None]
 
+GONE = (FileNotFoundError, NotADirectoryError)  # itself, or a folder on the way to it
+
 
 def copy_tree(source: Path, target: Path, progress: Progress) -> tuple[int, int]:
-    """Copy what differs in size or time: (files copied, files in all). Each file arrives whole."""
+    """Copy what differs in size or time: (files copied, files in all). Each file arrives whole; one
+    that a running job removes meanwhile is none of them."""
     found = sorted(walk(source))
     changed = [path for path in found if differs(source / path, target / path)]
-    total = sum((source / path).lstat().st_size for path in changed)
-    done = 0
+    total = sum(size_of(source / path) for path in changed)
+    done = gone = 0
     for path in changed:
         make_way(target, path)
-        copy_one(source / path, target / path)
+        if not copy_one(source / path, target / path):
+            gone += 1
+            continue
         done += (target / path).lstat().st_size
         progress(done, total)
-    return len(changed), len(found)
+    return len(changed) - gone, len(found) - gone
 
 
 def walk(top: Path) -> list[Path]:
@@ -36,13 +42,21 @@ def walk(top: Path) -> list[Path]:
 def differs(source: Path, target: Path) -> bool:
     try:
         there, here = source.lstat(), target.lstat()
-    except FileNotFoundError:
+        if stat.S_ISLNK(there.st_mode) and stat.S_ISLNK(here.st_mode):
+            return source.readlink() != target.readlink()
+    except GONE:
         return True
-    if source.is_symlink() or target.is_symlink():
-        return not (source.is_symlink() and target.is_symlink()) or (
-            source.readlink() != target.readlink()
-        )
+    if stat.S_ISLNK(there.st_mode) != stat.S_ISLNK(here.st_mode):
+        return True
     return (there.st_size, there.st_mtime_ns) != (here.st_size, here.st_mtime_ns)
+
+
+def size_of(path: Path) -> int:
+    """0 if it is gone."""
+    try:
+        return path.lstat().st_size
+    except GONE:
+        return 0
 
 
 def make_way(target: Path, path: Path) -> None:
@@ -57,10 +71,16 @@ def make_way(target: Path, path: Path) -> None:
         (target / path).rename((target / path).with_name(f"{path.name}.old-{os.urandom(3).hex()}"))
 
 
-def copy_one(source: Path, target: Path) -> None:
+def copy_one(source: Path, target: Path) -> bool:
+    """False: the source is gone."""
     temporary = target.with_name(f".{os.urandom(6).hex()}.part")
     try:
-        shutil.copy2(source, temporary, follow_symlinks=False)
+        shutil.copy2(str(source), temporary, follow_symlinks=False)
         temporary.replace(target)
+    except GONE as error:
+        if error.filename != str(source):  # a target that is gone is no small matter
+            raise
+        return False
     finally:
         temporary.unlink(missing_ok=True)
+    return True
