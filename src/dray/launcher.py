@@ -593,7 +593,9 @@ class Launcher:
             )
         is_new = not target.exists()
         target.mkdir(parents=True, exist_ok=True)
-        mark.write_text(f"{job_id}\n")  # also keeps the folder out of the next snapshot
+        if not any(target.iterdir()):
+            # The mark keeps the folder out of snapshots: one that holds other things may be code.
+            mark.write_text(f"{job_id}\n")
         copied, count = cluster.pull(job_id, target, self.reporter.progress("pulling"))
         if not count and is_new:
             mark.unlink()

@@ -651,6 +651,20 @@ def test_pull_keeps_the_outputs_of_two_jobs_apart(dray: Dray) -> None:
     assert "file" in refuse(dray, 2, "pull", two, "file")
 
 
+def test_a_folder_with_code_stays_code_after_a_pull_into_it(dray: Dray) -> None:
+    dray.write("sub/train.py", "print('trained')")
+    (dray.project / "empty").mkdir()
+    job = dray.run("--", "sh", "-c", "echo x > $DRAY_OUTPUTS/result")
+    dray.wait(job)
+    for folder in ("sub", "empty"):
+        for _ in range(2):
+            dray("pull", job, folder)
+        assert (dray.project / folder / "result").read_text() == "x\n"
+    again = dray.run("--", "find", ".", "-path", "./*/*", "-type", "f")
+    dray.wait(again)
+    assert sorted(dray.log(again).split()) == ["./sub/result", "./sub/train.py"]
+
+
 def test_nested_outputs_are_one(dray: Dray) -> None:
     write = "mkdir -p logs/a && echo x > logs/a/b"
     job = dray.run("--output", "logs", "--output", "logs/a", "--", "sh", "-c", write)

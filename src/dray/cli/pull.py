@@ -16,7 +16,8 @@ from dray.cli.parameters import job_argument
 def command(job: str, target: Path | None) -> None:
     """Bring the outputs into DEST (default: a folder named as the job).
 
-    Can be repeated, also while the job runs: only new and changed files are copied.
+    Can be repeated, also while the job runs: only new and changed files are copied. A DEST that was
+    not there or empty is never part of a snapshot.
     """
     folder, copied, count = launcher().pull(job, target)
     click.echo(folder)
