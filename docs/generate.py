@@ -31,9 +31,9 @@ is set), `DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`. `PYTHONPATH` ends wi
 it. In a container it sees the image's variables instead of the shell's: see
 [containers](../how-to/use-containers.md)."""
 LEFT_OUT = """\
-Always: {always}; folders that hold {telltales}; declared outputs. Then what `.drayignore` says, or,
-where the project has none, what the `.gitignore` files say; files that git tracks all the same are
-taken."""
+Always: {always}; folders that hold {telltales}; declared outputs; dray's own folders (`DRAY_HOME`,
+the `root` of a cluster), where they lie in the project. Then what `.drayignore` says, or, where the
+project has none, what the `.gitignore` files say; files that git tracks all the same are taken."""
 STATES = """\
 {states}. An attempt's outcome is `done`, `failed`, `interrupted` (to be resumed), `stopped` or
 `lost`."""

@@ -68,6 +68,18 @@ class Config(NamedTuple):
     snapshot_max: int
     clusters: Mapping[str, ClusterConfig]
 
+    def own_folders(self, project: Path) -> tuple[str, ...]:
+        """Where below the project dray keeps jobs, their secrets and earlier code."""
+        here = [one for one in self.clusters.values() if not one.settings.get("host")]
+        roots = [one.settings.get("root") or self._default_root(one) for one in here]
+        top = os.path.realpath(project)
+        found = {real_path(one) for one in (self.home.data, self.home.cache, *roots)}
+        below = (os.path.relpath(one, top) for one in found if one.startswith(f"{top}/"))
+        return tuple(sorted(below))
+
+    def _default_root(self, cluster: ClusterConfig) -> str | Path:
+        return self.home.data / cluster.name if cluster.kind == "local" else "$HOME/.dray"
+
     def cluster(self, name: str) -> ClusterConfig:
         try:
             return self.clusters[name]
@@ -108,6 +120,10 @@ def _xdg(variable: str, default: str) -> Path:
     # The XDG rules: a relative path is to be ignored.
     base = Path(value) if value.startswith("/") else Path.home() / default
     return base / "dray"
+
+
+def real_path(folder: str | Path) -> str:
+    return os.path.realpath(os.path.expanduser(os.path.expandvars(folder)))
 
 
 def current_folder() -> Path:

@@ -256,7 +256,9 @@ class Launcher:
         from dray.transport import git
 
         home, most = self.config.home, self.config.snapshot_max
-        return Scanner(project or self.config.project, outputs, home.cache, most, git.tracked)
+        project = project or self.config.project
+        left_out = (*outputs, *self.config.own_folders(project))
+        return Scanner(project, left_out, home.cache, most, git.tracked)
 
     def _with_code(
         self,

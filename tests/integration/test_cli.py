@@ -284,6 +284,20 @@ def test_secrets_are_gone_however_the_job_ends(dray: Dray, end: str) -> None:
     assert holding(dray.home / "dray", "s3cret-value") == []
 
 
+def test_a_home_or_root_within_the_project_is_not_code(dray: Dray) -> None:
+    """There lie other jobs' secrets, and the packs of all earlier snapshots."""
+    other = f"[clusters.other]\nkind = 'local'\nroot = '{dray.project}/roots/other'\n"
+    dray.write("dray.toml", other)
+    dray.write("roots/code.py", "")
+    dray.env["DRAY_HOME"] = str(dray.project / ".dray")
+    for cluster in ("local", "other"):
+        dray.wait(dray.run("--on", cluster, "--", "true"))
+    assert (dray.project / "roots/other/jobs").is_dir()
+    job = dray.run("--", "find", ".", "-type", "f", "-not", "-name", ".dray-unpacked")
+    dray.wait(job)
+    assert sorted(dray.log(job).split()) == ["./dray.toml", "./roots/code.py"]
+
+
 def test_everything_is_private(dray: Dray) -> None:
     """Whatever the umask: others cannot enter, so what a command leaves there is closed too."""
     dray.write("train.py", "open('left', 'w').write('x')\nopen('logs/x', 'w').write('x')\n")

@@ -346,3 +346,38 @@ def test_jobs_inherit_what_finds_programs_and_no_more(monkeypatch: pytest.Monkey
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/x")
     assert config.inherited_environment() == {"PATH": "/bin", "LC_TIME": "C"}
+
+
+# -- dray's own folders -------------------------------------------------------------------------
+
+
+def test_own_folders_are_found_within_a_project(
+    project: Path, project_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load(project).own_folders(project) == ()
+    project_file(
+        "[clusters.a]\nkind = 'local'\nroot = '$SOMEWHERE/a'\n"
+        "[clusters.b]\nkind = 'slurm'\nroot = '$SOMEWHERE/b'\n"
+        "[clusters.c]\nkind = 'slurm'\nhost = 'far'\nroot = '$SOMEWHERE/c'\n"
+    )
+    monkeypatch.setenv("SOMEWHERE", str(project / "deep"))
+    assert load(project).own_folders(project) == ("deep/a", "deep/b")
+    monkeypatch.setenv("DRAY_HOME", str(project / ".dray"))
+    assert set(load(project).own_folders(project)) > {".dray", "deep/a", "deep/b"}
+    assert load(project).own_folders(project / ".dray" / "local" / "jobs") == ()
+
+
+def test_own_folders_are_found_behind_links(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(project)
+    for home, seen_from in ((project, tmp_path / "link"), (tmp_path / "link", project)):
+        monkeypatch.setenv("DRAY_HOME", str(home / "x/.dray"))
+        assert "x/.dray" in load(seen_from).own_folders(seen_from)
+
+
+def test_a_project_that_is_also_the_home_is_still_the_project(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAY_HOME", str(project))
+    assert load(project).own_folders(project) == ("cache", "local")

@@ -34,9 +34,9 @@ Level = tuple[Patterns, bytes]  # rules, and the place of the folder they judge 
 class Rules:
     """The ignore files of one tree: read when first needed, deeper ones before shallower ones."""
 
-    def __init__(self, root: Path, outputs: tuple[str, ...], ask: Ask) -> None:
+    def __init__(self, root: Path, left_out: tuple[str, ...], ask: Ask) -> None:
         self.root = str(root)
-        self.outputs = frozenset(outputs)
+        self.left_out = frozenset(left_out)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
         dot_git = find_dot_git(self.root) if self.file_name == ".gitignore" else None
         self.outer = outer_files(self.root, dot_git) if dot_git else []
@@ -105,7 +105,7 @@ class FolderRules:
 
     def leaves_out(self, name: str, is_folder: bool) -> bool:
         path = self._prefix + name
-        if name in ALWAYS_OUT or path in self._rules.outputs:
+        if name in ALWAYS_OUT or path in self._rules.left_out:
             return True
         return self.ignores(name, is_folder) and path not in self._rules.tracked.paths
 

@@ -73,16 +73,17 @@ class Folder:
 
 
 class Scanner:
-    """Makes snapshots of one tree, remembering in ``cache`` what it has read."""
+    """Makes snapshots of one tree, remembering in ``cache`` what it has read. ``left_out`` is no
+    code, whatever the rules say: outputs, and dray's own folders."""
 
     def __init__(
-        self, root: Path, outputs: tuple[str, ...], cache: Path, max_size: int, tracked: Ask
+        self, root: Path, left_out: tuple[str, ...], cache: Path, max_size: int, tracked: Ask
     ) -> None:
         self.root = root
-        self.outputs = outputs
+        self.left_out = left_out
         self.max_size = max_size
         self.tracked = tracked
-        name = hash_of(os.fsencode(root) + b"\0" + os.fsencode("\0".join(outputs)))
+        name = hash_of(os.fsencode(root) + b"\0" + os.fsencode("\0".join(left_out)))
         self.cache = cache / "trees" / name
 
     def take(
@@ -91,7 +92,7 @@ class Scanner:
         """The tree as it is now. ``remember=False`` leaves no trace on disk."""
         refuse_hopeless_root(self.root)
         for attempt in range(TRIES):
-            scan = _Scan(self.root, Rules(self.root, self.outputs, self.tracked), self.max_size)
+            scan = _Scan(self.root, Rules(self.root, self.left_out, self.tracked), self.max_size)
             scan.recall(self._load(), trust_listings=attempt == 0)
             try:
                 snapshot = scan.run(progress)
