@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -41,6 +42,19 @@ def git(folder: Path, *arguments: str) -> bytes:
 def by_git(folder: Path) -> set[bytes]:
     listed = git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     return {path for path in listed.split(b"\0") if path}
+
+
+def by_git_everywhere(folder: Path) -> set[bytes]:
+    """Git tells of a repository within another only that it is there; it is asked there, too."""
+    found = set()
+    for path in by_git(folder):
+        nested = folder / os.fsdecode(path)
+        if (nested / ".git").exists():
+            top = path.rstrip(b"/") + b"/"
+            found |= {top + below for below in by_git_everywhere(nested)}
+        elif nested.is_file():
+            found.add(path)
+    return found
 
 
 def by_dray(folder: Path, *outputs: str) -> set[bytes]:
@@ -278,6 +292,81 @@ def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
     git(main, "submodule", "add", "-q", str(library), "library")
     inside = main / "library"
     assert by_dray(inside) == by_git(inside) == {b"settings.json"}
+
+
+def committed(folder: Path, tree: dict[str, str]) -> Path:
+    """A repository that tracks all of this, whatever its rules say."""
+    fill(folder, tree)
+    git(folder, "init", "-q")
+    git(folder, "add", "--force", ".")
+    git(folder, "commit", "-qm", "one")
+    return folder
+
+
+def test_rules_end_where_a_submodule_begins(tmp_path: Path) -> None:
+    inner = committed(tmp_path / "inner", {"lib/a": "", "build/b": "", ".gitignore": "build/\n"})
+    forced = {"lib/mod.py": "", "lib2/forced.py": "", ".gitignore": "lib2/\n*.tmp\n"}
+    library = committed(tmp_path / "library", forced)
+    git(library, "submodule", "add", "-q", str(inner), "lib/inner")
+    git(library, "commit", "-qm", "two")
+    main = committed(tmp_path / "main", {".gitignore": "lib/\n*.log\n", "a": ""})
+    for place in ("third/sub", "lib/sub"):
+        git(main, "submodule", "add", "-q", "--force", str(library), place)
+    git(main, "submodule", "update", "-q", "--init", "--recursive")
+    fill(main, {".git/modules/third/sub/info/exclude": "*.own\n"})
+    for place in ("", "third/sub/", "lib/sub/", "third/sub/lib/inner/build/"):
+        fill(main, dict.fromkeys((f"{place}x.log", f"{place}x.tmp", f"{place}x.own"), ""))
+
+    found = by_dray(main)
+    assert found == by_git_everywhere(main)
+    listed = git(main, "ls-files", "-z", "--cached", "--recurse-submodules").split(b"\0")
+    assert found > set(listed[:-1])
+    assert {b"third/sub/lib/mod.py", b"lib/sub/lib2/forced.py", b"third/sub/x.log"} < found
+    assert {b"third/sub/lib/inner/build/b", b"lib/sub/x.own"} < found
+    assert found.isdisjoint({b"x.log", b"third/sub/x.tmp", b"third/sub/x.own"})
+    for place in ("third/sub", "third/sub/lib/inner", "third/sub/lib"):
+        assert by_dray(main / place) == by_git_everywhere(main / place)
+
+
+def test_rules_end_where_a_clone_begins(tmp_path: Path) -> None:
+    fill(tmp_path, {".gitignore": "lib/\n/ignored/\n", "lib/b": "", "a": ""})
+    tree = {"lib/mod.py": "", "forced": "", ".gitignore": "forced\n"}
+    for place in ("clone", "ignored/clone"):
+        committed(tmp_path / place, tree)
+    of_clone = {b"clone/" + name.encode() for name in tree}
+    assert by_dray(tmp_path) == {b".gitignore", b"a"} | of_clone  # the outer folder is not git's
+    git(tmp_path, "init", "-q")
+    assert by_dray(tmp_path) == by_git_everywhere(tmp_path) == {b".gitignore", b"a"} | of_clone
+    fill(tmp_path, {".drayignore": "lib/\n/ignored/\n"})
+    assert by_dray(tmp_path) == {b".drayignore", b".gitignore", b"a"} | of_clone - {
+        b"clone/lib/mod.py"
+    }
+
+
+@QUICK
+@given(
+    paths=st.sets(PATHS, max_size=14),
+    rules=RULES,
+    inner=RULES,
+    place=st.sampled_from(["a", "x", "x/a"]),
+    added=st.sets(PATHS, max_size=3),
+)
+def test_any_repository_within_another(
+    paths: set[str], rules: str, inner: str, place: str, added: set[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        tree, nested = Path(folder), Path(folder) / place
+        repository(tree, {".gitignore": rules})
+        committed(nested, {".gitignore": inner, "a": ""})
+        for path in sorted(paths):
+            with contextlib.suppress(OSError):  # a name is a file already, or a folder
+                fill(tree, {path: ""})
+            with contextlib.suppress(OSError):
+                fill(nested, {path: ""})
+        for path in sorted(added):
+            if (nested / path).is_file():
+                git(nested, "add", "--force", "--", path)
+        assert by_dray(tree) == by_git_everywhere(tree)
 
 
 def test_a_project_that_git_ignores_altogether_is_taken_all_the_same(tmp_path: Path) -> None:

@@ -382,6 +382,7 @@ START = {
     "x/y/.gitignore": "# nothing\n",
     "z.tmp": "hhhh",
     "x/same.tmp": "",
+    "nested/deep/c.tmp": "iiii",
 }
 
 
@@ -441,6 +442,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "became outputs": lambda tree: fill(tree, {"x/y/.dray-outputs": ""}),
     "environment no more": lambda tree: (tree / "venv" / "pyvenv.cfg").unlink(),
     "rules of the clone": lambda tree: fill(tree, {".git/info/exclude": "b\n"}),
+    "became a repository": lambda tree: (tree / "x" / ".git").mkdir(),
+    "repository no more": lambda tree: (tree / "nested" / ".git").rmdir(),
+    "rules of a nested clone": lambda tree: fill(tree, {"nested/.git/info/exclude": "c.*\n"}),
 }
 KEPT = ["unchanged", "remember nothing", "unreadable memory", *CHANGES]
 
@@ -453,12 +457,13 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scanner]:
     for name in KEPT:
         tree = fill(place / name, START)
         (tree / "empty").mkdir()
+        (tree / "nested" / ".git").mkdir()
         (tree / "link").symlink_to("a")
         found[name] = scanner(tree, place / "cache")
         found[name].take()
     time.sleep(UNSURE_NS / 1e9 + 0.1)
     for one in found.values():
-        assert reads(one)[1] == 9  # too fresh to be believed: read once more
+        assert reads(one)[1] == 10  # too fresh to be believed: read once more
     return found
 
 
@@ -570,6 +575,38 @@ def test_what_git_tracks_from_now_on_is_noticed(tree: Path, cache: Path) -> None
     assert b"runs/b" in paths(one.take())
     run_git("rm", "-q", "--cached", "runs/b")
     assert b"runs/b" not in paths(one.take())
+
+
+def test_what_a_repository_within_another_tracks_is_noticed(tree: Path, cache: Path) -> None:
+    def run_git(folder: Path, *words: str) -> None:
+        subprocess.run(["git", "-C", folder, *words], check=True, capture_output=True)
+
+    def ask(folder: str) -> bytes:
+        asked.append(folder)
+        return git.tracked(folder)
+
+    asked: list[str] = []
+    fill(tree, {".gitignore": "/a\n", "x/sub/.gitignore": "/runs/\n", "x/sub/runs/b": ""})
+    run_git(tree, "init", "-q")
+    (tree / ".git/modules").mkdir()
+    run_git(tree / "x/sub", "init", "-q", "--separate-git-dir", tree / ".git/modules/sub")
+    assert (tree / "x/sub/.git").is_file()
+    one = Scanner(tree, (), cache, HUGE, ask)
+    for _ in range(2):
+        one.take()
+        time.sleep(UNSURE_NS / 1e9 + 0.1)
+    asked.clear()
+    assert b"x/sub/runs/b" not in paths(one.take())
+    assert not asked
+    run_git(tree / "x/sub", "add", "-f", "runs/b")
+    assert b"x/sub/runs/b" in paths(one.take())
+    time.sleep(UNSURE_NS / 1e9 + 0.1)
+    one.take()
+    asked.clear()
+    fill(tree, {"x/sub/c": "", "d": ""})
+    assert {b"x/sub/c", b"x/sub/runs/b", b"d"} < set(paths(one.take()))
+    run_git(tree / "x/sub", "rm", "-q", "--cached", "runs/b")
+    assert b"x/sub/runs/b" not in paths(one.take())
 
 
 def test_different_outputs_are_remembered_apart(tree: Path, cache: Path) -> None:

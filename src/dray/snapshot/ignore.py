@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from dray.snapshot.globs import Patterns
-from dray.snapshot.repository import Ask, Tracked, find_dot_git, outer_files, read_bytes
+from dray.snapshot.repository import Ask, Repository, find_dot_git, read_bytes
+from dray.snapshot.repository import Remembered as OfRepository
 from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
 
 ALWAYS_OUT = frozenset(
@@ -29,64 +30,104 @@ ALWAYS_OUT = frozenset(
 TELLTALES = frozenset(["pyvenv.cfg", "conda-meta", ".dray-outputs"])
 
 Level = tuple[Patterns, bytes]  # rules, and the place of the folder they judge below them
+Remembered = tuple[str, dict[str, Stamp], dict[str, OfRepository]]
 
 
 class Rules:
-    """The ignore files of one tree: read when first needed, deeper ones before shallower ones."""
+    """The ignore files of one tree: read when first needed, deeper ones before shallower ones. As
+    with git, those above a repository within the tree (a submodule, a clone) end where it begins;
+    those of .drayignore do not."""
 
     def __init__(self, root: Path, left_out: tuple[str, ...], ask: Ask) -> None:
         self.root = str(root)
         self.left_out = frozenset(left_out)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
-        dot_git = find_dot_git(self.root) if self.file_name == ".gitignore" else None
-        self.outer = outer_files(self.root, dot_git) if dot_git else []
-        self.tracked = Tracked(self.root, dot_git, ask)
+        self.heeds_git = self.file_name == ".gitignore"
+        self._ask = ask
         # path → stamp, of every ignore file that has a say
         self.files: dict[str, Stamp] = {}
+        # place in the tree → repository: the one around the tree, and those found within
+        self.repositories: dict[str, Repository] = {}
         self._read: dict[str, Patterns | None] = {}
-        self._outer_levels: list[Level] | None = None
-        self._ignored: dict[str, bool] = {"": False}  # folders
-        for path, _ in self.outer:
-            self.note(path)
+        self._outer_levels: dict[str, list[Level]] = {}
+        self._ignored: dict[str, bool] = {}  # folders
+        self.note_repository("", find_dot_git(self.root) if self.heeds_git else None)
 
     def note(self, path: str) -> None:
         self.files[path] = stamp_of_file(path)
 
-    def still_hold(self) -> bool:
-        return all(stamp_of_file(path) == stamp for path, stamp in self.files.items())
+    def note_repository(self, place: str, dot_git: str | None) -> None:
+        """The folder at this place of the tree lies in it; None: in none."""
+        top = os.path.join(self.root, place) if place else self.root
+        self.repositories[place] = Repository(top, dot_git, self._ask)
+        for path, _ in self.repositories[place].outer:
+            self.note(path)
 
-    def stamps(self, fresh: int) -> dict[str, Stamp]:
-        """The stamps to remember."""
-        return {path: doubted(one, fresh) for path, one in self.files.items()}
+    def seen(self, fresh: int) -> Remembered:
+        """What to remember."""
+        files = {path: doubted(one, fresh) for path, one in self.files.items()}
+        repositories = {place: one.seen(fresh) for place, one in self.repositories.items()}
+        return self.file_name, files, repositories
+
+    def recall(self, seen: Remembered) -> bool:
+        """Whether they still are what they were when this was remembered; if so, all that had a
+        say then is known again."""
+        known = dict(self.files), dict(self.repositories)
+        if self._still(*seen):
+            return True
+        self.files, self.repositories = known
+        return False
+
+    def _still(
+        self, file_name: str, files: dict[str, Stamp], repositories: dict[str, OfRepository]
+    ) -> bool:
+        nested = {place: os.path.join(self.root, place, ".git") for place in repositories if place}
+        if file_name != self.file_name or not all(map(os.path.lexists, nested.values())):
+            return False
+        for place, dot_git in nested.items():
+            self.note_repository(place, dot_git)
+        self.files.update(files)
+        return all(stamp_of_file(path) == stamp for path, stamp in self.files.items()) and all(
+            self.repositories[place].recall(*one) for place, one in repositories.items()
+        )
 
     def inside(self, folder: str) -> FolderRules:
         """What applies to the names in ``folder``, a path relative to the tree."""
         levels = []
         below = b""
-        for place in ancestors(folder):
+        repository = self._repository_of(folder)
+        for place in ancestors(folder, repository):
             patterns = self._patterns(os.path.join(self.root, place, self.file_name))
             if patterns is not None:
                 levels.append((patterns, below))
-            below = os.fsencode(os.path.basename(place)) + b"/" + below
-        levels += [(patterns, outer + below[1:]) for patterns, outer in self._outside()]
-        return FolderRules(self, folder, levels)
+            if place != repository:
+                below = os.fsencode(os.path.basename(place)) + b"/" + below
+        levels += [(patterns, outer + below) for patterns, outer in self._outside(repository)]
+        return FolderRules(self, repository, folder, levels)
 
     def ignores(self, folder: str) -> bool:
         """Whether the folder, or one that it lies in, is ignored: nothing in it can be taken back
-        by a rule, only by being tracked."""
+        by a rule, only by being tracked. A repository within the tree starts afresh."""
+        if folder in self.repositories:
+            return False
         if folder not in self._ignored:
             parent, _, name = folder.rpartition("/")
             ignored = self.inside(parent).ignores(name, is_folder=True)
             self._ignored[folder] = ignored
         return self._ignored[folder]
 
-    def _outside(self) -> list[Level]:
+    def _repository_of(self, folder: str) -> str:
+        """The place of the one that it lies in."""
+        return next(place for place in ancestors(folder) if place in self.repositories)
+
+    def _outside(self, repository: str) -> list[Level]:
         """The levels above the tree, unless they leave out all of it: then it is not git's."""
-        if self._outer_levels is None:
-            found = [(self._patterns(file), os.fsencode(prefix)) for file, prefix in self.outer]
+        if repository not in self._outer_levels:
+            outer = self.repositories[repository].outer
+            found = [(self._patterns(file), os.fsencode(prefix)) for file, prefix in outer]
             levels = [(patterns, prefix) for patterns, prefix in found if patterns is not None]
-            self._outer_levels = [] if leave_out_all(levels) else levels
-        return self._outer_levels
+            self._outer_levels[repository] = [] if leave_out_all(levels) else levels
+        return self._outer_levels[repository]
 
     def _patterns(self, file: str) -> Patterns | None:
         if file not in self._read:
@@ -97,17 +138,20 @@ class Rules:
 class FolderRules:
     """The rules for the names in one folder."""
 
-    def __init__(self, rules: Rules, folder: str, levels: list[Level]) -> None:
+    def __init__(self, rules: Rules, repository: str, folder: str, levels: list[Level]) -> None:
         self._rules = rules
+        self._repository = rules.repositories[repository]
         self._folder = folder
         self._prefix = f"{folder}/" if folder else ""
+        self._inner_prefix = self._prefix.removeprefix(f"{repository}/")
         self._levels = levels  # the nearest first
 
     def leaves_out(self, name: str, is_folder: bool) -> bool:
-        path = self._prefix + name
-        if name in ALWAYS_OUT or path in self._rules.left_out:
+        if name in ALWAYS_OUT or self._prefix + name in self._rules.left_out:
             return True
-        return self.ignores(name, is_folder) and path not in self._rules.tracked.paths
+        if not self.ignores(name, is_folder):
+            return False
+        return self._inner_prefix + name not in self._repository.tracked
 
     def ignores(self, name: str, is_folder: bool) -> bool:
         if self._rules.ignores(self._folder):
@@ -137,10 +181,10 @@ def leave_out_all(levels: list[Level]) -> bool:
     return False
 
 
-def ancestors(folder: str) -> list[str]:
-    """The folder itself first, the top of the tree ("") last."""
+def ancestors(folder: str, last: str = "") -> list[str]:
+    """The folder itself first, the last one ("": the top of the tree) last."""
     found = [folder]
-    while folder:
+    while folder != last:
         folder = folder.rpartition("/")[0]
         found.append(folder)
     return found

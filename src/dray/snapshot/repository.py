@@ -7,18 +7,23 @@ from collections.abc import Callable
 from functools import cached_property
 
 from dray.node.packs import hash_of
-from dray.snapshot.stamps import Stamp, stamp_of_file
+from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
 
 Ask = Callable[[str], bytes]  # a folder → what git tracks below it, each path with a NUL behind it
 
 
-class Tracked:
-    """Files that git tracks are code, whatever its ignore files say of them. It is asked for them
-    when they are first needed; a look at its index tells whether they may have changed."""
+Remembered = tuple[list[tuple[str, str]], Stamp, str]  # of a repository: rules, index, identity
+
+
+class Repository:
+    """What git says of a tree: rules from around it, and the files that it tracks, which are code
+    whatever its ignore files say of them. It is asked for these when they are first needed; a look
+    at its index tells whether they may have changed."""
 
     def __init__(self, root: str, dot_git: str | None, ask: Ask) -> None:
         self._root = root
         self._ask = ask
+        self.outer = outer_files(root, dot_git) if dot_git else []
         self._index = os.path.join(git_folder(dot_git), "index") if dot_git else ""
         self.stamp = stamp_of_file(self._index)
 
@@ -32,8 +37,9 @@ class Tracked:
         return hash_of(self._listed)
 
     @cached_property
-    def paths(self) -> frozenset[str]:
-        """The files, and the folders that they are in."""
+    def tracked(self) -> frozenset[str]:
+        """The files, and the folders that they are in; of a repository within this one its place
+        alone, where it is a submodule."""
         found: set[str] = set()
         for path in os.fsdecode(self._listed).split("\0"):
             while path and path not in found:
@@ -41,11 +47,15 @@ class Tracked:
                 path = path.rpartition("/")[0]
         return frozenset(found)
 
-    def recall(self, stamp: Stamp, identity: str) -> bool:
-        """Whether the same is tracked as when this was remembered."""
+    def seen(self, fresh: int) -> Remembered:
+        """What to remember."""
+        return self.outer, doubted(self.stamp, fresh), self.identity
+
+    def recall(self, outer: list[tuple[str, str]], stamp: Stamp, identity: str) -> bool:
+        """Whether git would say the same as when this was remembered."""
         if stamp == self.stamp:
             self.identity = identity
-        return self.identity == identity
+        return self.outer == outer and self.identity == identity
 
 
 def find_dot_git(root: str) -> str | None:

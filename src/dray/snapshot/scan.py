@@ -25,7 +25,7 @@ from dray.snapshot.stamps import UNSURE, Stamp, doubted, stamp_of
 
 Progress = Callable[[int, int], None]
 
-CACHE_VERSION = (3, sys.version_info[:2], sys.getfilesystemencoding())
+CACHE_VERSION = (4, sys.version_info[:2], sys.getfilesystemencoding())
 # A change within the file system's tick of our reading would not show in the stamp.
 UNSURE_NS = 1_000_000_000
 KEPT_CONTENT = 64 << 20  # contents kept in memory between hashing and packing
@@ -116,7 +116,7 @@ class Scanner:
 
     def _save(self, scan: _Scan, snapshot: Snapshot) -> None:
         folders = [folder.record() for folder in scan.folders]
-        record = (CACHE_VERSION, scan.rules_seen(), snapshot.id, folders)
+        record = (CACHE_VERSION, scan.rules.seen(scan.fresh), snapshot.id, folders)
         with suppress(OSError):  # no room to remember is no reason not to run
             files.make_folder(str(self.cache.parent))
             files.write_bytes(str(self.cache), marshal.dumps(record), durable=False)
@@ -145,20 +145,9 @@ class _Scan:
         """Take over what an earlier walk read, and what it listed if its rules still hold."""
         if not record:
             return
-        (file_name, outer, rule_files, tracked), self.old_id, folders = record
+        seen, self.old_id, folders = record
         self.old = {one.path: one for one in map(Folder.from_record, folders)}
-        known = dict(self.rules.files)
-        self.rules.files.update(rule_files)
-        same_rules = (file_name, outer) == (self.rules.file_name, self.rules.outer)
-        same_rules = same_rules and self.rules.still_hold() and self.rules.tracked.recall(*tracked)
-        self.trust_listings = trust_listings and same_rules
-        if not self.trust_listings:
-            self.rules.files = known
-
-    def rules_seen(self) -> tuple[Any, ...]:
-        rules, index = self.rules, self.rules.tracked
-        tracked = doubted(index.stamp, self.fresh), index.identity
-        return rules.file_name, rules.outer, rules.stamps(self.fresh), tracked
+        self.trust_listings = trust_listings and self.rules.recall(seen)
 
     def run(self, progress: Progress) -> Snapshot:
         self._walk()
@@ -238,6 +227,8 @@ class _Scan:
             return folder
         if self.rules.file_name in names:
             self._note_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
+        if ".git" in names and self.rules.heeds_git:
+            self._note_repository(folder.path)
         rules = self.rules.inside(folder.path)
         seen = (
             dict(zip(old.names, zip(old.stamps, old.lines, strict=True), strict=True))
@@ -257,6 +248,11 @@ class _Scan:
         if path not in self.rules.files:
             self.rules.note(path)
             self.trust_listings = False  # what is below was judged without this file
+
+    def _note_repository(self, place: str) -> None:
+        if place not in self.rules.repositories:
+            self.rules.note_repository(place, f"{self.root}/{place}/.git")
+            self.trust_listings = False  # what is below was judged by the rules above
 
     def _add(self, folder: Folder, name: str, fd: int, seen: tuple[Stamp, bytes] | None) -> None:
         path = folder.below(name)
