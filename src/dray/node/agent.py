@@ -519,8 +519,11 @@ def pull(agent: Agent, request: "Record") -> "Record":
         for path in (os.path.join(folder, name) for name in names + folders):
             if not os.path.islink(path) and not os.path.isfile(path):
                 continue  # a folder; or a socket or pipe, which cannot be copied
+            try:
+                record = describe_file(top, path)
+            except FileNotFoundError:  # removed by the trainer this moment
+                continue
             count += 1
-            record = describe_file(top, path)
             if have.get(record["path"]) != record["stamp"]:
                 wanted.append(record)
     total = sum(record["size"] + 1 for record in wanted if record["link"] is None)
