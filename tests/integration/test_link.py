@@ -65,6 +65,25 @@ def test_where_a_password_is_asked_for_nothing_is_opened_early(far: Dray, hpc: H
     assert far.log(job) == "let in\n"
 
 
+@pytest.fixture
+def long_named(hpc: Hpc, tmp_path: Path) -> Iterator[Path]:
+    """A temporary folder with a name as macOS gives it."""
+    folder = tmp_path / ("x" * 50)
+    folder.mkdir()
+    yield folder
+    shared = f"ControlPath=/tmp/dray-{os.getuid()}/%C"
+    words = [f"{hpc.sshd.bin}/ssh", "-o", shared, "-O", "exit", "hpc"]
+    subprocess.run(words, capture_output=True, check=False)
+
+
+def test_a_temporary_folder_with_a_long_name(far: Dray, long_named: Path) -> None:
+    del far.env["XDG_RUNTIME_DIR"]
+    far.env["TMPDIR"] = str(long_named)
+    job = far.run(*ON, "--no-snapshot", "--", "/bin/echo", "reached")
+    assert far.wait(job)["state"] == "done"
+    assert far.log(job) == "reached\n"
+
+
 def test_a_file_that_changes_while_it_is_sent(tmp_path: Path) -> None:
     """The upload is broken off, nothing of it stays, and the snapshot is taken again."""
 

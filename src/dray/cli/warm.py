@@ -18,6 +18,8 @@ import marshal
 import os
 import sys
 
+from dray.transport import sockets
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -92,10 +94,8 @@ def at_start() -> dict[str, str]:
 
 def socket_path(us: "tuple[Any, ...]") -> str:
     """Beside the connections' sockets (transport/ssh.py); their folder must be there already."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"
-    folder = f"{base}/dray-{os.getuid()}"
-    status = os.lstat(folder)
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    folder = sockets.folder()
+    if not sockets.is_private(folder):
         raise PermissionError(folder)
     return f"{folder}/{socket_name(us)}"
 

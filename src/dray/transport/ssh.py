@@ -29,7 +29,7 @@ from dray.errors import (
     from_os_error,
 )
 from dray.node.wire import MARK
-from dray.transport import standing, zipapp
+from dray.transport import sockets, standing, zipapp
 
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
@@ -420,16 +420,14 @@ def ssh_words() -> list[str]:
 
 
 def socket_folder() -> Path:
-    """Short, because a socket's path may have no more than about a hundred characters."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    folder = Path(base) / f"dray-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    folder = sockets.folder()
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    if not sockets.is_private(folder):
         raise ClusterError(
             f"{folder} is not private to you", hint=f"Remove it, or chmod 700 {folder}"
         )
-    return folder
+    return Path(folder)
 
 
 def last_lines(text: str, count: int = 5) -> str:
