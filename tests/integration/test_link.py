@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.node.wire import MARK
 from dray.snapshot import ChangedSince
 from dray.transport.ssh import AgentLink
 from tests.conftest import Dray, Hpc, wait_for
@@ -123,6 +124,44 @@ def test_cut_while_the_answer_is_under_way(far: Dray, link: Link, hpc: Hpc) -> N
     assert (shown["state"], len(shown["attempts"])) == ("done", 1)
 
 
+# In the place of the login node's Python: an agent's answer is cut short, once.
+CUTTING = """#!{python}
+import os, subprocess, sys
+words = ["{python}", *sys.argv[1:]]
+if "agent" not in words:
+    os.execv(words[0], words)
+agent = subprocess.Popen(words, stdout=subprocess.PIPE)
+while piece := os.read(agent.stdout.fileno(), 1 << 16):
+    if os.path.exists("{cut}"):
+        rest = int(open("{cut}").read())
+        os.unlink("{cut}")
+        mark = {mark!r}
+        os.write(1, piece[:piece.index(mark) + len(mark) + rest])
+        agent.kill()
+        break
+    os.write(1, piece)
+"""
+
+
+@pytest.mark.parametrize("kept_open", [True, False])
+@pytest.mark.parametrize("rest", [0, 1, 12])  # nothing, a part of the lengths, a part of the record
+def test_cut_inside_an_answer(far: Dray, hpc: Hpc, kept_open: bool, rest: int) -> None:
+    program, cut = far.home / "cutting", far.home / "cut"
+    program.write_text(CUTTING.format(python=sys.executable, cut=cut, mark=MARK))
+    program.chmod(0o755)
+    hpc.offer(far, python=str(program))
+    far("doctor", "hpc")
+    if kept_open:
+        standing_socket(far)
+    else:
+        wait_for(far.nothing_runs)
+    cut.write_text(str(rest))
+    job = far.run(*ON, "--no-snapshot", "--", "/bin/true")
+    assert not cut.exists()
+    assert far.wait(job)["state"] == "done"
+    assert [path.name for path in far.jobs.iterdir()] == [job]
+
+
 def test_following_a_log_survives_a_cut(far: Dray, link: Link) -> None:
     job = far.run(*ON, "--", sys.executable, "train.py", "40", "0.1")
     with subprocess.Popen(
@@ -224,6 +263,14 @@ def standing_processes(dray: Dray) -> list[int]:
     ]
 
 
+def standing_socket(dray: Dray) -> Path:
+    (process,) = wait_for(lambda: standing_processes(dray))
+    words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    path = Path(os.fsdecode(words[words.index(b"dray.transport.standing") + 1]))
+    wait_for(path.exists)
+    return path
+
+
 def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: Link) -> None:
     far("doctor", "hpc")
     (first,) = wait_for(lambda: standing_processes(far))
@@ -243,11 +290,7 @@ def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: L
 
 def test_one_who_says_nothing_does_not_keep_others_waiting(far: Dray, hpc: Hpc) -> None:
     far("doctor", "hpc")
-    (process,) = wait_for(lambda: standing_processes(far))
-    words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-    path = Path(os.fsdecode(words[words.index(b"dray.transport.standing") + 1]))
-    wait_for(path.exists)
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(str(path))
+        silent.connect(str(standing_socket(far)))
         assert far("doctor", "hpc").returncode == 0
         assert silent.recv(1) == b""  # it was sent away

@@ -65,6 +65,10 @@ class LinkLost(ClusterError):
     transient = True
 
 
+class CutShort(LinkLost):
+    """The connection broke inside an answer."""
+
+
 class BaseMissing(ClusterError):
     """The cluster no longer has the snapshot that a manifest was sent as a change of."""
 
@@ -197,7 +201,7 @@ class AgentLink:
                 stream.flush()
                 standing.skip_to_mark(stream)
                 answer = self._parse(stream)
-            except (standing.Broken, OSError, ValueError):
+            except (standing.Broken, OSError, CutShort):
                 yield None  # it broke: connect anew
                 return
             yield answer
@@ -273,8 +277,12 @@ class AgentLink:
                     return sign
 
     def _parse(self, stream: IO[bytes]) -> Answer:
-        lengths = stream.readline().split()
-        record = json.loads(stream.read(int(lengths[0])))
+        head = stream.readline()
+        length = int(head.split()[0]) if head.endswith(b"\n") else 0
+        text = stream.read(length)
+        if not length or len(text) < length:
+            raise CutShort(f"the connection to {self.host or 'the agent'} broke inside an answer")
+        record = json.loads(text)
         if "error" in record:
             raise self._refusal(record)
         return Answer(record, stream)
