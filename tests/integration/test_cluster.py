@@ -262,6 +262,16 @@ def test_imported_written_and_used(far: Dray, tmp_path: Path) -> None:
     far("cluster", "import", str(path), "--name", "lab", "--write", "--replace")
 
 
+def test_a_secret_is_not_imported(dray: Dray, tmp_path: Path) -> None:
+    path = isaac_lab(tmp_path)
+    script = path.with_name("submit_job_slurm.sh")
+    script.write_text(f"{SUBMIT}export WANDB_API_KEY=0123456789abcdef\n")
+    shown = dray("cluster", "import", str(path), "--write")
+    assert "--secret WANDB_API_KEY" in shown.stdout + shown.stderr
+    everything = shown.stdout + shown.stderr + config_of(dray).read_text()
+    assert "0123456789abcdef" not in everything
+
+
 def test_what_cannot_be_imported(dray: Dray, tmp_path: Path) -> None:
     said = refuse(dray, 2, "cluster", "import", str(tmp_path / "none"))
     assert "none: cannot be read: No such file" in said

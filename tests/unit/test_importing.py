@@ -269,6 +269,41 @@ def test_isaac_lab() -> None:
     assert note(found, "MY_TOKEN") == "MY_TOKEN: has no counterpart yet"  # not its value
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("export WANDB_API_KEY=hush", "export WANDB_API_KEY"),
+        ("  export DB_PASSWORD='hush hush'  # mine", "export DB_PASSWORD"),
+        ("export OMNI=1 HF_TOKEN=hush", "export OMNI, HF_TOKEN"),
+        ("export OMNI=1;export HF_TOKEN=hush", "export OMNI, HF_TOKEN"),
+        ("export PROXY=http://ada:hush@proxy:80", "export PROXY"),
+        ("export WANDB=0123456789abcdefhush", "export WANDB"),
+        ("#SBATCH --export=ALL,HF_TOKEN=hush$x", "#SBATCH --export HF_TOKEN"),
+    ],
+)
+def test_what_may_be_secret_is_named_without_its_value(line: str, told: str) -> None:
+    found = isaac(slurm=f"#!/bin/sh\n{line}\n")
+    name = told.split()[-1]
+    assert f"dray run --secret {name}" in note(found, f"{told}: ")
+    assert "hush" not in str(found)
+
+
+def test_what_may_be_secret_for_pbs() -> None:
+    env = "CLUSTER_JOB_SCHEDULER=PBS\nCLUSTER_ISAACLAB_DIR=/x/isaaclab"
+    found = isaac(env, pbs="#PBS -v HF_TOKEN=hush\n#PBS -v OMNI=1\nexport NETRC_PASS=hush\n")
+    assert "dray run --secret HF_TOKEN" in note(found, "#PBS -v HF_TOKEN: ")
+    assert "dray run --secret NETRC_PASS" in note(found, "export NETRC_PASS: ")
+    assert found.cluster["extra"] == ["-v OMNI=1"]
+    assert "hush" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "line", ["export OMNI=1", "export OMNI_ALLOW_ROOT_1=/a:$B", "module purge"]
+)
+def test_what_is_no_secret_is_told_as_it_is(line: str) -> None:
+    assert "add it to setup" in note(isaac(slurm=f"#!/bin/sh\n{line}\n"), f"{line}: ")
+
+
 def test_isaac_lab_with_the_least() -> None:
     found = isaac("CLUSTER_ISAACLAB_DIR=/x/isaaclab/\nCLUSTER_LOGIN=me@10.0.0.7")
     assert found.cluster == {"host": "me@10.0.0.7", "root": "/x/dray"}

@@ -11,6 +11,10 @@ from dray import options
 from dray.errors import ConfigError
 
 HANDLED = "dray does this itself"
+ASSIGNED = re.compile(r"(?:^|[\s;,])([A-Za-z_]\w*)=")
+SECRET_NAME = re.compile(r"key|token|secret|pass|pwd|credential|auth", re.I)
+# A password in an address, or a long word of letters and digits.
+SECRET_VALUE = re.compile(r"://[^/\s]*@|\b(?=[A-Za-z]*\d)[A-Za-z0-9]{20,}\b(?!=)")
 
 
 class Text(NamedTuple):
@@ -67,6 +71,17 @@ class Gathering:
 
     def note(self, origin: str, why: str) -> None:
         self.notes.append(f"{origin}: {why}")
+
+    def note_secrets(self, where: str, assignments: str) -> bool:
+        """True where something in it may be secret: then its names are noted, and no value is."""
+        names = ASSIGNED.findall(assignments)
+        secret = [name for name in names if SECRET_NAME.search(name)]
+        if not secret and SECRET_VALUE.search(assignments):
+            secret = names
+        if secret:
+            flags = " ".join(f"--secret {name}" for name in secret)
+            self.note(f"{where} {', '.join(names)}", f"if jobs need it, dray run {flags}")
+        return bool(secret)
 
     def set(self, key: str, value: Any, origin: str) -> bool:
         """Take a setting of the cluster, or with a whole key (job.…) of the job."""

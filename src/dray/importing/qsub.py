@@ -49,6 +49,8 @@ def flags(text: Text) -> list[Flag]:
 def gather(text: Text, into: Gathering) -> None:
     """All of a batch script that has a counterpart; the rest becomes notes."""
     for flag in flags(text):
+        if flag.letter == "v" and into.note_secrets("#PBS -v", flag.value):
+            continue
         if "$" in flag.value or "`" in flag.value:
             into.note(flag.origin, OWN.get(flag.letter, sbatch.COMPUTED))
         elif flag.letter == "l":

@@ -90,6 +90,8 @@ def gather(text: Text, into: Gathering) -> None:
     """All of a batch script that has a counterpart; the rest becomes notes."""
     given = {flag.name: flag for flag in flags(text)}  # as with sbatch, the last one counts
     for flag in given.values():
+        if flag.name == "export" and into.note_secrets("#SBATCH --export", flag.value):
+            continue
         if "$" in flag.value or "`" in flag.value:
             into.note(flag.origin, OWN.get(flag.name, COMPUTED))
         else:
@@ -104,7 +106,7 @@ def gather_shell(text: Text, into: Gathering) -> None:
         into.set("modules", loaded, "module load")
     for line in text.content.split("\n"):
         other = re.match(r"\s*(module\s+(?!load|add)\w+.*|export\s+\w+=.*)", line)
-        if other:
+        if other and not into.note_secrets("export", other[1]):
             into.note(other[1], "if jobs need it, add it to setup")
 
 
