@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -320,7 +320,8 @@ class Launcher:
         for job_id in last.keys() - seen.keys() - waiting.keys():
             age = self.store.intent_age(job_id)
             if age is None:
-                changed.append(self._gone(job_id, cluster))
+                with suppress(NotFound):  # another dray has removed it meanwhile
+                    changed.append(self._gone(job_id, cluster))
             elif self._is_abandoned(job_id, age):
                 self.store.remove(job_id)
         if changed:
@@ -330,11 +331,15 @@ class Launcher:
         return self.store.view(view.id) != view or self.store.intent_age(view.id) is not None
 
     def _gone(self, job_id: str, cluster: Cluster) -> JobView:
+        reason = f"its directory on {cluster.name} {GONE}"
+        view = self._last_seen(job_id)
+        return replace(view, state=JobState.LOST, reason=reason, ended=time.time())
+
+    def _last_seen(self, job_id: str) -> JobView:
         view = self.store.view(job_id)
         if view is None:
             raise NotFound(f"there is no job '{job_id}'")
-        reason = f"its directory on {cluster.name} {GONE}"
-        return replace(view, state=JobState.LOST, reason=reason, ended=time.time())
+        return view
 
     def _require_files(self, view: JobView) -> None:
         if view.reason.endswith(GONE):
@@ -438,15 +443,27 @@ class Launcher:
             return [self.wait(ids[0], timeout)]
         until = time.monotonic() + timeout if timeout is not None else None
         pause = 0.05
-        while active := self._active_among(ids):
+        waiting = {job_id: self._last_seen(job_id) for job_id in ids}
+        ended: dict[str, JobView] = {}
+        while True:
+            active = self._active_among(waiting)
+            for job_id in waiting.keys() - active.keys():
+                ended[job_id] = self._end_of(waiting.pop(job_id))
+            if not waiting:
+                return [ended[job_id] for job_id in ids]
             if until is not None and time.monotonic() >= until:
-                first = next(iter(active))
+                first = next(iter(waiting))
                 raise TimedOut(
-                    f"{len(active)} jobs are still active after {timeout:g} s: {first} …"
+                    f"{len(waiting)} jobs are still active after {timeout:g} s: {first} …"
                 )
             time.sleep(pause)
             pause = min(pause * 1.3, 2.0)
-        return [view for view in map(self.store.view, ids) if view is not None]
+
+    def _end_of(self, view: JobView) -> JobView:
+        """How a job has ended; another dray may have removed it before that was seen."""
+        removed = f"it was removed meanwhile, its record {GONE}"
+        lost = replace(view, state=JobState.LOST, reason=removed, ended=time.time())
+        return self.store.view(view.id) or lost
 
     def _active_among(self, ids: Iterable[str]) -> dict[str, str]:
         """Those that had not ended when last seen, and have not yet, with their cluster. Only

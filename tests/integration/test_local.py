@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dray.cli.output import launcher
+from dray.cli.wait import tell_ends
 from dray.node.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, attempt_pid, parent_of, python
@@ -217,6 +219,39 @@ def test_a_long_run_that_has_just_ended_is_listed(dray: Dray) -> None:
         store.execute("UPDATE jobs SET created = created - 300000")
     store.close()
     assert [row["id"] for row in json.loads(dray("ps", "--json").stdout)] == [job]
+
+
+def test_jobs_that_are_removed_while_they_are_waited_for(
+    dray: Dray, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """How the one ended was seen before, of the other nobody can tell any more."""
+    monkeypatch.setenv("DRAY_HOME", dray.env["DRAY_HOME"])
+    released = dray.project / "released"
+    wait = f"import os, time\nwhile not os.path.exists({str(released)!r}): time.sleep(0.02)"
+    bad = dray.run("--no-snapshot", "--", "false")
+    dray.wait(bad)
+    unseen, good = [dray.run("--no-snapshot", *python(wait)) for _ in range(2)]
+
+    def another_terminal(_: float) -> None:
+        if not released.exists():
+            released.touch()
+            dray("wait", "--timeout", "30s", unseen)
+            dray("rm", bad, unseen)
+
+    monkeypatch.setattr("dray.launcher.time.sleep", another_terminal)  # between two looks
+    views = launcher().wait_all([bad, unseen, good])
+    assert [view.state for view in views] == ["failed", "lost", "done"]
+    assert tell_ends(views) == 1
+    assert f"{unseen} is lost: it was removed meanwhile" in capfd.readouterr().err
+
+
+def test_a_job_that_is_removed_while_its_cluster_is_asked(
+    dray: Dray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAY_HOME", dray.env["DRAY_HOME"])
+    verbs = launcher()
+    verbs._refresh_on(verbs.cluster("local"), {"was-there": ("running", "", 1)})
+    assert verbs.store.view("was-there") is None
 
 
 def test_a_job_that_a_job_submits_outlives_it(dray: Dray) -> None:
