@@ -533,6 +533,23 @@ def test_a_reader_that_leaves_early_makes_no_noise(dray: Dray) -> None:
     assert (ended.stdout, ended.stderr) == ("first\n", "")
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["ps"], 0), (["ps", "--json"], 0), (["--help"], 0), (["ps", "--help"], 0),
+     (["--version"], 0), (["show", "nothing"], 3), (["wait", "false"], 1)],
+)  # fmt: skip
+def test_nobody_reads_what_is_said(dray: Dray, words: list[str], code: int) -> None:
+    dray.wait(dray.run("--no-snapshot", "--", "false"))
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "dray", *words], cwd=dray.project, env=dray.env,
+        stdout=writing, stderr=writing if code else subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert (ended.returncode, ended.stderr or b"") == (code, b"")
+
+
 # -- logs ---------------------------------------------------------------------------------------
 
 

@@ -85,9 +85,9 @@ class Warm:
 
     def begin(self, *arguments: str | bytes, **more: Any) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "dray", "ps", *arguments]
-        options = {"env": self.env, "stdin": subprocess.DEVNULL, "cwd": self.folder, **more}
-        pipe = subprocess.PIPE
-        return subprocess.Popen(words, stdout=pipe, stderr=pipe, **options)
+        options = {"env": self.env, "stdin": subprocess.DEVNULL, "cwd": self.folder}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(words, **{**options, **pipes, **more})
 
     def ask(self, *arguments: str | bytes, **more: Any) -> tuple[dict[str, Any], bool]:
         """What the probe saw, and whether a warm process has answered."""
@@ -168,6 +168,15 @@ def test_exit_codes_and_tracebacks(warm: Warm) -> None:
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == 1
     assert b"RuntimeError: a mistake in the code" in complaints
+
+
+def test_nobody_reads_what_is_said(warm: Warm) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = warm.begin("words", stdout=writing)
+    os.close(writing)
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 0
 
 
 def test_two_at_once(warm: Warm) -> None:

@@ -14,12 +14,12 @@ def main() -> None:
         elif not arguments or arguments[0] in ("--help", "-h", "help"):
             from dray.cli.verbs import overview
 
-            print(overview())
+            tell(overview())
             return
         if arguments == ["--version"]:
             from dray import __version__
 
-            print(f"dray {__version__}")
+            tell(f"dray {__version__}")
             return
     try:
         if "_DRAY_COMPLETE" not in os.environ:
@@ -35,3 +35,25 @@ def main() -> None:
     if background.wanted:
         warm.start()
     sys.exit(code)
+
+
+def tell(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        drop_output()
+
+
+def say(text: str) -> None:
+    """On stderr. Where nobody listens, what was begun goes on, and ends with its exit code."""
+    import click  # the quickest of commands do without
+
+    try:
+        click.echo(text, err=True)
+    except BrokenPipeError:
+        drop_output(2)
+
+
+def drop_output(stream: int = 1) -> None:
+    """Whoever read it has left; Python must not complain about that at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
+from typing import Any
 
 import click
 
+from dray.cli import drop_output, say
 from dray.cli.verbs import SUMMARIES, overview
 from dray.errors import DrayError, from_os_error, nearest
 
@@ -32,6 +32,13 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"there is no verb '{args[0]}'.{hint} See dray --help.", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would take it for a failure
+            drop_output()
+            return 0
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(overview() + "\n")
 
@@ -54,17 +61,13 @@ def run(arguments: list[str]) -> int:
         result = cli.main(arguments, prog_name="dray", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, click.Abort):
-        click.echo("dray: interrupted", err=True)
+        say("dray: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has left; Python must not complain about it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
-        click.echo(f"dray: {error.format_message()}", err=True)
+        say(f"dray: {error.format_message()}")
         if context is not None and context.command is not cli:
-            click.echo(f"      See {context.command_path} --help", err=True)
+            say(f"      See {context.command_path} --help")
         return error.exit_code
     except (DrayError, OSError) as error:
         if debug:
@@ -72,7 +75,7 @@ def run(arguments: list[str]) -> int:
 
             traceback.print_exc()
         known = error if isinstance(error, DrayError) else from_os_error(error)
-        click.echo(f"dray: {known.message}", err=True)
+        say(f"dray: {known.message}")
         if known.hint:
-            click.echo(f"      {known.hint}", err=True)
+            say(f"      {known.hint}")
         return known.exit_code

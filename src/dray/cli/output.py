@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from dray import config as configuration
+from dray.cli import say as say
 from dray.cluster import Progress
 from dray.launcher import Launcher
 from dray.model import Container
@@ -28,10 +29,6 @@ COLORS = {
     "interrupted": "yellow",
 }
 BAR_WIDTH = 30
-
-
-def say(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def print_json(value: Any) -> None:
