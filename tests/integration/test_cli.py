@@ -550,6 +550,23 @@ def test_nobody_reads_what_is_said(dray: Dray, words: list[str], code: int) -> N
     assert (ended.returncode, ended.stderr or b"") == (code, b"")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_names_that_the_output_cannot_encode(dray: Dray, encoding: str) -> None:
+    dray.env["PYTHONIOENCODING"] = encoding
+    odd = os.fsdecode(b"caf\xe9")
+    words = ["--no-snapshot", "--output", odd, *python("open('caf\\udce9/x', 'w')")]
+    dray("plan", *words)
+    job = dray.run(*words)
+    dray.wait(job)
+    shown, pulled = dray("show", job).stdout, dray("pull", job, f"home-{odd}").stdout
+    assert (dray.project / f"home-{odd}" / odd / "x").exists()
+    if encoding == "utf-8:strict":  # as it is, for whoever takes it for a path
+        assert f"outputs    {odd}\n" in shown
+        assert pulled == f"home-{odd}\n"
+    ellipsis = "…" if encoding == "utf-8:strict" else r"\u2026"
+    assert f"VERB [OPTIONS] {ellipsis}" in dray("--help").stdout
+
+
 # -- logs ---------------------------------------------------------------------------------------
 
 

@@ -38,10 +38,20 @@ def main() -> None:
 
 
 def tell(text: str) -> None:
+    accept_all_names()
     try:
         print(text, flush=True)
     except BrokenPipeError:
         drop_output()
+
+
+def accept_all_names() -> None:
+    """A file's name may be no text: it is printed as it is, or spelled where that cannot be. Python
+    does so by itself only where no language is set."""
+    if sys.stdout is not None and sys.stdout.errors == "strict":
+        is_utf8 = sys.stdout.encoding.lower() in ("utf-8", "utf8")
+        errors = "surrogateescape" if is_utf8 else "backslashreplace"
+        sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
 
 
 def say(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dray.cli import drop_output, say
+from dray.cli import accept_all_names, drop_output, say
 from dray.cli.verbs import SUMMARIES, overview
 from dray.errors import DrayError, from_os_error, nearest
 
@@ -56,6 +56,7 @@ def cli(debug: bool) -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code."""
+    accept_all_names()
     debug = "--debug" in arguments[:1]
     try:
         result = cli.main(arguments, prog_name="dray", standalone_mode=False)
