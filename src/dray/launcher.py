@@ -357,8 +357,7 @@ class Launcher:
             self.config.cluster(on)
         self.refresh(on)
         since = 0.0 if everything else time.time() - DAY
-        rows = self.store.listing(since, -1 if everything else most)
-        return [row for row in rows if on in (None, row.cluster)]
+        return self.store.listing(since, -1 if everything else most, on)
 
     def find(self, reference: str) -> str:
         """The id that this id, or unique beginning of one, means."""

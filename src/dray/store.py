@@ -341,18 +341,20 @@ class Store:
             found.setdefault(cluster, {})[job_id] = (state, reason, submitted)
         return found
 
-    def listing(self, since: float, most: int) -> list[Row]:
-        """Active jobs, and those that came in or ended since then: newest first."""
+    def listing(self, since: float, most: int, on: str | None = None) -> list[Row]:
+        """Active jobs, and those that came in or ended since then: newest first. With ``on``, only
+        that cluster's."""
         columns = ", ".join(Row._fields)
+        wanted = "submitted AND (?1 IS NULL OR cluster = ?1)"
         recent = []
         for moment in ("created", "ended"):
             recent += self._rows(
-                f"SELECT {columns} FROM jobs WHERE {moment} >= ? AND submitted"
-                f" ORDER BY {moment} DESC LIMIT ?",
-                (since, most),
+                f"SELECT {columns} FROM jobs WHERE {moment} >= ?2 AND {wanted}"
+                f" ORDER BY {moment} DESC LIMIT ?3",
+                (on, since, most),
             )
         active = self._rows(
-            f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND submitted"
+            f"SELECT {columns} FROM jobs WHERE state IN ('queued', 'running') AND {wanted}", (on,)
         )
         rows = {row[0]: Row._make(row) for row in recent + active}.values()
         # In an array .9 comes before .10.

@@ -148,6 +148,14 @@ def test_the_listing_has_recent_and_all_active_jobs_newest_first(store: Store) -
     assert (row.state, row.cluster, row.name, row.attempts) == ("failed", "local", "new", 2)
 
 
+def test_as_many_of_one_cluster_as_are_asked_for(store: Store) -> None:
+    theirs = replace(view("theirs-1111", JobState.DONE, created=100), cluster="far", ended=150)
+    store.save([theirs, *(view(f"ours-{n}", JobState.DONE, created=200 + n) for n in range(3))])
+    store.save([replace(view("active-1111", created=10), cluster="far"), view("active-2222")])
+    assert [row.id for row in store.listing(50, 1, "far")] == ["theirs-1111", "active-1111"]
+    assert store.listing(50, 1, "nowhere") == []
+
+
 def test_references(store: Store) -> None:
     store.save([view(job_id) for job_id in ("train-ab", "train-abc", "trap-x", "100%-x", "a_b-x")])
 
