@@ -111,7 +111,9 @@ def gpu_request(value: object) -> GpuRequest:
 
 def remote_path(value: object) -> str:
     path = text(value)
-    if not re.fullmatch(r"(~|\$\w+|\$\{\w+\})?/?[\w./@:+,=$-]*", path) or not path:
+    if not path.startswith(("/", "~/", "$")):  # the agent fills in no other home than one's own
+        raise ValueError(f"'{path}' must begin with /, ~/ or a $VARIABLE")
+    if not re.fullmatch(r"(~|\$\w+|\$\{\w+\})?/?[\w./@:+,=$-]*", path):
         raise ValueError(f"'{path}' must be a path of letters, digits and /._-@:+,= or $VARIABLES")
     return path
 

@@ -208,6 +208,10 @@ def test_every_documented_example_is_valid(project: Path, project_file: Write) -
         ("[clusters.x]\nkind = ['local']", 2, "clusters.x.kind", "unknown kind"),
         ("[clusters.x]\nkind = 'local'\ngpu = 1", 3, "clusters.x.gpu", "Did you mean 'gpus'?"),
         ("[clusters.local]\nroots = 1", 2, "clusters.local.roots", "Did you mean 'root'?"),
+        ("[clusters.x]\nkind = 'slurm'\nroot = '~bob/dray'", 3, "clusters.x.root", "with /, ~/ or"),
+        ("[clusters.x]\nkind = 'pbs'\nroot = '~'", 3, "clusters.x.root", "with /, ~/ or"),
+        ("[clusters.x]\nkind = 'slurm'\nroot = 'dray'", 3, "clusters.x.root", "with /, ~/ or"),
+        ("[clusters.x]\nkind = 'slurm'\nroot = '/a b'", 3, "clusters.x.root", "of letters, digits"),
         ("[clusters.'a/b']\nkind = 'local'", 1, 'clusters."a/b"', "a cluster's name is of"),
         ("clusters.a.kind = 'local'\nclusters.b.gpus = 1", 2, "clusters.b", '"kind" is missing'),
     ],
@@ -288,6 +292,11 @@ def test_dray_home_holds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.config_file == tmp_path / "relative/config.toml"
     assert found.store == tmp_path / "relative/store.db"
     assert found.cache == tmp_path / "relative/cache"
+
+
+@pytest.mark.parametrize("root", ["~/dray", "/x", "$SCRATCH", "$A/$B/dray", "${A}/dray", "${A}_b"])
+def test_a_cluster_s_root(root: str) -> None:
+    assert options.remote_path(root) == root
 
 
 @pytest.mark.parametrize("dray_home", [None, ""])
