@@ -116,7 +116,8 @@ def warm() -> Iterator[Warm]:
         one.start()
         yield one
         for pid in one.processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end with the one before it
+                os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not one.processes())
 
 
