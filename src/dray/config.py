@@ -78,7 +78,7 @@ class Config(NamedTuple):
         return tuple(sorted(below))
 
     def _default_root(self, cluster: ClusterConfig) -> str | Path:
-        return self.home.data / cluster.name if cluster.kind == "local" else "$HOME/.dray"
+        return self.home.data / cluster.name if cluster.kind == "local" else options.ROOT.default
 
     def cluster(self, name: str) -> ClusterConfig:
         try:

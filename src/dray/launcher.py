@@ -228,11 +228,7 @@ class Launcher:
         return str(self.config.home.data / UNDER_WAY / (place[0] if place else job_id))
 
     def _is_abandoned(self, job_id: str, age: float) -> bool:
-        lock = self._lock_of(job_id)
-        if age <= ABANDONED or files.is_locked(lock):
-            return False
-        files.remove(lock)
-        return True
+        return age > ABANDONED and not files.is_locked(self._lock_of(job_id))
 
     def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
         try:
@@ -324,6 +320,7 @@ class Launcher:
                     changed.append(self._gone(job_id, cluster))
             elif self._is_abandoned(job_id, age):
                 self.store.remove(job_id)
+                files.remove(self._lock_of(job_id))
         if changed:
             self._keep(lambda: self.store.save(changed))
 

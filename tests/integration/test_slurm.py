@@ -499,7 +499,7 @@ def test_resumed_while_the_batch_job_that_ended_it_still_runs(
 def test_stopped_when_it_has_just_finished_it_stays_done(far: Dray, hpc: Hpc) -> None:
     """The outcome is written down; the background process keeps the attempt from its end."""
     hpc.offer(far)
-    code = "import subprocess; subprocess.Popen('trap \"\" TERM; sleep 3', shell=True)"
+    code = "import subprocess; subprocess.Popen('trap \"\" TERM; sleep 60', shell=True)"
     job = far.run(*ON, *python(code))
     outcome = far.job_dir(job) / "attempts/001/outcome.json"
     wait_for(outcome.exists, 60)

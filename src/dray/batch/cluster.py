@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from dray import background, container_check
+from dray import background, container_check, options
 from dray.batch.download import receive_file, stamps_below
 from dray.batch.facts import Problem
 from dray.batch.images import AgentImages
@@ -43,7 +43,7 @@ class BatchCluster:
         self.settings = settings
         self.agent = AgentLink(
             settings.get("host", ""),
-            settings.get("root", "$HOME/.dray"),
+            settings.get("root", options.ROOT.default),
             settings.get("python", "python3"),
             self.kind,
         )

@@ -18,8 +18,6 @@ import marshal
 import os
 import sys
 
-from dray.transport import sockets
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -94,6 +92,8 @@ def at_start() -> dict[str, str]:
 
 def socket_path(us: "tuple[Any, ...]") -> str:
     """Beside the connections' sockets (transport/ssh.py); their folder must be there already."""
+    from dray.transport import sockets  # help and the version do without
+
     folder = sockets.folder()
     if not sockets.is_private(folder):
         raise PermissionError(folder)

@@ -199,10 +199,7 @@ def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Opt
 
 def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
     number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
-    try:
-        job_dir.remember_number(number)
-    except OSError:  # a full disk: the job is queued all the same, and found by its name
-        pass
+    job_dir.remember_number(number)
     return number
 
 
@@ -337,7 +334,7 @@ def drop_secrets(agent: Agent, array: ArrayDir, queued: "Dict[str, Record]") -> 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
     """The files tell what happened, the scheduler's queue tells whether it goes on."""
-    is_new = agent.submitted_since(job_dir)
+    is_new = queued is None and agent.submitted_since(job_dir)
     record = jobdir.status(job_dir, queued is not None or is_new)
     if record is None:
         return None
@@ -453,8 +450,7 @@ def ask_to_stop(
 ) -> "List[str]":
     """Its supervisor sees to it; what has none is returned, to be cancelled."""
     attempts = job_dir.records()
-    description = files.read_json(job_dir.job) or {}
-    if not policy.decide(description, jobdir.since_resumed(description, attempts)).again:
+    if not jobdir.decide(files.read_json(job_dir.job) or {}, attempts).again:
         return []  # it has ended for good, and is being cleared away
     files.write_json(job_dir.stop, {"now": now, "time": time.time()})
     if queued is None:

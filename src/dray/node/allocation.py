@@ -11,7 +11,7 @@ import traceback
 from . import files, layout, locales, policy, scheduler, worktree
 from .arrays import ArrayDir
 from .images import Images
-from .jobdir import JobDir, since_resumed
+from .jobdir import JobDir, decide
 from .ledger import end_job, record_lost, record_own_failure
 from .notes import note
 from .scheduler import Scheduler, SchedulerError
@@ -117,7 +117,7 @@ class Allocation:
         return True
 
     def _decide(self) -> policy.Decision:
-        decision = policy.decide(self.job, since_resumed(self.job, self.job_dir.records()))
+        decision = decide(self.job, self.job_dir.records())
         if decision.again and os.path.exists(self.job_dir.stop):
             return policy.Decision("stopped", "stopped on request")
         return decision

@@ -81,8 +81,12 @@ class JobDir:
             os.close(fd)
 
     def remember_number(self, number: str) -> None:
-        # Not worth waiting for the disk: a lost one is found again by the job's name.
-        files.write_json(self.scheduler, {"id": number}, durable=False)
+        # Not worth waiting for the disk: a lost one is found again by the job's name. So it is no
+        # reason to stop either, if the disk is full.
+        try:
+            files.write_json(self.scheduler, {"id": number}, durable=False)
+        except OSError:
+            pass
 
     def known_number(self) -> "Optional[str]":
         """What the scheduler calls the job, if it is known here."""
@@ -129,7 +133,7 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
         return dict(end)
     attempts = job.records()
     running = bool(attempts) and attempts[-1]["outcome"] is None
-    decision = None if running else policy.decide(description, since_resumed(description, attempts))
+    decision = None if running else decide(description, attempts)
     ending = decision is not None and not decision.again
     if cared_for:  # an attempt that has ended for good is still being cleared away
         return {"state": "running" if running or ending else "queued", "reason": ""}
@@ -145,9 +149,10 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     return {"state": "lost", "reason": reason}
 
 
-def since_resumed(description: "Record", attempts: "List[Record]") -> "List[Record]":
-    """The attempts that count for what comes next."""
-    return [one for one in attempts if one["number"] > description["resumed_after"]]
+def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
+    """What comes after these attempts; those before the last resume no longer count."""
+    counted = [one for one in attempts if one["number"] > description["resumed_after"]]
+    return policy.decide(description, counted)
 
 
 def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":

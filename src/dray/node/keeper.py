@@ -13,7 +13,7 @@ import time
 import traceback
 
 from . import faults, files, policy, process
-from .jobdir import JobDir, since_resumed
+from .jobdir import JobDir, decide
 from .ledger import end_job, record_lost, record_own_failure
 from .notes import note
 from .queue import Grant, Queue
@@ -99,7 +99,7 @@ class Keeper:
             self._one_attempt(self.ticket)
 
     def _decide(self) -> policy.Decision:
-        return policy.decide(self.job, since_resumed(self.job, self.job_dir.records()))
+        return decide(self.job, self.job_dir.records())
 
     def _one_attempt(self, ticket: int) -> None:
         grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])
