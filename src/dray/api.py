@@ -51,12 +51,13 @@ class Job:
     def stop(self, *, now: bool = False) -> JobState:
         return self._launcher.stop(self.id, now=now).state
 
-    def resume(self, *, update_code: bool = False) -> None:
-        self._launcher.resume(self.id, update_code=update_code)
+    def resume(self, *, update_code: bool = False, secrets: Sequence[str] = ()) -> None:
+        """Start another attempt; ``secrets`` come in addition to those it was submitted with."""
+        self._launcher.resume(self.id, update_code=update_code, secrets=secrets)
 
     def pull(self, target: str | PathLike[str] | None = None) -> Path:
         """Bring the outputs home; return the folder."""
-        return self._launcher.pull(self.id, Path(target) if target is not None else None)[0]
+        return self._launcher.pull(self.id, Path(target) if target is not None else None).folder
 
     def remove(self) -> None:
         self._launcher.remove(self.id)

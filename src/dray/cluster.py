@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from dray.landing import Landing
 from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -124,8 +125,8 @@ class Cluster(Protocol):
     ) -> None:
         """Start another attempt of an ended job, with this description."""
 
-    def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
-        """Copy new and changed outputs to ``target``: (files copied, files in all)."""
+    def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
+        """Bring new and changed outputs: (files copied, files in all)."""
 
     def remove(self, ids: Sequence[str]) -> None:
         """Delete the jobs' directories, and code that no other job needs."""

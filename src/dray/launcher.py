@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dray import background, secrets
+from dray import background
 from dray import cluster as clusters
 from dray import config as configuration
 from dray.cluster import Cluster
@@ -33,16 +33,17 @@ from dray.node import faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
 from dray.reporter import Reporter
+from dray.secrets import resolve as secret_values
 from dray.store import Damaged, Last, Row, Store, set_aside
 from dray.tail import tail_offsets
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
+    from dray.receipts import Pulled
     from dray.snapshot import Scanner
 
 ABANDONED = 60.0  # a submission that nobody works on any more has not succeeded after so long
 CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
-OUTPUTS_MARK = ".dray-outputs"
 DAY = 86400.0
 GONE = "is gone"
 UNDER_WAY = "submitting"  # the folder of locks
@@ -69,16 +70,28 @@ class Launcher:
             self._fill(store)
         return store
 
-    def _fill(self, store: Store, *, everywhere: bool = False) -> None:
-        """From the jobs' own directories: those on this machine, or on every cluster."""
-        for name in self.config.clusters:
-            cluster = self.cluster(name)
-            if not (cluster.is_here or everywhere):
-                continue
+    def _fill(self, store: Store) -> None:
+        """From the jobs' own directories on every cluster, all asked at once."""
+        from concurrent.futures import ThreadPoolExecutor  # only here
+
+        names = list(self.config.clusters)
+        with ThreadPoolExecutor(len(names)) as pool:
+            asked = {name: pool.submit(self._jobs_on, self.cluster(name)) for name in names}
+        for name, found in asked.items():
             try:
-                store.save(cluster.status(list(cluster.ids())).values())
-            except ClusterError as error:
-                self.reporter.say(f"jobs on {name} are missing until it answers: {error.message}")
+                store.save(self._unclaimed(store, found.result()))
+            except (ClusterError, Refused) as error:
+                self.reporter.say(
+                    f"jobs on {name} are not listed: {error.message}. "
+                    f"dray ps --on {name} --all finds them once it answers."
+                )
+
+    def _jobs_on(self, cluster: Cluster) -> list[JobView]:
+        return list(cluster.status(list(cluster.ids())).values())
+
+    def _unclaimed(self, store: Store, views: Iterable[JobView]) -> list[JobView]:
+        """Those that are not known as another cluster's, with what we know of them ourselves."""
+        return [seen for view in views if (seen := store.as_seen(view)) is not None]
 
     def _rebuild(self, path: Path, error: Damaged) -> Store:
         with files.Lock(str(path) + ".lock"):
@@ -87,7 +100,7 @@ class Launcher:
             except Damaged:
                 aside = set_aside(path)
             store = Store(path)
-            self._fill(store, everywhere=True)
+            self._fill(store)
         self.reporter.say(
             f"{error.message}. It was moved to {aside} and rebuilt from the jobs' own directories: "
             f"{store.count()} found."
@@ -129,7 +142,7 @@ class Launcher:
         cluster.check(job)
         for note in job.notes:
             self.reporter.say(note)
-        values = secrets.resolve(job.secrets, configuration.environment())
+        values = secret_values(job.secrets, configuration.environment())
         return self.submit(job, cluster, values, self.config.project if snapshot else None)
 
     def submit(
@@ -150,7 +163,7 @@ class Launcher:
             faults.reach("run:intent-stored")
             with self._intended([job.id], cluster):
                 job = self._with_code(job, project, self._with_image(cluster, submit))
-        self.store.save([JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED)])
+        self.store.save_own(JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED))
         return job.id
 
     def _with_image(self, cluster: Cluster, act: Act) -> Act:
@@ -185,7 +198,7 @@ class Launcher:
         cluster.check(common)
         for note in common.notes:
             self.reporter.say(note)
-        values = secrets.resolve(common.secrets, configuration.environment())
+        values = secret_values(common.secrets, configuration.environment())
         filled = tuple(fill_in(command, self.config).command for command in commands)
         array = JobArray(common, filled)
         progress = self.reporter.progress("sending code")
@@ -304,7 +317,8 @@ class Launcher:
                 self.reporter.say(f"{error.message}; jobs on {name} are shown as last seen")
 
     def _refresh_on(self, cluster: Cluster, last: Mapping[str, Last]) -> None:
-        seen, waiting = cluster.glance(sorted(last, key=len))  # sweep.9 comes before sweep.10
+        told, waiting = cluster.glance(sorted(last, key=len))  # sweep.9 comes before sweep.10
+        seen = {view.id: view for view in self._unclaimed(self.store, told.values())}
         changed = [view for view in seen.values() if self._news(view)]
         new_reasons = {
             job_id: reason
@@ -348,8 +362,8 @@ class Launcher:
         """Active jobs and those of the last day; or all. With ``on``, only that cluster's, and
         with ``everything`` also those that another machine submitted to it."""
         if on is not None and everything:
-            cluster = self.cluster(on)
-            self.store.save(cluster.status(list(cluster.ids())).values())
+            found = self._jobs_on(self.cluster(on))
+            self.store.save(self._unclaimed(self.store, found))
         elif on is not None:
             self.config.cluster(on)
         self.refresh(on)
@@ -383,7 +397,8 @@ class Launcher:
 
     def show(self, reference: str) -> JobView:
         job_id, cluster = self._find(reference)
-        view = cluster.status([job_id]).get(job_id)
+        told = cluster.status([job_id]).get(job_id)
+        view = self.store.as_seen(told) if told is not None else None
         if view is None:
             last, age = self.store.view(job_id), self.store.intent_age(job_id)
             if last is not None and last.state in (JobState.LOST, JobState.DONE):
@@ -430,7 +445,7 @@ class Launcher:
     def _wait_on(self, job_id: str, cluster: Cluster) -> JobView:
         """Also for a job that another machine has submitted."""
         if self.store.view(job_id) is None:
-            self.store.save(cluster.status([job_id]).values())
+            self.store.save(self._unclaimed(self.store, cluster.status([job_id]).values()))
         return self.wait(job_id)
 
     def wait_all(self, ids: Sequence[str], timeout: float | None = None) -> list[JobView]:
@@ -552,8 +567,11 @@ class Launcher:
         self.cluster(cluster).stop(ids, now=now)
         self.store.note("stop requested", *ids)
 
-    def resume(self, reference: str, *, update_code: bool = False) -> str:
-        """Another attempt of an ended job, from its newest valid checkpoint."""
+    def resume(
+        self, reference: str, *, update_code: bool = False, secrets: Sequence[str] = ()
+    ) -> str:
+        """Another attempt of an ended job, from its newest valid checkpoint. ``secrets`` are given
+        to it in addition to those that it was submitted with from here."""
         view = self.show(reference)
         if view.state.active:
             raise Refused(f"{view.id} is {view.state}: it goes on by itself")
@@ -561,11 +579,11 @@ class Launcher:
             raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
         cluster = self.cluster(view.cluster)
         last = view.attempts[-1].number if view.attempts else 0
-        job = replace(view.spec, resumed_after=last)
+        job = replace(self._ours(view, secrets), resumed_after=last)
         project = Path(job.project) if update_code else None
         if project is not None and not project.is_dir():
             raise Refused(f"the project's folder {project} is not there any more")
-        values = secrets.resolve(job.secrets, configuration.environment())
+        values = secret_values(job.secrets, configuration.environment())
         progress = self.reporter.progress("sending code")
 
         def resume(job: JobSpec, code: Snapshot | None) -> None:
@@ -573,8 +591,27 @@ class Launcher:
 
         job = self._with_code(job, project, self._with_image(cluster, resume))
         self.store.note("resumed", view.id)
-        self.store.save([replace(view, spec=job, state=JobState.QUEUED, reason="", ended=None)])
+        queued = replace(view, spec=job, state=JobState.QUEUED, reason="", ended=None)
+        self.store.save_own(queued)
         return view.id
+
+    def _ours(self, view: JobView, secrets: Sequence[str]) -> JobSpec:
+        """The job's description, in which no cluster has a say over what leaves this machine: of
+        a job that another one has submitted, the secrets are named anew, and the code is that of
+        the folder that the user stands in."""
+        spec = view.spec
+        if not spec.command:
+            raise Refused(f"{view.id} cannot be resumed: {view.reason}")
+        if self.store.is_own(view.id):
+            return replace(spec, secrets=tuple(dict.fromkeys([*spec.secrets, *secrets])))
+        if spec.secrets and not secrets:
+            flags = " ".join(f"--secret {name}" for name in spec.secrets)
+            raise Refused(
+                f"{view.id} was not submitted from here, and {view.cluster} says that it needs "
+                f"secrets: {', '.join(spec.secrets)}",
+                hint=f"Name those that it may have: dray resume {view.id} {flags}",
+            )
+        return replace(spec, secrets=tuple(secrets), project=str(self.config.project))
 
     def remove(self, reference: str) -> str:
         return self.remove_all([self.find(reference)])[0]
@@ -594,28 +631,28 @@ class Launcher:
             self.store.remove(*there)
         return list(ids)
 
-    def pull(self, reference: str, target: Path | None = None) -> tuple[Path, int, int]:
-        """Bring the outputs home: (where, files copied, files in all). Can be repeated."""
+    def pull(self, reference: str, target: Path | None = None) -> Pulled:
+        """Bring the outputs home. Can be repeated."""
+        from dray.landing import OUTPUTS_MARK, Landing, complain
+        from dray.receipts import Pulled, Receipts, mark_outputs  # with OpenSSL's hashes
+
         view = self.show(reference)
         self._require_files(view)
-        job_id, cluster = view.id, self.cluster(view.cluster)
-        target = target or Path(job_id)
-        mark = target / OUTPUTS_MARK
-        if mark.exists() and mark.read_text().strip() != job_id:
-            raise UsageError(
-                f"{target} holds the outputs of {mark.read_text().strip()}",
-                hint="Choose another folder: dray pull JOB FOLDER",
-            )
+        cluster, target = self.cluster(view.cluster), target or Path(view.id)
         is_new = not target.exists()
         target.mkdir(parents=True, exist_ok=True)
-        if not any(target.iterdir()):
-            # The mark keeps the folder out of snapshots: one that holds other things may be code.
-            mark.write_text(f"{job_id}\n")
-        copied, count = cluster.pull(job_id, target, self.reporter.progress("pulling"))
+        receipts = Receipts(self.config.home.data, target)
+        with Landing(target, receipts.owns) as landing:
+            marked = mark_outputs(landing, view.id)
+            receipts.all_is_ours = marked
+            copied, count = cluster.pull(view.id, landing, self.reporter.progress("pulling"))
+            if not marked:
+                receipts.add(landing.placed)
         if not count and is_new:
-            mark.unlink()
+            (target / OUTPUTS_MARK).unlink()
             target.rmdir()
-        return target, copied, count
+        complain(landing)
+        return Pulled(target, copied, count, tuple(landing.unwanted))
 
     def doctor(self, name: str) -> list[Finding]:
         from dray.images.findings import image_findings  # only here

@@ -6,11 +6,16 @@ module is loaded by every verb.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from dray import checks
+from dray.checks import Malformed, count, integer, moment, note, number, optional, several, table
+from dray.checks import text as text_of
 
 
 class JobState(StrEnum):
@@ -88,9 +93,7 @@ class Container:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Container:
-        lists = {key: tuple(record.get(key) or ()) for key in ("binds", "pass_env", "caches")}
-        built: Container = _build(cls, {**record, **lists})
-        return built
+        return cls(**checks.fields(record, CONTAINER))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,24 +125,9 @@ class JobSpec:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
-        """Tolerates fields that a newer dray wrote."""
-        known = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
-        known["resources"] = _build(Resources, record["resources"])
-        known["resume"] = _build(Resume, record["resume"])
-        known["resume"] = replace(
-            known["resume"], args=tuple(known["resume"].args), scale=tuple(known["resume"].scale)
-        )
-        metrics = record.get("metrics") or {}
-        known["metrics"] = _build(Metrics, {**metrics, "main": tuple(metrics.get("main", ()))})
-        container = record.get("container")
-        known["container"] = Container.from_dict(container) if container else None
-        for key in ("command", "outputs", "secrets", "notes"):
-            known[key] = tuple(record.get(key, ()))
-        return cls(**known)
-
-
-def _build(cls: Any, record: Mapping[str, Any]) -> Any:
-    return cls(**{key: record[key] for key in cls.__dataclass_fields__ if key in record})
+        """Read a description; fields that a newer dray wrote are left out."""
+        checks.required(record, id=checks.job_id, resources=checks.record, resume=checks.record)
+        return cls(**{"command": (), "name": "", **checks.fields(record, SPEC)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +151,8 @@ class Attempt:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Attempt:
-        known = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
-        for key in ("gpus", "left"):
-            known[key] = tuple(known.get(key) or ())
-        return cls(**known)
+        checks.required(record, number=ATTEMPT["number"])
+        return cls(**checks.fields(record, ATTEMPT))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,16 +167,18 @@ class JobView:
     attempts: tuple[Attempt, ...] = ()
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any], cluster: str) -> JobView:
-        """From what the node side tells of the job (``dray.node.jobdir.status``)."""
-        return cls(
-            spec=JobSpec.from_dict(record["job"]),
-            cluster=cluster,
-            state=JobState(record["state"]),
-            reason=record["reason"],
-            ended=record["ended"],
-            attempts=tuple(Attempt.from_dict(one) for one in record["attempts"]),
-        )
+    def from_dict(cls, record: Mapping[str, Any], cluster: str, job_id: str) -> JobView:
+        """Read what the node side tells of this job (``dray.node.jobdir.status``). Its id is the
+        one that was asked for, whatever its description says: a job can edit that."""
+        told = checks.required(record, state=_state, reason=note, ended=optional(moment))
+        try:
+            spec = JobSpec.from_dict({**checks.record(record.get("job")), "id": job_id})
+            attempts = several(Attempt.from_dict, MOST_ATTEMPTS)(record.get("attempts"))
+        except Malformed as error:
+            reason = f"its files on {cluster} are damaged: {error}"
+            told = {"state": JobState.LOST, "reason": note(reason), "ended": told["ended"]}
+            spec, attempts = JobSpec(id=job_id, name="", command=()), ()
+        return cls(spec=spec, cluster=cluster, attempts=attempts, **told)
 
     @property
     def id(self) -> str:
@@ -248,7 +236,7 @@ class Series(NamedTuple):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Series:
-        return cls(record["name"], tuple((one[0], one[1], one[2]) for one in record["points"]))
+        return cls(**checks.required(record, name=note, points=several(_point, MOST_POINTS)))
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "points": [list(one) for one in self.points]}
@@ -313,3 +301,109 @@ class Finding(NamedTuple):
     what: str
     detail: str = ""
     advice: str = ""
+
+
+# -- what each field has to be, in a record that was written elsewhere ----------------------------
+
+MOST_ATTEMPTS = 100_000
+MOST_POINTS = 100_000
+TEXTS = several(text_of)
+
+
+def _state(value: Any) -> JobState:
+    try:
+        return JobState(value)
+    except ValueError:
+        raise Malformed(f"{checks.brief(value)} is not a state of a job") from None
+
+
+def _snapshot(value: Any) -> str:
+    if not SNAPSHOT.fullmatch(text_of(value)):
+        raise Malformed(f"{checks.brief(value)} is not the name of a snapshot")
+    return text_of(value)
+
+
+def _point(value: Any) -> tuple[int, float | None, int]:
+    read = several(lambda one: one, 3)(value)
+    if len(read) != 3:
+        raise Malformed(f"{checks.brief(value)} is not a point of a curve")
+    return integer(read[0]), optional(number)(read[1]), count(read[2])
+
+
+def _metric(value: Any) -> dict[str, Any]:
+    return checks.required(value, name=note, value=optional(number), step=integer)
+
+
+def _built(cls: Any, fields: Mapping[str, checks.Check[Any]]) -> checks.Check[Any]:
+    return lambda value: cls(**checks.fields(value, fields))
+
+
+SNAPSHOT = re.compile(r"[0-9a-f]{40}")
+RESOURCES: Mapping[str, checks.Check[Any]] = {
+    "nodes": count,
+    "gpus": number,
+    "gpu_type": optional(text_of),
+    "cpus": count,
+    "memory": optional(integer),
+    "time": optional(moment),
+}
+RESUME: Mapping[str, checks.Check[Any]] = {
+    **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
+    **dict.fromkeys(("looks_for", "signal", "saves"), optional(text_of)),
+    "args": TEXTS,
+    "total": optional(checks.record),
+    "scale": several(table(text_of)),
+    "anew": checks.boolean,
+    "keep": optional(count),
+    "grace": number,
+    "backoff": number,
+}
+METRICS: Mapping[str, checks.Check[Any]] = {
+    "main": TEXTS,
+    "tensorboard": optional(text_of),
+    "pattern": optional(text_of),
+}
+CONTAINER: Mapping[str, checks.Check[Any]] = {
+    **dict.fromkeys(("image", "name", "runtime", "writable", "home", "workdir"), text_of),
+    "binds": TEXTS,
+    "pass_env": TEXTS,
+    "containall": checks.boolean,
+    "caches": TEXTS,
+    "local_copy": text_of,
+    "outside": table(text_of),
+}
+SPEC: Mapping[str, checks.Check[Any]] = {
+    "id": checks.job_id,
+    "name": note,
+    "command": TEXTS,
+    "folder": text_of,
+    "project": text_of,
+    "snapshot": optional(_snapshot),
+    "resources": _built(Resources, RESOURCES),
+    "resume": _built(Resume, RESUME),
+    "metrics": _built(Metrics, METRICS),
+    "container": optional(Container.from_dict),
+    "retries": count,
+    "recipe": text_of,
+    "launch": text_of,
+    "outputs": TEXTS,
+    "env": table(text_of),
+    "secrets": TEXTS,
+    "notes": TEXTS,
+    "created": moment,
+    "resumed_after": count,
+}
+ATTEMPT: Mapping[str, checks.Check[Any]] = {
+    "number": lambda value: integer(value, 1, 10**6),
+    "outcome": optional(note),
+    "exit_code": optional(integer),
+    "signal": optional(note),
+    "reason": note,
+    **dict.fromkeys(("started", "heartbeat", "ended"), optional(moment)),
+    "host": optional(note),
+    "gpus": lambda value: several(count, 1000)(value or ()),
+    "from_checkpoint": optional(note),
+    "checkpoint": optional(note),
+    "metric": optional(_metric),
+    "left": lambda value: several(note)(value or ()),
+}

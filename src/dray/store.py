@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ MIGRATIONS = (
     ) WITHOUT ROWID
     """,
     "ALTER TABLE jobs ADD COLUMN metric TEXT NOT NULL DEFAULT 'null'",
+    # 1: this machine has submitted or resumed it, and wrote its spec itself
+    "ALTER TABLE jobs ADD COLUMN own INTEGER NOT NULL DEFAULT 0",
 )
 VERSION = len(MIGRATIONS)
 
@@ -159,16 +161,16 @@ class Store:
         """SQLite's errors as dray's. Damage that shows only now is left to the next dray."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             known = self._explain(error)
             if opened and isinstance(known, Damaged):
-                known.hint = (
-                    f"It was moved to {set_aside(self.path)}. Try again: the jobs are then found "
-                    "in their own directories."
-                )
+                self._set_aside(known)
             raise known from error
 
-    def _explain(self, error: sqlite3.DatabaseError) -> DrayError:
+    def _explain(self, error: sqlite3.DatabaseError | UnicodeDecodeError) -> DrayError:
+        # In a record, or in what SQLite itself says of the damage.
+        if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
+            return Damaged(f"{self.path} is damaged: it holds text that is no UTF-8")
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreBusy(
@@ -183,6 +185,22 @@ class Store:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error):
             return Damaged(f"{self.path} is damaged: {error}")
         return StoreError(f"{self.path} cannot be used: {error}")
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """A record that cannot be read is damage, too."""
+        try:
+            yield
+        except ValueError as error:
+            known = Damaged(f"{self.path} is damaged: a record in it cannot be read: {error}")
+            self._set_aside(known)
+            raise known from error
+
+    def _set_aside(self, known: Damaged) -> None:
+        known.hint = (
+            f"It was moved to {set_aside(self.path)}. Try again: the jobs are then found in their "
+            "own directories."
+        )
 
     def _complaint(self) -> str:
         """What the system says, where SQLite only says that it could not open the file."""
@@ -217,8 +235,8 @@ class Store:
         """Write down that this job is about to be submitted; False where the id is taken."""
         with self._writing() as connection:
             made = connection.execute(
-                "INSERT OR IGNORE INTO jobs (id, cluster, name, state, created, command, spec)"
-                " VALUES (?, ?, ?, 'queued', ?, ?, ?)",
+                "INSERT OR IGNORE INTO jobs (id, cluster, name, state, created, command, spec, own)"
+                " VALUES (?, ?, ?, 'queued', ?, ?, ?, 1)",
                 (
                     spec.id,
                     cluster,
@@ -245,8 +263,8 @@ class Store:
             if made.rowcount == 0:
                 return False
             connection.executemany(
-                "INSERT INTO jobs (id, cluster, name, state, created, command, spec)"
-                " VALUES (?, ?, ?, 'queued', ?, ?, '')",
+                "INSERT INTO jobs (id, cluster, name, state, created, command, spec, own)"
+                " VALUES (?, ?, ?, 'queued', ?, ?, '', 1)",
                 rows,
             )
         return True
@@ -271,10 +289,16 @@ class Store:
             )
 
     def save(self, views: Iterable[JobView]) -> None:
-        """What was just seen of these jobs."""
+        """What was just seen of these jobs, each as ``as_seen`` has it."""
         with self._writing() as connection:
             for view in views:
                 self._save_one(connection, view)
+
+    def save_own(self, view: JobView) -> None:
+        """This machine has just submitted or resumed the job, as it is described here."""
+        with self._writing() as connection:
+            self._save_one(connection, view)
+            connection.execute("UPDATE jobs SET own = 1 WHERE id = ?", (view.id,))
 
     def _save_one(self, connection: sqlite3.Connection, view: JobView) -> None:
         spec = view.spec
@@ -284,7 +308,8 @@ class Store:
             " attempts, command, spec, metric) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET state = excluded.state, reason = excluded.reason,"
             " submitted = 1, ended = excluded.ended, attempts = excluded.attempts,"
-            " spec = excluded.spec, metric = excluded.metric",
+            " spec = excluded.spec, metric = excluded.metric"
+            " WHERE cluster = excluded.cluster",  # one cluster does not speak for another
             (
                 view.id,
                 view.cluster,
@@ -404,21 +429,44 @@ class Store:
         attempts = self._rows(
             "SELECT record FROM attempts WHERE job = ? ORDER BY number", (job_id,)
         )
-        return JobView(
-            spec=JobSpec.from_dict(
-                json.loads(spec) if spec else self._spec_in_array(job_id, json.loads(command))
-            ),
-            cluster=cluster,
-            state=JobState(state),
-            reason=reason,
-            ended=ended,
-            attempts=tuple(Attempt.from_dict(json.loads(one[0])) for one in attempts),
-        )
+        with self._decoding():
+            return JobView(
+                spec=self._spec(job_id, spec, command),
+                cluster=cluster,
+                state=JobState(state),
+                reason=reason,
+                ended=ended,
+                attempts=tuple(Attempt.from_dict(json.loads(one[0])) for one in attempts),
+            )
 
-    def _spec_in_array(self, job_id: str, command: list[str]) -> dict[str, Any]:
+    def _spec(self, job_id: str, spec: str, command: str) -> JobSpec:
+        if spec:
+            return JobSpec.from_dict(json.loads(spec))
         array = job_id.rpartition(".")[0]
         ((common,),) = self._rows("SELECT spec FROM arrays WHERE id = ?", (array,))
-        return {**json.loads(common), "id": job_id, "command": command}
+        record = {**json.loads(common), "id": job_id, "command": json.loads(command)}
+        return JobSpec.from_dict(record)
+
+    def is_own(self, job_id: str) -> bool:
+        """Whether this machine has submitted it: then its description is our own."""
+        return bool(self._rows("SELECT 1 FROM jobs WHERE id = ? AND own", (job_id,)))
+
+    def as_seen(self, view: JobView) -> JobView | None:
+        """The job with what a cluster says of it now. Of our own jobs the cluster tells how they
+        do, not what they are; of another cluster's jobs it tells nothing, hence None."""
+        rows = self._rows("SELECT cluster, own, spec, command FROM jobs WHERE id = ?", (view.id,))
+        if not rows:
+            return view
+        cluster, own, spec, command = rows[0]
+        if cluster != view.cluster:
+            return None
+        if not own:
+            return view
+        with self._decoding():
+            ours = self._spec(view.id, spec, command)
+        told = view.spec
+        ours = replace(ours, snapshot=told.snapshot, resumed_after=told.resumed_after)
+        return replace(view, spec=ours)
 
     def intent_age(self, job_id: str) -> float | None:
         """How long ago the submission began, if it was never seen to succeed."""

@@ -376,7 +376,9 @@ def test_a_description_comes_back_from_its_file(project: Callable[..., Path]) ->
     assert again.resume == job.resume
     assert again.metrics == job.metrics
     shown = JobView.from_dict(
-        {"job": job.to_dict(), "state": "done", "reason": "", "ended": None, "attempts": []}, "x"
+        {"job": job.to_dict(), "state": "done", "reason": "", "ended": None, "attempts": []},
+        "x",
+        job.id,
     )
     assert shown.to_dict()["recipe"] == "isaaclab/sb3"
 

@@ -453,7 +453,7 @@ def test_an_arrays_jobs_are_kept_each_with_its_command(store: Store) -> None:
     assert store.add_intents(array, "local")
     assert not store.add_intents(array, "local")
     assert set(store.active()["local"].values()) == {("queued", "", 0)}
-    known = array._replace(common=replace(array.common, snapshot="s" * 64))
+    known = array._replace(common=replace(array.common, snapshot="5" * 40))
     store.save_submitted(known)
     assert [row.id for row in store.listing(0, -1)] == ["sweep-abcd.1", "sweep-abcd.0"]
     found = store.view("sweep-abcd.1")
@@ -475,3 +475,83 @@ def test_an_array_is_forgotten_with_its_last_job(store: Store) -> None:
     assert not store.add_intents(array, "local")
     store.remove("sweep-abcd.1")
     assert store.add_intents(array, "local")
+
+
+# -- what a cluster may say -----------------------------------------------------------------------
+
+
+def told(job_id: str = "train-abcd", cluster: str = "local", **fields: object) -> JobView:
+    return replace(view(job_id, JobState.DONE), cluster=cluster, **fields)  # type: ignore[arg-type]
+
+
+def test_of_our_own_job_a_cluster_tells_how_it_does_and_not_what_it_is(store: Store) -> None:
+    store.add_intent(spec(), "local")
+    forged = replace(spec(), secrets=("AWS_KEY",), project="/home/me", command=("evil",))
+    seen = store.as_seen(told(spec=replace(forged, snapshot="a" * 40, resumed_after=3)))
+    assert seen is not None
+    assert seen.spec == replace(spec(), snapshot="a" * 40, resumed_after=3)
+    assert seen.state is JobState.DONE
+    assert store.is_own("train-abcd")
+
+
+def test_of_a_job_from_elsewhere_all_is_as_the_cluster_tells(store: Store) -> None:
+    forged = replace(spec(), secrets=("OTHER",))
+    assert store.as_seen(told(spec=forged)) == told(spec=forged)
+    store.save([told(spec=forged)])
+    assert not store.is_own("train-abcd")
+    again = replace(spec(), secrets=("ANOTHER",))
+    assert store.as_seen(told(spec=again)) == told(spec=again)
+
+
+def test_a_cluster_tells_nothing_of_another_ones_jobs(store: Store) -> None:
+    store.add_intent(spec(), "local")
+    store.save([view()])
+    assert store.as_seen(told(cluster="evil")) is None
+    store.save([told(cluster="evil")])
+    kept = store.view("train-abcd")
+    assert kept is not None
+    assert (kept.cluster, kept.state) == ("local", JobState.RUNNING)
+
+
+def test_a_job_that_is_resumed_from_here_becomes_our_own(store: Store) -> None:
+    store.save([told()])
+    store.save_own(told(spec=replace(spec(), secrets=("NAMED",))))
+    assert store.is_own("train-abcd")
+    seen = store.as_seen(told())
+    assert seen is not None
+    assert seen.spec.secrets == ("NAMED",)
+
+
+# -- damage that is no text -----------------------------------------------------------------------
+
+
+def test_damage_that_sqlite_reports_in_no_utf8(path: Path, open_store: Open) -> None:
+    """The schema itself is damaged, and quoted in the complaint."""
+    open_store().close()
+    content = path.read_bytes()
+    assert b"CREATE TABLE events" in content
+    path.write_bytes(content.replace(b"CREATE TABLE events", b"CREATE TABLE e\xff\xfe(("))
+    with pytest.raises(Damaged, match="is damaged"):
+        open_store()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE jobs SET reason = CAST(X'ff00fe' AS TEXT)",
+        "UPDATE jobs SET spec = CAST(X'ff' AS TEXT)",
+        "UPDATE jobs SET spec = '{'",
+        "UPDATE jobs SET spec = '[]'",
+        "UPDATE jobs SET state = 'great'",
+    ],
+)
+def test_a_record_that_cannot_be_read_is_damage(path: Path, open_store: Open, damage: str) -> None:
+    store = open_store()
+    store.save([view()])
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(damage)
+        other.commit()
+    with pytest.raises(Damaged, match="is damaged") as told:
+        store.view("train-abcd")
+    assert "It was moved to" in told.value.hint
+    assert not path.exists()

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from dray.transport.tree import copy_tree
+from dray.landing import Landing
+from dray.transport import tree
 
 
 def silent(done: int, total: int) -> None:
     pass
+
+
+def copy_tree(source: Path, target: Path, progress: tree.Progress) -> tuple[int, int]:
+    target.mkdir(exist_ok=True)
+    with Landing(target) as landing:
+        return tree.copy_tree(source, landing, progress)
 
 
 @pytest.fixture

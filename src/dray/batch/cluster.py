@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from dray import background, container_check, options
-from dray.batch.download import receive_file, stamps_below
+from dray.batch import answers
+from dray.batch.download import receive
 from dray.batch.facts import Problem
 from dray.batch.images import AgentImages
 from dray.batch.upload import change_of, pack_of
 from dray.cluster import Progress
 from dray.errors import ClusterError, Refused, StorageError
+from dray.landing import Landing
 from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 from dray.node import files
-from dray.node.arrays import fold, unfold
+from dray.node.arrays import fold
 from dray.node.packs import Entry, entries, hash_of
 from dray.quantities import show_size
 from dray.transport.ssh import AgentLink, Answer, BaseMissing
@@ -48,7 +50,7 @@ class BatchCluster:
             self.kind,
         )
         self.python = self.agent.python
-        self.images = AgentImages(self.agent)
+        self.images = AgentImages(name, self.agent)
         place = hash_of(f"{name}\0{self.agent.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
@@ -71,7 +73,8 @@ class BatchCluster:
 
     def facts(self) -> dict[str, Any]:
         """What the agent finds there, asked anew."""
-        found = self.agent.ask("hello")
+        with answers.reading(self.name):
+            found = answers.facts(self.agent.ask("hello"))
         self._remember_facts(found)
         return found
 
@@ -151,7 +154,7 @@ class BatchCluster:
         for _ in range(3):  # from memory; with all that was thought known; with what is missing
             request["manifest"] = change.to_dict()
             try:
-                missing = set(self._send_pack(verb, request, code, lacking, progress))
+                missing = self._send_pack(verb, request, code, lacking, progress)
             except BaseMissing:
                 change = change_of(b"", code.manifest)
                 lacking = list(entries(code.manifest))
@@ -169,18 +172,19 @@ class BatchCluster:
         code: Snapshot,
         lacking: list[Entry],
         progress: Progress,
-    ) -> Sequence[str]:
+    ) -> set[str]:
         """Returns what the cluster still lacks."""
         pack = pack_of(code, lacking, progress)
         request["pack"] = pack.name if pack else None
         with self.agent.call(verb, request, pack) as answer:
             self._take_news(answer)
-            missing: Sequence[str] = answer.record.get("missing", ())
-            return missing
+            with answers.reading(self.name):
+                return answers.missing_contents(answer.record)
 
     def _take_news(self, answer: Answer) -> None:
         if "facts" in answer.record:
-            self._remember_facts(answer.record["facts"])
+            with answers.reading(self.name):
+                self._remember_facts(answers.facts(answer.record["facts"]))
 
     def _last_manifest(self) -> bytes:
         """What was last sent there."""
@@ -194,70 +198,72 @@ class BatchCluster:
         files.write_bytes(str(self.known_file), code.manifest, durable=False)
 
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
-        if not ids:
-            return {}
-        return self._views(self.agent.ask("status", ids=fold(ids))["jobs"])
+        return self._views(self.agent.ask("status", ids=fold(ids)), set(ids)) if ids else {}
 
     def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
         if not ids:
             return {}, {}
+        asked = set(ids)
         answer = self.agent.ask("status", ids=fold(ids), brief=True)
         waiting: dict[str, str] = {}
-        for group in answer["waiting"]:
-            waiting.update(dict.fromkeys(unfold(group["ids"]), self.waiting_reason(group)))
-        return self._views(answer["jobs"]), waiting
+        with answers.reading(self.name):
+            for group, row in answers.waiting_groups(answer, asked):
+                waiting.update(dict.fromkeys(group, self.waiting_reason(row)))
+        return self._views(answer, asked), waiting
 
-    def _views(self, records: Iterable[dict[str, Any]]) -> dict[str, JobView]:
-        found = {}
-        for record in records:
-            queued = record.get("scheduler")
-            if record["state"] == "queued" and queued:
-                record["reason"] = self.waiting_reason(queued)
-            found[record["id"]] = JobView.from_dict(record, self.name)
-        return found
+    def _views(self, answer: Mapping[str, Any], asked: set[str]) -> dict[str, JobView]:
+        with answers.reading(self.name):
+            return answers.job_views(answer, self.name, asked, self.waiting_reason)
 
     def place(self, job_id: str) -> str:
         path = f"{self.agent.root}/jobs/{job_id}"
         return f"{self.agent.host}:{path}" if self.agent.host else path
 
     def ids(self) -> Iterator[str]:
-        yield from unfold(self.agent.ask("ids")["ids"])
+        with answers.reading(self.name):
+            yield from answers.job_ids(self.agent.ask("ids"))
 
     def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
         request = {"id": job_id, "attempt": attempt, "offset": offset, "rank": rank}
-        with self.agent.call("log", request) as answer:
-            return answer.stream.read(answer.record["payload"])
+        with self.agent.call("log", request) as answer, answers.reading(self.name):
+            return answer.stream.read(answers.log_piece(answer.record)[1])
 
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         answer = self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62, rank=rank)
-        return int(answer["size"])
+        with answers.reading(self.name):
+            return answers.log_piece(answer)[0]
 
     def metrics(self, job_id: str) -> Series:
-        return Series.from_dict(self.agent.ask("metrics", id=job_id))
+        with answers.reading(self.name):
+            return Series.from_dict(self.agent.ask("metrics", id=job_id))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         self.agent.ask("stop", ids=fold(ids), now=now)
 
-    def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
-        with self.agent.call("pull", {"id": job_id, "have": stamps_below(target)}) as answer:
-            wanted = answer.record["files"]
-            total = sum(record["size"] for record in wanted)
-            done = 0
-            broken = []
-            for record in wanted:
-                if not receive_file(answer.stream, target, record):
-                    broken.append(record["path"])
-                done += record["size"]
-                progress(done, total)
+    def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
+        """What there is, then what is wanted of it: what lies in the folder here is not told."""
+        with answers.reading(self.name):
+            found = answers.output_files(self.agent.ask("outputs", id=job_id))
+            wanted = [file.path for file in found if landing.wants(file)]
+        if not wanted:
+            return 0, len(found)
+        with (
+            self.agent.call("pull", {"id": job_id, "paths": wanted}) as answer,
+            answers.reading(self.name),
+        ):
+            coming = answers.promised_files(answer.record, set(wanted))
+            broken = receive(answer.stream, coming, landing, progress)
         if broken:
             raise StorageError(
                 f"{self.name}: {len(broken)} files could not be read there, such as {broken[0]}",
                 hint="Check their permissions; if the job was writing them, pull again.",
             )
-        return len(wanted), answer.record["count"]
+        return len(coming), len(found)
 
     def remove(self, ids: Sequence[str]) -> None:
-        left = self.agent.ask("remove", ids=fold(ids))["left"]
+        answer = self.agent.ask("remove", ids=fold(ids))
+        with answers.reading(self.name):
+            left = answers.left_behind(answer)
         if left:
             raise StorageError(f"{self.name}: {left[0]} could not be removed")
 

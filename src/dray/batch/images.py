@@ -6,16 +6,20 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dray.batch import answers
 from dray.cluster import ImagePart, ImageState
 from dray.transport.ssh import AgentLink
 
 
 class AgentImages:
-    def __init__(self, agent: AgentLink) -> None:
+    def __init__(self, cluster: str, agent: AgentLink) -> None:
+        self.cluster = cluster
         self.agent = agent
 
     def look(self, image: str, layers: Sequence[str]) -> ImageState:
-        return ImageState(**self.agent.ask("image", id=image, layers=list(layers)))
+        answer = self.agent.ask("image", id=image, layers=list(layers))
+        with answers.reading(self.cluster):
+            return answers.image_state(answer, layers)
 
     def announce(self, record: Mapping[str, Any]) -> None:
         self.agent.ask("image-announce", record=dict(record))
@@ -32,7 +36,9 @@ class AgentImages:
             pass
 
     def listing(self) -> list[dict[str, Any]]:
-        return list(self.agent.ask("images")["images"])
+        answer = self.agent.ask("images")
+        with answers.reading(self.cluster):
+            return answers.image_records(answer)
 
     def remove(self, image: str) -> None:
         self.agent.ask("image-remove", id=image)

@@ -51,7 +51,7 @@ def command(folder: Path) -> int:
         raise
     view = verbs.wait(job_id)
     code = tell_end(view)
-    outputs, _, _ = verbs.pull(job_id, folder / "outputs" / job_id)
+    outputs = verbs.pull(job_id, folder / "outputs" / job_id).folder
     if (outputs / "curve.csv").exists():
         draw(read_curve(outputs / "curve.csv"), folder / "curve.svg")
     return code

@@ -17,8 +17,13 @@ def command(job: str, target: Path | None) -> None:
     """Bring the outputs into DEST (default: a folder named as the job).
 
     Can be repeated, also while the job runs: only new and changed files are copied. A DEST that was
-    not there or empty is never part of a snapshot.
+    not there or empty is the job's own, and never part of a snapshot; in any other one, files that
+    are not of an earlier pull are left as they are.
     """
-    folder, copied, count = launcher().pull(job, target)
-    click.echo(folder)
-    say(f"{copied} of {count} files copied" if count else "the job has no outputs (yet)")
+    pulled = launcher().pull(job, target)
+    click.echo(pulled.folder)
+    copied, files = pulled.copied, pulled.files
+    say(f"{copied} of {files} files copied" if files else "the job has no outputs (yet)")
+    if pulled.left:
+        some = ", ".join(pulled.left[:3]) + (" …" if len(pulled.left) > 3 else "")
+        say(f"{len(pulled.left)} left there (links out of the outputs, git's folders): {some}")

@@ -9,8 +9,16 @@ from dray.cli.parameters import job_argument
 @click.command("resume")
 @job_argument()
 @click.option("--update-code", is_flag=True, help="Go on with today's code of the project.")
-def command(job: str, update_code: bool) -> None:
+@click.option(
+    "--secret",
+    "secrets",
+    metavar="NAME",
+    multiple=True,
+    help="Give it this secret, too. Those of a job that another machine has submitted have to be "
+    "named here. May be repeated.",
+)
+def command(job: str, update_code: bool, secrets: tuple[str, ...]) -> None:
     """Start another attempt of an ended job from its newest valid checkpoint."""
-    job_id = launcher().resume(job, update_code=update_code)
+    job_id = launcher().resume(job, update_code=update_code, secrets=secrets)
     click.echo(job_id)
     say(f"queued; follow it with: dray logs -f {job_id}")

@@ -17,6 +17,7 @@ from dray import background
 from dray.cluster import ImagePart, ImageState, Progress
 from dray.config import inherited_environment
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
+from dray.landing import Landing
 from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 from dray.node import faults, files, process
 from dray.node.images import Images
@@ -215,8 +216,7 @@ class LocalCluster:
             record = status(self._dir(job_id))
             if record is None:
                 continue
-            with suppress(KeyError, TypeError, ValueError):  # one damaged job must not hide others
-                found[job_id] = JobView.from_dict(record, self.name)
+            found[job_id] = JobView.from_dict(record, self.name, job_id)
         return found
 
     def place(self, job_id: str) -> str:
@@ -290,14 +290,14 @@ class LocalCluster:
         os.close(alive)
         raise ClusterError(f"{job_dir.id} is being run or resumed by another process right now")
 
-    def pull(self, job_id: str, target: Path, progress: Progress) -> tuple[int, int]:
+    def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
         job_dir = self._dir(job_id)
         description = files.read_json(job_dir.job)
         if description and not job_dir.is_cared_for():
             # Lost with its supervisor: what it saved last may still lie in the work tree.
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
-        return copy_tree(Path(job_dir.outputs), target, progress)
+        return copy_tree(Path(job_dir.outputs), landing, progress)
 
     def remove(self, ids: Sequence[str]) -> None:
         left = []

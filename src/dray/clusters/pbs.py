@@ -148,7 +148,7 @@ def facts_of(found: Mapping[str, Any]) -> Facts:
                 partition=name,
                 open=about.get("enabled") in YES,
                 default=False,
-                time=parse_duration(about.get("resources_max.walltime", "")),
+                time=parse_duration(about.get("resources_max.walltime", "")[:20]),
                 nodes=node["nodes"],
                 cpus=node["cpus"],
                 memory=node["kilobytes"] << 10 or None,

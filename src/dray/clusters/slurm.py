@@ -145,7 +145,7 @@ def facts_of(found: Mapping[str, Any]) -> Facts:
                 partition=row["name"],
                 open=row["state"] in ("up", "down"),  # a partition that is down still takes jobs
                 default=row["default"] == "yes",
-                time=parse_time_left(row["time"]),
+                time=parse_time_left(row["time"][:20]),
                 nodes=number(row["nodes"]),
                 cpus=number(row["cpus"]),
                 memory=number(row["memory"]) << 20 or None,
@@ -178,7 +178,7 @@ def parse_partitions(text: str) -> list[dict[str, str]]:
 def gpus_by_type(gres: str) -> dict[str, int]:
     """'gpu:a100:4(S:0-1),gpu:2' → {"a100": 4, "": 2}."""
     found: dict[str, int] = {}
-    for kind, count in re.findall(r"gpu(?::([^:,(]+))?:(\d+)(?=[,(]|$)", gres):
+    for kind, count in re.findall(r"gpu(?::([^:,(]+))?:(\d{1,9})(?=[,(]|$)", gres):
         found[kind] = found.get(kind, 0) + int(count)
     return found
 
@@ -233,7 +233,7 @@ def account_findings(accounts: list[str], chosen: str | None) -> list[Finding]:
 
 def number(text: str) -> int:
     """sinfo writes 8+ where nodes differ."""
-    found = re.match(r"\d+", text)
+    found = re.match(r"\d{1,12}", text)
     return int(found[0]) if found else 0
 
 
@@ -261,7 +261,7 @@ class SlurmCluster(BatchCluster):
     @property
     def array_size(self) -> int:
         most = self._known_facts().get("config", {}).get("MaxArraySize", "")
-        return min(int(most) or 1, ARRAY_SIZE) if most.isdigit() else ARRAY_SIZE
+        return min(number(most) or 1, ARRAY_SIZE) if most else ARRAY_SIZE
 
     def plan_array(self, array: JobArray) -> Plan:
         return make_array_plan(array, self.name, self.settings)

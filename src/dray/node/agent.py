@@ -506,24 +506,32 @@ def ids(agent: Agent, _: "Record") -> "Record":
     return {"ids": arrays.fold(found)}
 
 
-def pull(agent: Agent, request: "Record") -> "Record":
-    """Outputs that the laptop does not have as they are here: a list, then their contents."""
+def outputs(agent: Agent, request: "Record") -> "Record":
+    """All files and links among a job's outputs."""
     top = agent.job(request["id"]).outputs
-    have = request["have"]
-    wanted, count = [], 0
+    found = []
     for folder, folders, names in os.walk(top):
         for path in (os.path.join(folder, name) for name in names + folders):
             if not os.path.islink(path) and not os.path.isfile(path):
                 continue  # a folder; or a socket or pipe, which cannot be copied
             try:
-                record = describe_file(top, path)
+                found.append(describe_file(top, path))
             except FileNotFoundError:  # removed by the trainer this moment
                 continue
-            count += 1
-            if have.get(record["path"]) != record["stamp"]:
-                wanted.append(record)
+    return {"files": found}
+
+
+def pull(agent: Agent, request: "Record") -> "Record":
+    """These outputs: what they are now, then their contents."""
+    top = agent.job(request["id"]).outputs
+    wanted = []
+    for path in request["paths"]:
+        try:
+            wanted.append(describe_file(top, os.path.join(top, path)))
+        except OSError:  # removed by the trainer this moment
+            continue
     total = sum(record["size"] + 1 for record in wanted if record["link"] is None)
-    return {"files": wanted, "count": count, "payload": total, "pieces": contents(top, wanted)}
+    return {"files": wanted, "payload": total, "pieces": contents(top, wanted)}
 
 
 def describe_file(top: str, path: str) -> "Record":
@@ -531,7 +539,6 @@ def describe_file(top: str, path: str) -> "Record":
     link = os.readlink(path) if os.path.islink(path) else None
     return {
         "path": os.path.relpath(path, top),
-        "stamp": ["link", link] if link else [status.st_size, status.st_mtime_ns],
         "size": 0 if link else status.st_size,
         "mtime": status.st_mtime_ns,
         "mode": status.st_mode & 0o777,
@@ -621,6 +628,7 @@ VERBS = {
     "images": image_requests.listing,
     "log": log,
     "metrics": series,
+    "outputs": outputs,
     "pull": pull,
     "remove": remove,
     "resume": resume,

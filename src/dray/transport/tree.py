@@ -3,84 +3,64 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from dray.landing import Incoming, Landing
 
 Progress = Callable[[int, int], None]
 
+CHUNK = 1 << 20
 GONE = (FileNotFoundError, NotADirectoryError)  # itself, or a folder on the way to it
 
 
-def copy_tree(source: Path, target: Path, progress: Progress) -> tuple[int, int]:
+def copy_tree(source: Path, landing: Landing, progress: Progress) -> tuple[int, int]:
     """Copy what differs in size or time: (files copied, files in all). Each file arrives whole; one
     that a running job removes meanwhile is none of them."""
-    found = sorted(walk(source))
-    changed = [path for path in found if differs(source / path, target / path)]
-    total = sum(size_of(source / path) for path in changed)
+    found = list(walk(source))
+    changed = [file for file in found if landing.wants(file)]
+    total = sum(file.size for file in changed)
     done = gone = 0
-    for path in changed:
-        make_way(target, path)
-        if not copy_one(source / path, target / path):
+    for file in changed:
+        if not copy_one(source / file.path, file, landing):
             gone += 1
             continue
-        done += (target / path).lstat().st_size
+        done += file.size
         progress(done, total)
     return len(changed) - gone, len(found) - gone
 
 
-def walk(top: Path) -> list[Path]:
-    """Files and links below ``top``, relative to it; a socket or pipe cannot be copied."""
-    found: list[Path] = []
+def walk(top: Path) -> Iterator[Incoming]:
+    """Files and links below ``top``; a socket or pipe cannot be copied."""
     for folder, folders, names in os.walk(top):
-        paths = [Path(folder) / name for name in (*names, *folders)]
-        found += [path.relative_to(top) for path in paths if path.is_symlink() or path.is_file()]
-    return found
+        folders.sort()
+        for name in sorted([*names, *folders]):
+            path = os.path.join(folder, name)
+            try:
+                status = os.lstat(path)
+                if stat.S_ISLNK(status.st_mode):
+                    yield described(top, path, status, os.readlink(path))
+                elif stat.S_ISREG(status.st_mode):
+                    yield described(top, path, status, None)
+            except GONE:
+                continue
 
 
-def differs(source: Path, target: Path) -> bool:
-    try:
-        there, here = source.lstat(), target.lstat()
-        if stat.S_ISLNK(there.st_mode) and stat.S_ISLNK(here.st_mode):
-            return source.readlink() != target.readlink()
-    except GONE:
-        return True
-    if stat.S_ISLNK(there.st_mode) != stat.S_ISLNK(here.st_mode):
-        return True
-    return (there.st_size, there.st_mtime_ns) != (here.st_size, here.st_mtime_ns)
+def described(top: Path, path: str, status: os.stat_result, link: str | None) -> Incoming:
+    size = 0 if link is not None else status.st_size
+    return Incoming(os.path.relpath(path, top), size, status.st_mtime_ns, status.st_mode, link)
 
 
-def size_of(path: Path) -> int:
-    """0 if it is gone."""
-    try:
-        return path.lstat().st_size
-    except GONE:
-        return 0
-
-
-def make_way(target: Path, path: Path) -> None:
-    """The folders that ``path`` needs below ``target``. What used to be a link or a file there is
-    replaced: writing through an old link would change another file."""
-    for parent in reversed(path.parents[:-1]):
-        here = target / parent
-        if here.is_symlink() or (here.exists() and not here.is_dir()):
-            here.unlink()
-    (target / path).parent.mkdir(parents=True, exist_ok=True)
-    if (target / path).is_dir() and not (target / path).is_symlink():
-        (target / path).rename((target / path).with_name(f"{path.name}.old-{os.urandom(3).hex()}"))
-
-
-def copy_one(source: Path, target: Path) -> bool:
+def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:
     """False: the source is gone."""
-    temporary = target.with_name(f".{os.urandom(6).hex()}.part")
+    if file.link is not None:
+        landing.put(file, ())
+        return True
     try:
-        shutil.copy2(str(source), temporary, follow_symlinks=False)
-        temporary.replace(target)
-    except GONE as error:
-        if error.filename != str(source):  # a target that is gone is no small matter
-            raise
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except GONE:
         return False
-    finally:
-        temporary.unlink(missing_ok=True)
+    with os.fdopen(fd, "rb") as opened:
+        landing.put(file, iter(lambda: opened.read(CHUNK), b""))
     return True

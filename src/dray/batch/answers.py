@@ -1,0 +1,238 @@
+"""What an agent answers, read with suspicion: it is data, whoever speaks there.
+
+A login node may be in other hands, and a job can edit its own files. So every field is checked,
+jobs that were not asked for are dropped, and nothing is expanded before its size is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dray import checks
+from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
+from dray.cluster import ImageState
+from dray.landing import Incoming
+from dray.model import JobView
+
+MOST_JOBS = 10**6  # that one cluster may list
+LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
+RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
+DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
+DIALECTS = ("openpbs", "torque")
+
+Record = Mapping[str, Any]
+
+
+@contextmanager
+def reading(cluster: str) -> Iterator[None]:
+    """Turn what is malformed into an error that says whose answer it was."""
+    try:
+        yield
+    except Malformed as error:
+        raise checks.unreadable(cluster, error) from None
+
+
+# -- jobs ---------------------------------------------------------------------------------------
+
+
+def job_views(
+    answer: Record, cluster: str, asked: Collection[str], waiting_reason: Callable[[Record], str]
+) -> dict[str, JobView]:
+    """Those of the jobs that were asked for."""
+    found = {}
+    for one in checks.required(answer, jobs=several(checks.record))["jobs"]:
+        job_id = text(one.get("id"))
+        if job_id not in asked:
+            continue
+        queued = optional(queue_row)(one.get("scheduler"))
+        if one.get("state") == "queued" and queued:
+            one = {**one, "reason": waiting_reason(queued)}
+        found[job_id] = JobView.from_dict(one, cluster, job_id)
+    return found
+
+
+def waiting_groups(answer: Record, asked: Collection[str]) -> Iterator[tuple[list[str], Record]]:
+    """Jobs that wait for the same reason, and what the scheduler says of them."""
+    for group in checks.required(answer, waiting=several(checks.record))["waiting"]:
+        listed = unfold(group.get("ids"), len(asked))
+        yield [job_id for job_id in listed if job_id in asked], queue_row(group)
+
+
+def queue_row(value: Any) -> dict[str, str]:
+    return checks.required(value, why=note, start=note)
+
+
+def job_ids(answer: Record) -> list[str]:
+    return unfold(answer.get("ids"), MOST_JOBS)
+
+
+def unfold(value: Any, most: int) -> list[str]:
+    """The ids that are meant, such as sweep-7f3k.0-999; ``most``: how many there may be."""
+    found: list[str] = []
+    for one in several(text)(value):
+        match = RANGE.fullmatch(one)
+        if match is None:
+            found.append(checks.job_id(one))
+            continue
+        array, first, last = match[1], int(match[2]), int(match[3])
+        if last - first >= most - len(found):
+            raise Malformed(f"{checks.brief(one)} names more jobs than there can be")
+        found += [f"{array}.{index}" for index in range(first, last + 1)]
+    if len(found) > most:
+        raise Malformed(f"{len(found)} jobs are named, more than there can be")
+    return found
+
+
+# -- their files --------------------------------------------------------------------------------
+
+
+def log_piece(answer: Record) -> tuple[int, int]:
+    """How long the log is, and how much of it follows."""
+    read = checks.required(answer, size=integer, payload=lambda one: integer(one, 0, LOG_PIECE))
+    return max(read["size"], 0), read["payload"]
+
+
+def output_files(answer: Record) -> list[Incoming]:
+    return list(checks.required(answer, files=several(output_file))["files"])
+
+
+def promised_files(answer: Record, asked: Collection[str]) -> list[Incoming]:
+    """What follows: of the files that were asked for those that are still there, each once."""
+    found = output_files(answer)
+    if not {file.path for file in found} <= set(asked) or len(found) > len(asked):
+        raise Malformed("files follow that were not asked for")
+    return found
+
+
+def output_file(value: Any) -> Incoming:
+    read = checks.required(
+        value,
+        path=text,
+        size=lambda one: integer(one, 0),
+        mtime=integer,
+        mode=integer,
+        link=optional(text),
+    )
+    return Incoming(**read)
+
+
+def left_behind(answer: Record) -> tuple[str, ...]:
+    return tuple(checks.required(answer, left=several(note))["left"])
+
+
+def missing_contents(answer: Record) -> set[str]:
+    """The hashes of what the cluster lacks of a snapshot."""
+    return set(several(digest)(answer.get("missing", ())))
+
+
+def digest(value: Any) -> str:
+    if not DIGEST.fullmatch(text(value)):
+        raise Malformed(f"{checks.brief(value)} is not a digest")
+    return text(value)
+
+
+# -- images -------------------------------------------------------------------------------------
+
+
+def image_state(answer: Record, layers: Collection[str]) -> ImageState:
+    """``layers``: those that were asked about."""
+    checks.required(answer, ready=checks.boolean)
+    read = checks.fields(answer, IMAGE_STATE)
+    lacking = {layer: have for layer, have in read.get("lacking", {}).items() if layer in layers}
+    return ImageState(**{**read, "lacking": lacking})
+
+
+def image_records(answer: Record) -> list[dict[str, Any]]:
+    records = checks.required(answer, images=several(checks.record))["images"]
+    return [{**one, **checks.required(one, **IMAGE)} for one in records]
+
+
+def sizes(value: Any) -> dict[str, int]:
+    return checks.required(value, file=integer, layers=integer)
+
+
+def part(value: Any) -> tuple[int, ...]:
+    read = several(integer, 2)(value)
+    if len(read) != 2:
+        raise Malformed(f"{checks.brief(value)} is not a part of a layer")
+    return read
+
+
+IMAGE_STATE: Mapping[str, checks.Check[Any]] = {
+    "ready": checks.boolean,
+    "job": checks.job_id,
+    "machine": note,
+    "builders": several(note, 100),
+    "lacking": table(several(part)),
+}
+IMAGE: Mapping[str, checks.Check[Any]] = {
+    "id": digest,
+    "name": note,
+    "ready": checks.boolean,
+    "sizes": sizes,
+    "jobs": several(checks.job_id),
+}
+
+
+# -- what the cluster is like -------------------------------------------------------------------
+
+
+def facts(answer: Record) -> dict[str, Any]:
+    """What ``doctor`` shows, and jobs are checked by."""
+    checks.required(answer, root=note, python=note, free=number, time=number)
+    return checks.fields(answer, FACTS)
+
+
+def dialect(value: Any) -> str:
+    if value not in DIALECTS:
+        raise Malformed(f"{checks.brief(value)} is not a dialect of PBS")
+    return text(value)
+
+
+def container_facts(value: Any) -> dict[str, Any]:
+    """Nothing where there is no runtime."""
+    if not checks.record(value):
+        return {}
+    yes_or_no = dict.fromkeys(("setuid", "namespaces", "subuid", "fuse"), checks.boolean)
+    return checks.required(value, runtimes=table(note), **yes_or_no)
+
+
+def node_shape(value: Any) -> dict[str, int]:
+    return checks.required(value, nodes=count, cpus=count, kilobytes=integer, gpus=count)
+
+
+LISTING = 1 << 22  # characters of what a scheduler prints about itself
+
+
+def listing(value: Any) -> str:
+    if len(text(value)) > LISTING:
+        raise Malformed(f"{checks.brief(value)} is longer than any list of partitions")
+    return plain(value)
+
+
+def plain(value: Any) -> str:
+    """Read a text in which digits are those of ASCII: int() takes no others."""
+    return text(value).encode("ascii", "replace").decode()
+
+
+FACTS: Mapping[str, checks.Check[Any]] = {
+    "time": number,
+    "root": note,
+    "python": note,
+    "free": number,
+    "files": optional(integer),
+    "container_facts": container_facts,
+    # Slurm
+    **dict.fromkeys(("accounts", "partitions"), listing),
+    **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), note),
+    "config": table(note),
+    # PBS
+    "version": note,
+    "dialect": dialect,
+    "queues": table(table(lambda one: plain(note(one)))),
+    "queues_error": note,
+    "nodes": several(node_shape, 10**5),
+}

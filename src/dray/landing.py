@@ -1,0 +1,224 @@
+"""A folder on this machine into which files from elsewhere are put.
+
+The other side chooses the names, so each one is checked, and every step from the folder down is
+taken by a file descriptor that follows no link: nothing outside of the folder can be reached,
+also where an earlier file of the same transfer, or another process, put a link in the way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from dray.checks import Malformed, brief
+from dray.errors import Refused
+
+OUTPUTS_MARK = ".dray-outputs"  # in a folder that holds a job's outputs, and nothing else
+MOST_PARTS = 200
+LONGEST_PART = 255  # bytes
+# No bits that make a program run as somebody else, nothing that others can write.
+ALLOWED_MODE, LEAST_MODE = 0o755, 0o600
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)  # a link or a file, by system
+
+Stamp = tuple[str | None, int, int]  # where a link leads, or a file's size and time
+
+
+class Incoming(NamedTuple):
+    """A file or link as the other side describes it; ``path`` is relative to its outputs."""
+
+    path: str
+    size: int
+    mtime: int
+    mode: int
+    link: str | None = None
+
+    @property
+    def stamp(self) -> Stamp:
+        """What differs once it has changed."""
+        return (self.link, 0, 0) if self.link is not None else (None, self.size, self.mtime)
+
+
+def split(path: str) -> list[str]:
+    """The names on the way to a file, or Malformed where they could lead anywhere else."""
+    parts = path.split("/")
+    try:
+        sizes = [len(os.fsencode(part)) for part in parts]
+    except UnicodeEncodeError:
+        raise Malformed(f"{brief(path)} is not the name of a file") from None
+    if len(parts) > MOST_PARTS or max(sizes) > LONGEST_PART or "\0" in path:
+        raise Malformed(f"{brief(path)} is not the name of a file")
+    if any(part in ("", ".", "..") for part in parts):
+        raise Malformed(f"{brief(path)} leads out of the folder")
+    return parts
+
+
+def leads_out(path: str, link: str) -> bool:
+    """Whether a link at this path may lead out of the folder. Behind a name that may be a link
+    itself, nobody can tell where '..' leads."""
+    parts = [part for part in link.split("/") if part not in ("", ".")]
+    up = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+    return not link or link.startswith("/") or up > path.count("/") or ".." in parts[up:]
+
+
+def is_unwanted(file: Incoming) -> bool:
+    """Whether it is left where it is: a link out of the folder; dray's own mark, which a job must
+    not set; and git's folders, whose configuration would run programs here."""
+    parts = split(file.path)
+    if parts[-1] == OUTPUTS_MARK or any(is_dot_git(part) for part in parts):
+        return True
+    return file.link is not None and leads_out(file.path, file.link)
+
+
+def is_dot_git(name: str) -> bool:
+    """Also as a file system sees it that ignores case and invisible characters."""
+    return "".join(one for one in name if one.isprintable()).casefold() == ".git"
+
+
+class Landing:
+    """``owns``: whether a file that is there already may be replaced, by its path and stamp."""
+
+    def __init__(self, folder: Path, owns: Callable[[str, Stamp], bool] | None = None) -> None:
+        self.folder = folder
+        self._owns = owns or (lambda path, stamp: True)
+        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.placed: dict[str, Stamp] = {}  # what is here now, of what was offered
+        self.refused: list[str] = []  # files of the user's own that were in the way
+        self.unwanted: list[str] = []
+
+    def __enter__(self) -> Landing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def wants(self, file: Incoming) -> bool:
+        """Whether it has to be brought: it is not here as it is there, and may be put here."""
+        if is_unwanted(file):
+            self.unwanted.append(file.path)
+            return False
+        here = self._stamp(split(file.path))
+        if here == file.stamp:
+            self.placed[file.path] = here
+            return False
+        if here is not None and not self._owns(file.path, here):
+            self.refused.append(file.path)
+            return False
+        return True
+
+    def _stamp(self, parts: list[str]) -> Stamp | None:
+        """What is here under this name; None: nothing, or a folder."""
+        try:
+            with self._opened(parts[:-1]) as folder:
+                return stamp_at(folder, parts[-1])
+        except OSError as error:
+            if error.errno in (errno.ENOENT, *IN_THE_WAY):
+                return None
+            raise
+
+    def put(self, file: Incoming, pieces: Iterable[bytes]) -> None:
+        """Place it whole, or, where ``pieces`` fails, not at all."""
+        parts = split(file.path)
+        with self._opened(parts[:-1], make=True) as folder:
+            temporary = f".{os.urandom(6).hex()}.part"
+            try:
+                if file.link is not None:
+                    os.symlink(file.link, temporary, dir_fd=folder)
+                else:
+                    write_file(folder, temporary, file, pieces)
+                move_folder_aside(folder, parts[-1])
+                os.replace(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+        self.placed[file.path] = file.stamp
+
+    @contextmanager
+    def _opened(self, parts: list[str], make: bool = False) -> Iterator[int]:
+        """The folder below this one, entered step by step."""
+        fd = os.dup(self._fd)
+        try:
+            for part in parts:
+                below = enter(fd, part, make)
+                os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """The beginning of a file right in the folder; None where there is no plain file."""
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = os.open(name, flags, dir_fd=self._fd)
+        except OSError:
+            return None
+        try:
+            return os.read(fd, most) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        finally:
+            os.close(fd)
+
+
+def enter(folder: int, name: str, make: bool) -> int:
+    """Open a folder in this one. To ``make`` it, what used to be a link or a file there gives way:
+    writing through an old link would change another file."""
+    try:
+        return os.open(name, FOLDER, dir_fd=folder)
+    except OSError as error:
+        if not make or error.errno not in (errno.ENOENT, *IN_THE_WAY):
+            raise
+        if error.errno != errno.ENOENT:
+            os.unlink(name, dir_fd=folder)
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    return os.open(name, FOLDER, dir_fd=folder)
+
+
+def stamp_at(folder: int, name: str) -> Stamp | None:
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        return os.readlink(name, dir_fd=folder), 0, 0
+    return None if stat.S_ISDIR(status.st_mode) else (None, status.st_size, status.st_mtime_ns)
+
+
+def write_file(folder: int, name: str, file: Incoming, pieces: Iterable[bytes]) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, LEAST_MODE, dir_fd=folder), "wb") as opened:
+        for piece in pieces:
+            opened.write(piece)
+        opened.flush()
+        os.fchmod(opened.fileno(), (file.mode & ALLOWED_MODE | LEAST_MODE) & ~current_umask())
+        os.utime(opened.fileno(), ns=(file.mtime, file.mtime))
+
+
+def current_umask() -> int:
+    own = os.umask(0o077)
+    os.umask(own)
+    return own
+
+
+def move_folder_aside(folder: int, name: str) -> None:
+    """A folder in the place of a file is kept under another name."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(status.st_mode):
+        aside = f"{name}.old-{os.urandom(3).hex()}"
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def complain(landing: Landing) -> None:
+    """Raise where files of the user's own were in the way."""
+    if landing.refused:
+        some = ", ".join(landing.refused[:3]) + (" …" if len(landing.refused) > 3 else "")
+        raise Refused(
+            f"{len(landing.refused)} files in {landing.folder} are not of an earlier pull, and "
+            f"were left as they are: {some}",
+            hint="Move them away, or pull into a folder of its own: dray pull JOB FOLDER",
+        )
