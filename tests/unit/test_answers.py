@@ -1,0 +1,222 @@
+"""Whatever an agent answers: it is read, or refused as malformed, and nothing else happens."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray import checks
+from dray.batch import answers
+from dray.checks import Malformed
+from dray.clusters import pbs, slurm
+from dray.container_check import findings
+from dray.landing import is_unwanted
+from dray.model import JobSpec, JobView, Resources, Series
+from dray.quantities import show_duration
+
+JOB = "train-2345"
+SPEC = JobSpec(
+    id=JOB,
+    name="train",
+    command=("python", "train.py"),
+    resources=Resources(gpus=1.0, memory=2**30, time=60.0),
+    snapshot="0" * 40,
+    secrets=("TOKEN",),
+)
+ATTEMPT = {
+    "number": 1,
+    "outcome": "failed",
+    "exit_code": 3,
+    "reason": "exit code 3",
+    "started": 1.0,
+    "ended": 2.0,
+    "host": "node1",
+    "gpus": [0],
+    "checkpoint": "model_1.pt",
+    "metric": {"name": "reward", "value": 1.5, "step": 10},
+    "left": ["x"],
+}
+ANSWERS: dict[str, Any] = {
+    "status": {
+        "jobs": [
+            {
+                "id": JOB,
+                "job": json.loads(json.dumps(SPEC.to_dict())),
+                "state": "queued",
+                "reason": "",
+                "ended": None,
+                "attempts": [ATTEMPT],
+                "scheduler": {"id": "7", "why": "Priority", "start": "N/A"},
+            }
+        ],
+        "waiting": [{"ids": [JOB, "sweep-2345.0-9"], "why": "Resources", "start": "N/A"}],
+    },
+    "ids": {"ids": [JOB, "sweep-2345.0-9"]},
+    "log": {"size": 7, "payload": 3},
+    "outputs": {"files": [{"path": "a/b", "size": 1, "mtime": 7, "mode": 420, "link": None}]},
+    "remove": {"left": []},
+    "submit": {"missing": ["0" * 40]},
+    "image": {
+        "ready": False,
+        "machine": "x86_64",
+        "builders": ["apptainer"],
+        "lacking": {"sha256:00": [[0, 7]]},
+    },
+    "images": {
+        "images": [
+            {
+                "id": "sha256:" + "0" * 64,
+                "name": "isaac",
+                "ready": True,
+                "sizes": {"file": 1, "layers": 0},
+                "jobs": [JOB],
+            }
+        ]
+    },
+    "metrics": {"name": "reward", "points": [[1, 2.5, 1], [2, None, 1]]},
+    "hello": {
+        "time": 1.0,
+        "root": "/scratch/dray",
+        "python": "3.6.8",
+        "free": 7,
+        "files": None,
+        "slurm": "slurm 22.05",
+        "accounts": "a\nb",
+        "partitions": "gpu*|up|1-00:00:00|4|8+|64000|gpu:a100:4(S:0-1)",
+        "config": {"MaxArraySize": "1001", "JobRequeue": "1"},
+        "container_facts": {
+            "runtimes": {"apptainer": "1.4.5"},
+            "setuid": False,
+            "namespaces": True,
+            "subuid": False,
+            "fuse": True,
+        },
+        "version": "pbs_version = 23",
+        "dialect": "openpbs",
+        "queues": {"gpu": {"enabled": "True", "resources_max.walltime": "24:00:00"}},
+        "nodes": [{"nodes": 1, "cpus": 8, "kilobytes": 1024, "gpus": 2}],
+    },
+}
+
+
+def read_status(answer: Any) -> object:
+    views = answers.job_views(answer, "hpc", {JOB}, slurm.waiting_reason)
+    for view in views.values():
+        assert view.id == JOB
+        json.dumps(view.to_dict()).encode("ascii")
+        view.reason.encode()
+        for attempt in view.attempts:
+            show_duration((attempt.ended or 0) - (attempt.started or 0))
+    asked = {JOB, *(f"sweep-2345.{index}" for index in range(10))}
+    groups = list(answers.waiting_groups(answer, asked))
+    assert {name for names, _ in groups for name in names} <= asked
+    return views, [pbs.waiting_reason(row) for _, row in groups]
+
+
+def read_facts(answer: Any) -> object:
+    facts = answers.facts(answer)
+    json.dumps(facts)
+    settings = {"partition": "gpu"}
+    return (
+        slurm.find_problem(SPEC, settings, facts),
+        slurm.slurm_findings({"slurm": "", **facts}, settings),
+        pbs.find_problem(SPEC, {}, facts),
+        findings(facts.get("container_facts", {})),
+    )
+
+
+def read_outputs(answer: Any) -> object:
+    return [is_unwanted(file) for file in answers.output_files(answer)]
+
+
+READERS: dict[str, Callable[[Any], object]] = {
+    "status": read_status,
+    "ids": answers.job_ids,
+    "log": answers.log_piece,
+    "outputs": read_outputs,
+    "remove": answers.left_behind,
+    "submit": answers.missing_contents,
+    "image": lambda answer: answers.image_state(answer, ["sha256:00"]),
+    "images": answers.image_records,
+    "metrics": Series.from_dict,
+    "hello": read_facts,
+}
+
+
+@pytest.mark.parametrize("verb", READERS)
+def test_what_the_agent_answers_is_read(verb: str) -> None:
+    assert READERS[verb](ANSWERS[verb]) is not None
+
+
+ODD: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.sampled_from([-1, 0, 10**9, 10**18, 10**400, -(10**30), 1e300, float("inf")]),
+        st.sampled_from([float("nan"), "", "x" * 5000, "\ud800", "\x1b[2J", "²", "9" * 5000]),
+        st.sampled_from(
+            ["a-2345.0-999999999", "a-2345.5-1", "../x", "a\nb", JOB, "gpu|up|²|²|²|²|gpu:²"]
+        ),
+        st.text(max_size=5),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [at]
+    for key, one in value.items() if isinstance(value, dict) else ():
+        found += places(one, (*at, key))
+    for index, one in enumerate(value if isinstance(value, list) else ()):
+        found += places(one, (*at, index))
+    return found
+
+
+def changed(value: Any, at: tuple[Any, ...], odd: Any) -> Any:
+    if not at:
+        return odd
+    copied = copy.deepcopy(value)
+    within = copied
+    for key in at[:-1]:
+        within = within[key]
+    within[at[-1]] = odd
+    return copied
+
+
+@given(data=st.data(), verb=st.sampled_from(sorted(READERS)), odd=ODD)
+def test_anything_else_is_malformed_or_harmless(data: st.DataObject, verb: str, odd: Any) -> None:
+    """Something odd in any one place of an answer."""
+    answer = ANSWERS[verb]
+    at = data.draw(st.sampled_from(places(answer)[1:]))  # that it is an object is known by then
+    with suppress(Malformed):
+        READERS[verb](changed(answer, at, odd))
+
+
+def test_a_job_that_is_malformed_is_told_so() -> None:
+    record = {**ANSWERS["status"]["jobs"][0], "job": {"command": 7}}
+    view = JobView.from_dict(record, "hpc", JOB)
+    assert (view.id, str(view.state)) == (JOB, "lost")
+    assert view.reason.startswith("its files on hpc are damaged: ")
+
+
+def test_ranges_are_counted_before_they_are_unfolded() -> None:
+    assert answers.unfold(["a-2345.7-9"], 3) == ["a-2345.7", "a-2345.8", "a-2345.9"]
+    for wrong in (["a-2345.0-999999999"], ["a-2345.0-2", "b-2345"], ["a-2345.0-1", "a-2345.0-1"]):
+        with pytest.raises(Malformed):
+            answers.unfold(wrong, 3)
+
+
+@pytest.mark.parametrize("value", ["", "-a", ".a", "a/b", "a b", "A", "a.b", "a.1.2", "a\n", "ä"])
+def test_what_is_no_id(value: str) -> None:
+    with pytest.raises(Malformed):
+        checks.job_id(value)
