@@ -93,6 +93,7 @@ class Container:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Container:
+        checks.required(record, image=text_of)
         return cls(**checks.fields(record, CONTAINER))
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray import checks
@@ -193,6 +193,7 @@ def changed(value: Any, at: tuple[Any, ...], odd: Any) -> Any:
     return copied
 
 
+@settings(max_examples=500, deadline=None)
 @given(data=st.data(), verb=st.sampled_from(sorted(READERS)), odd=ODD)
 def test_anything_else_is_malformed_or_harmless(data: st.DataObject, verb: str, odd: Any) -> None:
     """Something odd in any one place of an answer."""
