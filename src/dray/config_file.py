@@ -48,8 +48,15 @@ def value(one: Any) -> str:
             one.encode()
         except UnicodeEncodeError:
             raise UsageError(f"{one!r} is not UTF-8 text") from None
-        return json.dumps(one, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return "".join(map(escaped, json.dumps(one, ensure_ascii=False)))
     return json.dumps(one)
+
+
+def escaped(letter: str) -> str:
+    """As TOML spells what does not print: nothing that is shown acts on a terminal."""
+    if letter.isprintable():
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"
 
 
 def one_line(text: str) -> str:

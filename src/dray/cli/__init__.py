@@ -3,7 +3,7 @@
 import os
 import sys
 
-from dray.cli import warm
+from dray.cli import terminal, warm
 
 
 def main() -> None:
@@ -14,12 +14,12 @@ def main() -> None:
         elif not arguments or arguments[0] in ("--help", "-h", "help"):
             from dray.cli.verbs import overview
 
-            tell(overview())
+            answer(overview())
             return
         if arguments == ["--version"]:
             from dray import __version__
 
-            tell(f"dray {__version__}")
+            answer(f"dray {__version__}")
             return
     try:
         if "_DRAY_COMPLETE" not in os.environ:
@@ -37,33 +37,9 @@ def main() -> None:
     sys.exit(code)
 
 
-def tell(text: str) -> None:
-    accept_all_names()
+def answer(text: str) -> None:
+    terminal.guard()
     try:
-        print(text, flush=True)
+        terminal.tell(terminal.multiline(text))
     except BrokenPipeError:
-        drop_output()
-
-
-def accept_all_names() -> None:
-    """A file's name may be no text: it is printed as it is, or spelled where that cannot be. Python
-    does so by itself only where no language is set."""
-    if sys.stdout is not None and sys.stdout.errors == "strict":
-        is_utf8 = sys.stdout.encoding.lower() in ("utf-8", "utf8")
-        errors = "surrogateescape" if is_utf8 else "backslashreplace"
-        sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
-
-
-def say(text: str) -> None:
-    """On stderr. Where nobody listens, what was begun goes on, and ends with its exit code."""
-    import click  # the quickest of commands do without
-
-    try:
-        click.echo(text, err=True)
-    except BrokenPipeError:
-        drop_output(2)
-
-
-def drop_output(stream: int = 1) -> None:
-    """Whoever read it has left; Python must not complain about that at exit either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        terminal.drop_output()

@@ -11,8 +11,9 @@ import click
 from dray import config as configuration
 from dray import options
 from dray.cli import doctor
-from dray.cli.output import launcher, launcher_for, print_json, say, table
+from dray.cli.output import launcher, launcher_for, print_json, table
 from dray.cli.parameters import ClusterName, json_option
+from dray.cli.terminal import multiline, say, tell
 from dray.config import ClusterConfig
 from dray.errors import UsageError
 from dray.options import Option
@@ -47,7 +48,7 @@ def list_clusters(as_json: bool) -> None:
     if as_json:
         print_json([{"name": one.name, "kind": one.kind} for one in known])
     else:
-        click.echo(table(("NAME", "KIND"), [(one.name, one.kind) for one in known]))
+        tell(table(("NAME", "KIND"), [(one.name, one.kind) for one in known]))
 
 
 @command.command("show")
@@ -67,7 +68,7 @@ def show_cluster(name: str, as_json: bool) -> None:
     rows += [("CPUs", str(have.cpus)), ("memory", show_size(have.memory or 0))]
     rows += [("GPUs", f"{have.gpus}{' (fractions allowed)' if have.gpu_fractions else ''}")]
     for key, value in rows:
-        click.echo(f"{key:<10}{value}")
+        tell(f"{key:<10}{value}")
 
 
 @command.command("check")
@@ -260,7 +261,7 @@ def write(
     text = config_file.cluster_table(name, kind, sorted_settings, notes)
     config_file.add_cluster(path, name, text, replace=replace)
     say(f"added to {path}:")
-    click.echo(text, nl=False)
+    tell_tables(text)
     say(f"Next:  dray doctor {name}")
 
 
@@ -292,9 +293,14 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
         if found.job:
             say("These settings are a project's: put them into its dray.toml.")
     else:
-        click.echo(config_file.cluster_table(name, kind, found.cluster, notes_of(found)), nl=False)
+        tell_tables(config_file.cluster_table(name, kind, found.cluster, notes_of(found)))
     if found.job:
-        click.echo(f"\n{config_file.job_tables(found.job)}", nl=False)
+        tell_tables(f"\n{config_file.job_tables(found.job)}")
+
+
+def tell_tables(text: str) -> None:
+    """They are written so that nothing in them has to be spelled: a file can be made of them."""
+    tell(multiline(text.removesuffix("\n")))
 
 
 def notes_of(found: Found) -> tuple[str, ...]:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from dray.cli.terminal import multiline, tell
+
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -18,4 +20,4 @@ def command(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(cli, {}, "dray", "_DRAY_COMPLETE").source())
+    tell(multiline(kind(cli, {}, "dray", "_DRAY_COMPLETE").source()))

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from dray import config as configuration
-from dray.cli.output import launcher_for, say
+from dray.cli.log_filter import LogPrinter
+from dray.cli.output import in_color, launcher_for
+from dray.cli.terminal import only_colors, say, tell
 from dray.cli.wait import tell_end
 from dray.curve import Point, read_curve, svg_plot, terminal_plot
 from dray.errors import UsageError
@@ -47,7 +49,8 @@ def command(folder: Path) -> int:
     try:
         report_attempts(verbs, job_id)
     except KeyboardInterrupt:
-        say(f"\nthe job goes on; stop it with: dray stop {job_id}")
+        say("")  # the terminal shows ^C
+        say(f"the job goes on; stop it with: dray stop {job_id}")
         raise
     view = verbs.wait(job_id)
     code = tell_end(view)
@@ -75,13 +78,15 @@ def lay_out(folder: Path) -> None:
 def report_attempts(verbs: Launcher, job_id: str) -> None:
     """Print the trainer's lines as they come, and what happened between them."""
     before = 0
-    for attempt, piece in verbs.logs(job_id, follow=True):
-        if attempt != before:
-            if before:
-                say(f"   {ending(verbs.show(job_id).attempts[before - 1])}")
-            say(f"── attempt {attempt}")
-            before = attempt
-        click.echo(piece, nl=False, err=True)
+    with LogPrinter(to_stderr=True) as printer:
+        for attempt, piece in verbs.logs(job_id, follow=True):
+            if attempt != before:
+                printer.end_attempt()
+                if before:
+                    say(f"   {ending(verbs.show(job_id).attempts[before - 1])}")
+                say(f"── attempt {attempt}")
+                before = attempt
+            printer.write(piece)
 
 
 def ending(attempt: Attempt) -> str:
@@ -94,6 +99,5 @@ def draw(points: list[Point], picture: Path) -> None:
     title = f"Cart-pole: mean return over {attempts} attempts of one job"
     picture.write_text(svg_plot(points, title), "utf-8")
     width = min(shutil.get_terminal_size().columns, 100)
-    color = sys.stdout.isatty() and not configuration.environment().get("NO_COLOR")
-    click.echo(terminal_plot(points, width, 18, color))
+    tell(only_colors(terminal_plot(points, width, 18, in_color())))
     say(f"the picture: {picture}")

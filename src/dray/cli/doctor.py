@@ -6,6 +6,7 @@ import click
 
 from dray.cli.output import colored, launcher, print_json
 from dray.cli.parameters import ClusterName, json_option
+from dray.cli.terminal import joined, tell
 from dray.model import Finding
 
 
@@ -29,6 +30,6 @@ def check(cluster: str, as_json: bool) -> int:
 def show(findings: Sequence[Finding]) -> None:
     for finding in findings:
         sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")
-        click.echo(f"{sign}  {finding.what:<10} {finding.detail}")
+        tell(joined(sign, f"  {finding.what:<10} ", finding.detail))
         if finding.advice:
-            click.echo(f"     {'':<10} → {finding.advice}")
+            tell(f"     {'':<10} → {finding.advice}")

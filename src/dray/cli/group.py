@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dray.cli import accept_all_names, drop_output, say
+from dray.cli.terminal import drop_output, guard, say, say_traceback
 from dray.cli.verbs import SUMMARIES, overview
 from dray.errors import DrayError, from_os_error, nearest
 
@@ -56,7 +56,7 @@ def cli(debug: bool) -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code."""
-    accept_all_names()
+    guard()
     debug = "--debug" in arguments[:1]
     try:
         result = cli.main(arguments, prog_name="dray", standalone_mode=False)
@@ -72,9 +72,7 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except (DrayError, OSError) as error:
         if debug:
-            import traceback
-
-            traceback.print_exc()
+            say_traceback(type(error), error, error.__traceback__)
         known = error if isinstance(error, DrayError) else from_os_error(error)
         say(f"dray: {known.message}")
         if known.hint:

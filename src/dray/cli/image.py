@@ -3,8 +3,9 @@ from __future__ import annotations
 import click
 
 from dray.cli.image_build import build
-from dray.cli.output import launcher, print_json, say, table
+from dray.cli.output import launcher, print_json, table
 from dray.cli.parameters import ClusterName, json_option
+from dray.cli.terminal import say, tell, visible
 from dray.images.verbs import Brought
 from dray.quantities import show_size
 
@@ -37,7 +38,7 @@ def push(image: str, on: str, no_wait: bool) -> None:
     brought = verbs.images.push(image, cluster)
     for line in describe(brought, on):
         say(line)
-    click.echo(brought.id)
+    tell(brought.id)
     if brought.job and not no_wait:
         verbs.images.require(brought, cluster)
         say(f"{brought.name} is ready on {on}")
@@ -76,7 +77,7 @@ def list_images(on: str, as_json: bool) -> None:
         )
         for one in found
     ]
-    click.echo(table(("NAME", "ID", "STATE", "SIZE", "LAYERS", "JOBS"), rows))
+    tell(table(("NAME", "ID", "STATE", "SIZE", "LAYERS", "JOBS"), rows))
 
 
 @command.command("rm")
@@ -87,4 +88,4 @@ def remove(images: tuple[str, ...], on: str) -> None:
     verbs = launcher()
     for image in images:
         record = verbs.images.remove(image, verbs.cluster(on))
-        say(f"removed {record['name']} from {on}")
+        say(f"removed {visible(record['name'])} from {on}")

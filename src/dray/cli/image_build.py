@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from dray.cli.output import say
+from dray.cli.terminal import say, tell
 
 
 @click.command("build")
@@ -48,7 +48,7 @@ def build(
     for one in builds:
         say(f"building {one.tag} from {one.dockerfile} with {program}")
         number = engine.build(program, one._replace(platform=platform))
-    click.echo(number)
+    tell(number)
 
 
 def read_argument(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import click
 
 from dray import config as configuration
 from dray import recipes
-from dray.cli.output import say
+from dray.cli.terminal import multiline, say, tell, visible
 from dray.config import PROJECT_FILE
 from dray.errors import UsageError
 
@@ -32,9 +32,10 @@ def command(recipe: str | None) -> None:
     if recipe is None:
         found = {one.name: why for one in recipes.everyone() if (why := one.detect(folder))}
         recipe = next(iter(found), "generic")
-        say(f"{recipe}: {found.get(recipe, 'nothing is known here, so your own trainer')}")
+        why = found.get(recipe, "nothing is known here, so your own trainer")
+        say(f"{visible(recipe)}: {visible(why)}")
         for other, why in list(found.items())[1:]:
-            say(f"also possible: --recipe {other} ({why})")
+            say(f"also possible: --recipe {other} ({visible(why)})")
     name = recipes.find(recipe).name
     text = TEMPLATE.format(recipe=name, gpus=0 if name == "generic" else 1)
     try:
@@ -43,5 +44,5 @@ def command(recipe: str | None) -> None:
     except FileExistsError:
         raise UsageError(f"{path} is there already") from None
     say(f"written to {path}:")
-    click.echo(text, nl=False)
+    tell(multiline(text.removesuffix("\n")))
     say("Next:  dray plan -- …")

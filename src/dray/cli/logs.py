@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import click
 
-from dray.cli.output import launcher, say
+from dray.cli.log_filter import LogPrinter
+from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
+from dray.cli.terminal import say, visible
 from dray.launcher import Launcher
 
 
@@ -22,30 +23,37 @@ from dray.launcher import Launcher
     help="Of this rank, where the command runs many times (of this node, with torchrun).",
 )
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-def command(job: str, follow: bool, attempt: int | None, rank: int, tail: int | None) -> None:
-    """Print what the command wrote, byte for byte, over all attempts."""
+@click.option("--raw", is_flag=True, help="Byte for byte, on a terminal too.")
+def command(
+    job: str, follow: bool, attempt: int | None, rank: int, tail: int | None, raw: bool
+) -> None:
+    """Print what the command wrote, over all attempts.
+
+    To a file or a program it goes byte for byte. On a terminal, text and colours are shown, and
+    any other control character is spelled (\\x1b for an escape): no output can clear the screen,
+    move the cursor or change the clipboard. --raw passes all of it.
+    """
     verbs = launcher()
     pieces = verbs.logs(job, attempt=attempt, rank=rank, tail=tail, follow=follow)
-    print_log(verbs, pieces, job)
+    print_log(verbs, pieces, job, LogPrinter(raw=raw))
 
 
 def print_log(
-    verbs: Launcher, pieces: Iterator[tuple[int, bytes]], job: str, to_stderr: bool = False
+    verbs: Launcher, pieces: Iterator[tuple[int, bytes]], job: str, printer: LogPrinter
 ) -> None:
-    """Bytes go through unchanged; where an attempt begins is told on stderr."""
-    stream = (sys.stderr if to_stderr else sys.stdout).buffer
+    """Where an attempt begins is told on stderr."""
     before = 0
-    for attempt, piece in pieces:
-        if before and attempt != before:
-            stream.flush()
-            say(f"── {describe_start(verbs, job, attempt)}")
-        before = attempt
-        stream.write(piece)
-        stream.flush()
+    with printer:
+        for attempt, piece in pieces:
+            if before and attempt != before:
+                printer.end_attempt()
+                say(f"── {describe_start(verbs, job, attempt)}")
+            before = attempt
+            printer.write(piece)
 
 
 def describe_start(verbs: Launcher, job: str, number: int) -> str:
     for attempt in verbs.show(job).attempts:
         if attempt.number == number and attempt.from_checkpoint:
-            return f"attempt {number}, from {attempt.from_checkpoint}"
+            return f"attempt {number}, from {visible(attempt.from_checkpoint)}"
     return f"attempt {number}"

@@ -7,12 +7,22 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import click
+from itertools import accumulate
+from typing import Any, TextIO
 
 from dray import config as configuration
-from dray.cli import say as say
+from dray.cli.terminal import (
+    Shown,
+    joined,
+    lines,
+    multiline,
+    on_terminal,
+    redraw,
+    say,
+    styled,
+    tell,
+    visible,
+)
 from dray.cluster import Progress
 from dray.launcher import Launcher
 from dray.model import Container
@@ -20,71 +30,85 @@ from dray.quantities import show_duration, show_size
 from dray.reporter import Reporter
 
 COLORS = {
-    "queued": "yellow",
-    "running": "cyan",
-    "done": "green",
-    "failed": "red",
-    "stopped": "magenta",
-    "lost": "red",
-    "interrupted": "yellow",
+    "queued": "33",
+    "running": "36",
+    "done": "32",
+    "failed": "31",
+    "stopped": "35",
+    "lost": "31",
+    "interrupted": "33",
 }
 BAR_WIDTH = 30
+SMALLEST_CELL = 20
+GAP = 2  # between two cells
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
+    """All of it is ASCII, and every control is escaped; json leaves only \\x7f as it is."""
+    tell(multiline(json.dumps(value, indent=2).replace("\x7f", "\\u007f")))
 
 
-def colored(text: str, state: str) -> str:
-    return click.style(text, fg=COLORS.get(state.strip())) if in_color() else text
+def colored(text: str, state: str) -> Shown:
+    color = COLORS.get(state.strip())
+    return styled(text, color) if color and in_color() else visible(text)
 
 
 def in_color() -> bool:
     return on_terminal() and not configuration.environment().get("NO_COLOR")
 
 
-def on_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: int = -1) -> str:
-    """Left-aligned columns; the last one is cut to the terminal's width."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: int = -1) -> Shown:
+    """Left-aligned columns; the last one is cut to the terminal's width, and no other one takes
+    more than half of it."""
     room = terminal_width()
-    lines = []
-    for row in [header, *rows]:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lead = "  ".join(cells[:-1]) + "  "
-        last = cut(row[-1], max(room - len(lead), 20))
-        if state_column >= 0 and row is not header:
+    leads = [[cut(visible(cell), room // 2) for cell in row[:-1]] for row in [header, *rows]]
+    widths = [max(map(columns, column)) for column in zip(*leads, strict=True)]
+    left = max(room - sum(width + GAP for width in widths), SMALLEST_CELL)
+    shown = []
+    for number, (lead, row) in enumerate(zip(leads, [header, *rows], strict=True)):
+        cells = [padded(cell, width + GAP) for cell, width in zip(lead, widths, strict=True)]
+        if state_column >= 0 and number:
             cells[state_column] = colored(cells[state_column], row[state_column])
-        lines.append(("  ".join(cells[:-1]) + "  " + last).rstrip())
-    return "\n".join(lines)
+        shown.append(joined(*cells, cut(visible(row[-1]), left)))
+    return lines(shown)
+
+
+def padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
 
 
 def terminal_width() -> int:
     if not on_terminal():
         return 10_000
-    return os.get_terminal_size(sys.stdout.fileno()).columns or 80  # some terminals say 0
+    return width_of(sys.stdout)
+
+
+def width_of(stream: TextIO) -> int:
+    return os.get_terminal_size(stream.fileno()).columns or 80  # some terminals say 0
 
 
 def cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """To so many columns, with a sign that there is more."""
+    if columns(text) <= width:
+        return text
+    ends = accumulate(map(columns, text))
+    return text[: sum(1 for end in ends if end < width)] + "…"
 
 
-def one_line(words: Sequence[str]) -> str:
+def columns(text: str) -> int:
+    """How many columns of a terminal it takes: those of Chinese or Japanese take two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # seldom needed
+
+    return sum(0 if combining(one) else 1 + (east_asian_width(one) in "WF") for one in text)
+
+
+def one_line(words: Sequence[str]) -> Shown:
     """A command as one could type it, on one line."""
     import shlex
 
     return visible(" ".join(shlex.quote(word) for word in words))
-
-
-def visible(text: str) -> str:
-    """Nothing in it moves the cursor or colours the terminal: control characters are spelled."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
 
 
 def show_metric(metric: Mapping[str, Any] | None) -> str:
@@ -122,7 +146,7 @@ class Bar:
     """A progress bar on a terminal, a line every few seconds elsewhere; nothing for quick work."""
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        self.label = visible(label)
         self.started = 0.0
         self.shown = 0.0
         self.drawn = False
@@ -145,7 +169,8 @@ class Bar:
         if self.on_terminal:
             filled = int(share * BAR_WIDTH)
             bar = "█" * filled + "·" * (BAR_WIDTH - filled)
-            click.echo(f"\r{bar} {text}\x1b[K" + ("\n" if finished else ""), err=True, nl=False)
+            room = width_of(sys.stderr) - 1  # the cursor stands behind it
+            redraw(cut(f"{bar} {text}", room), is_last=finished)
         else:
             say(text)
 

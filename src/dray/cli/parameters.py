@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.options import JOB, Option
+
+PLAIN_WORD = re.compile(r"\w[\w.@+-]*")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -30,6 +34,11 @@ class Parsed(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+def is_offered(name: str, incomplete: str) -> bool:
+    """A shell puts it into the user's command as it is: only what it reads as one plain word."""
+    return name.startswith(incomplete) and PLAIN_WORD.fullmatch(name) is not None
+
+
 class ClusterName(click.ParamType):
     name = "cluster"
 
@@ -42,7 +51,7 @@ class ClusterName(click.ParamType):
             names = list(config.load().clusters)
         except (DrayError, OSError):
             return []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names if is_offered(name, incomplete)]
 
 
 class JobId(click.ParamType):
@@ -60,9 +69,9 @@ class JobId(click.ParamType):
         except (DrayError, OSError):
             return []
         return [
-            CompletionItem(job_id, help=state)
+            CompletionItem(job_id, help=visible(state))
             for job_id, state in known
-            if job_id.startswith(incomplete)
+            if is_offered(job_id, incomplete)
         ]
 
 

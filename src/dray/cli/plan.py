@@ -6,6 +6,7 @@ import click
 
 from dray.cli.output import launcher, one_line, print_json, show_image
 from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options, json_option
+from dray.cli.terminal import joined, multiline, tell
 from dray.quantities import show_size
 
 
@@ -26,19 +27,21 @@ def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values
             }
         )
         return
-    click.echo(f"cluster   {plan.cluster}")
+    tell(f"cluster   {plan.cluster}")
     if plan.job.recipe:
-        click.echo(f"recipe    {plan.job.recipe}")
-    click.echo(f"command   {one_line(plan.job.command)}")
+        tell(f"recipe    {plan.job.recipe}")
+    tell(joined("command   ", one_line(plan.job.command)))
     if plan.job.container:
-        click.echo(f"image     {show_image(plan.job.container)}")
+        tell(joined("image     ", show_image(plan.job.container)))
     if snapshot:
         size = f"{snapshot.files} files, {show_size(snapshot.size)}"
-        click.echo(f"snapshot  {snapshot.id}  ({size})")
+        tell(f"snapshot  {snapshot.id}  ({size})")
     else:
-        click.echo("snapshot  none")
-    click.echo(f"starts    {one_line(plan.command)}")
+        tell("snapshot  none")
+    tell(joined("starts    ", one_line(plan.command)))
     for note in (*plan.job.notes, *plan.notes, *(snapshot.warnings if snapshot else ())):
-        click.echo(f"note      {note}")
+        tell(f"note      {note}")
     for path, content in plan.files.items():
-        click.echo(f"\n── {path}\n{content.rstrip()}")
+        tell("")
+        tell(f"── {path}")
+        tell(multiline(content.rstrip()))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from dray.cli.output import ago, launcher, one_line, print_json, say, show_metric, show_range, table
+from dray.cli.output import ago, launcher, one_line, print_json, show_metric, show_range, table
 from dray.cli.parameters import ClusterName, json_option
+from dray.cli.terminal import say, tell
 from dray.node.arrays import fold
 from dray.store import Row
 
@@ -43,7 +44,7 @@ def command(everything: bool, most: int, on: str | None, as_json: bool) -> None:
         say("no jobs" if everything else "no active or recent jobs; dray ps --all lists older ones")
     else:
         header = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "SUBMITTED", "METRIC", "COMMAND")
-        click.echo(table(*without_empty(header, lines_of(rows), METRIC_COLUMN), state_column=1))
+        tell(table(*without_empty(header, lines_of(rows), METRIC_COLUMN), state_column=1))
 
 
 def as_record(row: Row) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from dray.cli.output import launcher, say
+from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
+from dray.cli.terminal import say, tell
 
 
 @click.command("pull")
@@ -21,7 +22,7 @@ def command(job: str, target: Path | None) -> None:
     are not of an earlier pull are left as they are.
     """
     pulled = launcher().pull(job, target)
-    click.echo(pulled.folder)
+    tell(str(pulled.folder))
     copied, files = pulled.copied, pulled.files
     say(f"{copied} of {files} files copied" if files else "the job has no outputs (yet)")
     if pulled.left:

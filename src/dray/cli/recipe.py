@@ -5,6 +5,7 @@ import click
 from dray import recipes
 from dray.cli.output import print_json, table
 from dray.cli.parameters import json_option
+from dray.cli.terminal import tell
 from dray.config import show_key
 from dray.config_file import value
 
@@ -36,7 +37,7 @@ def list_recipes(as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "summary": summary} for name, summary in found])
     else:
-        click.echo(table(("NAME", "WHAT"), found))
+        tell(table(("NAME", "WHAT"), found))
 
 
 @command.command("show")
@@ -54,7 +55,7 @@ def show_recipe(name: str, as_json: bool) -> None:
     rows += [(MEANINGS.get(key, key), written(one)) for key, one in settings.items()]
     rows += [("metrics", written(metrics))]
     for what, text in rows:
-        click.echo(f"{what:<16}{text}")
+        tell(f"{what:<16}{text}")
 
 
 def written(one: object) -> str:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import click
 
-from dray.cli.output import launcher, say
+from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
+from dray.cli.terminal import say, tell
 
 
 @click.command("resume")
@@ -20,5 +21,5 @@ from dray.cli.parameters import job_argument
 def command(job: str, update_code: bool, secrets: tuple[str, ...]) -> None:
     """Start another attempt of an ended job from its newest valid checkpoint."""
     job_id = launcher().resume(job, update_code=update_code, secrets=secrets)
-    click.echo(job_id)
+    tell(job_id)
     say(f"queued; follow it with: dray logs -f {job_id}")

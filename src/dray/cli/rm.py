@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import click
 
-from dray.cli.output import launcher, say
+from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
+from dray.cli.terminal import say, visible
 from dray.node.arrays import fold
 
 
@@ -14,4 +15,4 @@ def command(jobs: tuple[str, ...]) -> None:
     verbs = launcher()
     ids = verbs.find_all(jobs)  # a wrong name, and nothing is removed
     for name in fold(verbs.remove_all(ids)):
-        say(f"removed {name}")
+        say(f"removed {visible(name)}")

@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 
+from dray.cli.log_filter import LogPrinter
 from dray.cli.logs import print_log
-from dray.cli.output import launcher, say
+from dray.cli.output import launcher
 from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options
+from dray.cli.terminal import say, tell
 from dray.cli.wait import tell_end
 
 
@@ -20,13 +22,15 @@ def command(command: tuple[str, ...], no_snapshot: bool, follow: bool, **values:
     """
     verbs = launcher(job_flags(values))
     job_id = verbs.run(command, snapshot=not no_snapshot)
-    click.echo(job_id)
+    tell(job_id)
     if not follow:
         say(f"queued; follow it with: dray logs -f {job_id}")
         return 0
     try:
-        print_log(verbs, verbs.logs(job_id, follow=True), job_id, to_stderr=True)
+        pieces = verbs.logs(job_id, follow=True)
+        print_log(verbs, pieces, job_id, LogPrinter(to_stderr=True))
         return tell_end(verbs.wait(job_id))
     except KeyboardInterrupt:
-        say(f"\nthe job goes on; stop it with: dray stop {job_id}")
+        say("")  # the terminal shows ^C
+        say(f"the job goes on; stop it with: dray stop {job_id}")
         raise

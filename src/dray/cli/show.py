@@ -16,6 +16,7 @@ from dray.cli.output import (
     when,
 )
 from dray.cli.parameters import job_argument, json_option
+from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.launcher import GONE
 from dray.model import Attempt, JobState, JobView, Series
 from dray.node.supervisor import HEARTBEAT
@@ -38,17 +39,19 @@ def command(job: str, as_json: bool) -> None:
         found = {"directory": verbs.place(view), "curve": curve.to_dict()}
         print_json({**view.to_dict(), **found})
         return
-    click.echo(describe(view, verbs.place(view)))
+    tell(describe(view, verbs.place(view)))
     if curve.points:
-        click.echo(draw(curve))
+        tell("")
+        tell(curve.name)
+        tell(draw(curve))
 
 
-def describe(view: JobView, directory: str) -> str:
+def describe(view: JobView, directory: str) -> Shown:
     spec = view.spec
     state = colored(str(view.state), str(view.state))
     rows = [
         ("job", spec.id),
-        ("state", f"{state}{f': {view.reason}' if view.reason else ''}"),
+        ("state", joined(state, f": {view.reason}" if view.reason else "")),
         ("command", one_line(spec.command)),
         ("image", show_image(spec.container) if spec.container else ""),
         ("cluster", view.cluster),
@@ -62,23 +65,23 @@ def describe(view: JobView, directory: str) -> str:
         ("secrets", ", ".join(spec.secrets)),
         ("metric", describe_metric(view)),
     ]
-    lines = [f"{name:<11}{value}" for name, value in rows if value]
+    told: list[str] = [joined(f"{name:<11}", value) for name, value in rows if value]
     if view.attempts:
-        lines += ["", "attempts"]
+        told += ["", "attempts"]
     for attempt in view.attempts:
-        lines += describe_attempt(attempt, directory)
+        told += describe_attempt(attempt, directory)
     gone = view.reason.endswith(GONE)
     if not view.state.active and view.state is not JobState.DONE and not gone:
-        lines += ["", f"its output: dray logs {spec.id}    go on with it: dray resume {spec.id}"]
-    return "\n".join(lines)
+        told += ["", f"its output: dray logs {spec.id}    go on with it: dray resume {spec.id}"]
+    return lines(told)
 
 
-def draw(curve: Series) -> str:
+def draw(curve: Series) -> Shown:
     from dray.curve import Point, terminal_plot  # only where there is one
 
     points = [Point(step, value, n) for step, value, n in curve.points if value is not None]
     width = min(terminal_width(), WIDEST_CURVE)
-    return f"\n{curve.name}\n{terminal_plot(points, width, CURVE_LINES, in_color(), 'step')}"
+    return only_colors(terminal_plot(points, width, CURVE_LINES, in_color(), "step"))
 
 
 def describe_metric(view: JobView) -> str:
@@ -107,18 +110,18 @@ def describe_resources(view: JobView) -> str:
 def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
     outcome = attempt.outcome or "running"
     took = show_duration(duration_of(attempt))
-    line = f"  {attempt.number:>3}  {colored(outcome.ljust(11), outcome)}  {took:>7}"
+    start = joined(f"  {attempt.number:>3}  ", colored(outcome.ljust(11), outcome), f"  {took:>7}")
     details = [attempt.reason] if attempt.reason else []
     if attempt.from_checkpoint:
         details.append(f"from {attempt.from_checkpoint}")
     if attempt.checkpoint:
         details.append(f"reached {attempt.checkpoint}")
-    lines = [f"{line}  {'; '.join(details)}".rstrip()]
+    told: list[str] = [joined(start, "  ", "; ".join(details))]
     if attempt.left:
         some = ", ".join(attempt.left[:3]) + (" …" if len(attempt.left) > 3 else "")
         where = f"{directory}/attempts/{attempt.number:03d}/left"
-        lines.append(f"       written outside the outputs, kept in {where}: {some}")
-    return lines
+        told.append(f"       written outside the outputs, kept in {where}: {some}")
+    return told
 
 
 def duration_of(attempt: Attempt) -> float:

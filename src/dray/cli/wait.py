@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import click
 
-from dray.cli.output import launcher, say
+from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
+from dray.cli.terminal import say, visible
 from dray.model import JobState, JobView
 from dray.quantities import parse_duration
 
@@ -38,5 +39,5 @@ def tell_ends(views: Sequence[JobView]) -> int:
 
 def tell_end(view: JobView) -> int:
     """Say how it ended; the exit code for that."""
-    say(f"{view.id} is {view.state}{f': {view.reason}' if view.reason else ''}")
+    say(f"{visible(view.id)} is {view.state}{f': {visible(view.reason)}' if view.reason else ''}")
     return 0 if view.state is JobState.DONE else 1

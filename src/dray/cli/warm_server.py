@@ -17,12 +17,11 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from contextlib import suppress
 from typing import Any
 
 from dray import background
-from dray.cli import warm
+from dray.cli import terminal, warm
 from dray.cluster import KINDS
 from dray.node import files
 
@@ -188,8 +187,8 @@ def result_of(arguments: list[str]) -> bytes:
         code = run(arguments)
     except background.GivenBack:
         return warm.BACK
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        terminal.say_traceback(type(error), error, error.__traceback__)
         code = 1
     with suppress(OSError):
         sys.stdout.flush()
