@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 import dray as package
@@ -43,6 +44,8 @@ def command(words):
     if what == "read":
         about["input"] = sys.stdin.read()
         print("to stderr", file=sys.stderr)
+    if what == "say":
+        print(words[1])
     if what == "foreground":
         background.require_foreground()
     if what == "later":
@@ -133,6 +136,17 @@ def is_running(pid: int) -> bool:
 
 
 # -- everything is as in the user's own process ---------------------------------------------------
+
+
+def test_nothing_that_it_prints_acts_on_a_terminal(warm: Warm) -> None:
+    odd = os.fsdecode(b"x\x1b]0;title\x07\xc2\x9b2J caf\xe9")
+    talk: pexpect.spawn[bytes] = pexpect.spawn(
+        sys.executable, ["-m", "dray", "ps", "say", odd], env=warm.env, cwd=str(warm.folder)
+    )
+    said, about = talk.read().decode().splitlines()
+    talk.close()
+    assert json.loads(about)["pid"] != talk.pid  # it was not this process
+    assert said == r"x\x1b]0;title\x07\x9b2J caf\xe9"
 
 
 def test_words_folder_variables_and_umask_are_the_callers(warm: Warm, tmp_path: Path) -> None:

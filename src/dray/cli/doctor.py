@@ -30,6 +30,7 @@ def check(cluster: str, as_json: bool) -> int:
 def show(findings: Sequence[Finding]) -> None:
     for finding in findings:
         sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")
-        tell(joined(sign, f"  {finding.what:<10} ", finding.detail))
-        if finding.advice:
-            tell(f"     {'':<10} → {finding.advice}")
+        detail, *further = finding.detail.split("\n")  # what ssh says has several lines
+        tell(joined(sign, f"  {finding.what:<10} ", detail))
+        for line in [*further, *([f"→ {finding.advice}"] if finding.advice else [])]:
+            tell(f"     {'':<10} {line}")

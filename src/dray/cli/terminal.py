@@ -194,4 +194,4 @@ def say_traceback(
     """Without the colours that newer Pythons give it, which would be spelled."""
     import traceback
 
-    say(multiline("".join(traceback.format_exception(kind, error, trace)).rstrip("\n")))
+    say("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))
