@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tomllib
 import unicodedata
 from contextlib import closing
 from pathlib import Path
@@ -255,10 +256,13 @@ def test_a_hostile_dray_toml(dray: Dray, content: str, words: list[str], code: i
 
 
 def test_a_file_to_import(dray: Dray) -> None:
-    evil = EVIL.replace("\n", " ")
-    path = dray.write("cluster_config", f"HOST=hpc\nPARTITION='{evil}'\nOTHER='{evil}'\n")
-    harmless(on_terminal(dray, "cluster", "import", str(path), columns=1000))
-    harmless(dray("cluster", "import", str(path)).stdout)
+    qos = "a\x9b2J\u202e"
+    text = f"HOST=hpc\nQOS='{qos}'\nMODULES='{ATTACK}'\nPARTITION='{ATTACK}'\nGPUS='{ATTACK}'\n"
+    path = dray.write("cluster_config", text)
+    harmless(on_terminal(dray, "cluster", "import", str(path)))
+    piped = harmless(dray("cluster", "import", str(path)).stdout)
+    assert tomllib.loads(piped)["clusters"]["hpc"]["qos"] == qos
+    spelled(on_terminal(dray, "cluster", "import", "--name", EVIL, str(path), code=2))
 
 
 def test_a_folder_to_look_at(dray: Dray) -> None:

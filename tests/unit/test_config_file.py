@@ -44,6 +44,7 @@ def write(path: Path, content: str | bytes) -> bytes:
 @given(st.one_of(st.text(), st.integers(), st.lists(st.text())))
 def test_values_come_back(one: object) -> None:
     assert tomllib.loads(f"a = {value(one)}") == {"a": one}
+    assert value(one).isprintable()  # it is shown as well
 
 
 @given(st.text())
