@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from functools import cache
 
 from dray.cli.terminal import log_stream, spell
 
@@ -20,6 +21,12 @@ ACTING = re.compile(
 UNFINISHED = re.compile(f"\x1b(?:{NUMBERS})?\\Z")
 RESET = b"\x1b[0m"
 
+spelling = cache(spell)  # of some two hundred characters
+
+
+def spell_found(found: re.Match[str]) -> str:
+    return spelling(found[0])
+
 
 class LogFilter:
     """Spells what acts on a terminal, in pieces that may be cut anywhere."""
@@ -34,7 +41,7 @@ class LogFilter:
         unfinished = None if is_last else UNFINISHED.search(text, max(len(text) - LONGEST - 2, 0))
         end = unfinished.start() if unfinished else len(text)
         self._kept = text[end:]
-        passed = ACTING.sub(lambda found: spell(found[0]), text[:end])
+        passed = ACTING.sub(spell_found, text[:end])
         self._note_color(passed)
         return passed.encode()
 
