@@ -18,7 +18,7 @@ import pytest
 
 from dray.node.wire import MARK
 from tests.conftest import Dray
-from tests.integration.test_cli import complete, python, raw_log
+from tests.integration.test_cli import UNTIL_GO, complete, python, raw_log
 
 # The title, the screen, the cursor, the clipboard, 8-bit controls, the direction of writing.
 ATTACK = "\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b]52;c;ZXZpbA==\x1b\\\x9b2J\u202e\x7f\x1b[8m"
@@ -29,9 +29,8 @@ OWN_COLORS = re.compile(r"\x1b\[(?:0|2|3[1-6])m")
 LOG_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def on_terminal(dray: Dray, *arguments: str, columns: int = 80, code: int = 0, **env: str) -> str:
-    """What arrives at a terminal, where stdout and stderr are one."""
-    talk: pexpect.spawn[bytes] = pexpect.spawn(
+def spawn(dray: Dray, *arguments: str, columns: int = 80, **env: str) -> pexpect.spawn[bytes]:
+    return pexpect.spawn(
         sys.executable,
         ["-m", "dray", *arguments],
         cwd=str(dray.project),
@@ -39,6 +38,11 @@ def on_terminal(dray: Dray, *arguments: str, columns: int = 80, code: int = 0, *
         dimensions=(24, columns),
         timeout=60,
     )
+
+
+def on_terminal(dray: Dray, *arguments: str, columns: int = 80, code: int = 0, **env: str) -> str:
+    """What arrives at a terminal, where stdout and stderr are one."""
+    talk = spawn(dray, *arguments, columns=columns, **env)
     said = talk.read().decode()
     talk.close()
     assert talk.exitstatus == code, said
@@ -183,6 +187,40 @@ def test_a_colour_does_not_reach_what_dray_says_of_attempts(dray: Dray) -> None:
     said = on_terminal(dray, "logs", job)
     assert re.search(r"\x1b\[0m── attempt 2\n", said)
     assert said.endswith("\x1b[0m")
+
+
+def test_ctrl_c_leaves_no_colour_behind(dray: Dray) -> None:
+    go = dray.home / "go"
+    job = dray.run(
+        "--no-snapshot", "--", "sh", "-c", f"printf '\033[31mup'; {UNTIL_GO.format(go=go)}"
+    )
+    talk = spawn(dray, "logs", "-f", job)
+    talk.expect_exact(b"\x1b[31mup")
+    talk.sendintr()
+    said = talk.read()
+    go.touch()
+    assert said.endswith(b"\x1b[0m\r\ndray: interrupted\r\n")
+    assert dray.wait(job)["state"] == "done"
+
+
+def test_a_progress_bar_stays_on_its_line(dray: Dray) -> None:
+    code = f"""
+import time
+from dray.cli.output import Bar
+bar = Bar({EVIL!r})
+for done in range(0, 101, 50):
+    bar(done, 100)
+    time.sleep(0.4)
+"""
+    talk: pexpect.spawn[bytes] = pexpect.spawn(
+        sys.executable, ["-c", code], env=dray.env, dimensions=(24, 80)
+    )
+    said = talk.read().decode()
+    assert said.startswith("\r███")
+    assert said.endswith("\x1b[K\r\n")
+    assert said.count("\n") == 1
+    for drawn in said.removesuffix("\r\n").split("\r")[1:]:
+        assert len(harmless(drawn.removesuffix("\x1b[K"))) == 79
 
 
 # -- a cluster ----------------------------------------------------------------------------------
