@@ -137,7 +137,9 @@ def test_damaged_state_files_hide_no_job(dray: Dray) -> None:
     for path in (dray.home / "dray").glob("store.db*"):
         path.unlink()
     rows = json.loads(dray("ps", "--all", "--json").stdout)
-    assert [row["id"] for row in rows] == [good]
+    reasons = {row["id"]: row["reason"] for row in rows}
+    path = dray.job_dir(bad) / "job.json"
+    assert reasons == {good: "", bad: f"its description is damaged: {path}"}
     assert dray.wait(dray.run("--", "true"))["state"] == "done"
 
 

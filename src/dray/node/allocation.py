@@ -11,8 +11,8 @@ import traceback
 from . import files, layout, locales, policy, scheduler, worktree
 from .arrays import ArrayDir
 from .images import Images
-from .jobdir import JobDir, decide
-from .ledger import end_job, record_lost, record_own_failure
+from .jobdir import JobDir, decide, described
+from .ledger import begin_attempt, end_job, record_lost, record_own_failure
 from .notes import note
 from .scheduler import Scheduler, SchedulerError
 from .supervisor import Place, Supervisor
@@ -33,11 +33,11 @@ OUTAGE = 600.0  # seconds for which a controller may be away
 def attempt(path: str) -> int:
     """Its exit code is the batch job's. ``path`` is a job's directory, or an array's."""
     job_dir = JobDir(path)
-    job = files.read_json(job_dir.job) or {}
+    job = described(job_dir)
     batch = scheduler.of_kind(job["scheduler"]["kind"])
     if "commands" in job:
         job_dir = ArrayDir(job_dir.root, job_dir.id).make_job(batch.own_index())
-        job = files.read_json(job_dir.job) or {}
+        job = described(job_dir)
     alive = take_charge(job_dir)
     # Also where the submitting agent was killed before it could.
     job_dir.remember_number(batch.own_number())
@@ -70,7 +70,7 @@ class Allocation:
         self.reserve = SETTLING  # what the attempt does not use of the scheduler's time
 
     def run(self) -> int:
-        if files.read_json(self.job_dir.end) is not None:
+        if self.job_dir.ended() is not None:
             return 0  # ended before, and requeued by somebody else
         self._account_for_lost_attempt()
         try:
@@ -81,7 +81,7 @@ class Allocation:
         if end is None:
             return 0
         end_job(self.job_dir, end)
-        files.remove(self.job_dir.alive)  # one file less on a file system that counts them
+        files.discard(self.job_dir.alive)  # one file less on a file system that counts them
         return self._exit_code(end)
 
     def _run(self) -> "Optional[policy.Decision]":
@@ -118,14 +118,13 @@ class Allocation:
 
     def _decide(self) -> policy.Decision:
         decision = decide(self.job, self.job_dir.records())
-        if decision.again and os.path.exists(self.job_dir.stop):
+        if decision.again and self.job_dir.stop_request() is not None:
             return policy.Decision("stopped", "stopped on request")
         return decision
 
     def _one_attempt(self) -> None:
-        number = (self.job_dir.numbers() or [0])[-1] + 1
-        record = self.job_dir.attempt(number)
-        files.make_folder(record.path)
+        number = self.job_dir.next_number()
+        record = begin_attempt(self.job_dir, number)
         self.job_dir.work = worktree.place_of(self.job_dir, number)
         place = Place(None, locales.original_environment(), self._seconds(), self._time_left)
         if layout.is_spread(self.job):
@@ -161,10 +160,10 @@ class Allocation:
         return None if left is None else left - self.reserve
 
     def _account_for_lost_attempt(self) -> None:
-        numbers = self.job_dir.numbers()
-        if numbers and files.read_json(self.job_dir.attempt(numbers[-1]).outcome) is None:
+        unfinished = self.job_dir.unfinished()
+        if unfinished is not None:
             reason = "ended by {} or with its node".format(self.scheduler.name)
-            record_lost(self.job_dir, self.job, numbers[-1], reason)
+            record_lost(self.job_dir, self.job, unfinished.number, reason)
 
     def _go_on(self, delay: float) -> bool:
         """See to the next attempt; False where somebody has cancelled the job."""

@@ -6,7 +6,7 @@
 import os
 import signal
 
-from . import files, process
+from . import files, process, shapes
 
 MARK = "DRAY_CONTAINER"  # set for what runs in a container, and for nothing else
 
@@ -34,7 +34,7 @@ def environment(
     """What the command sees: secrets are read here, and were nowhere before."""
     env = dict(base)
     env.update(job["env"])
-    env.update(files.read_json(job_dir.secrets) or {})
+    env.update(secrets_of(job_dir))
     if job.get("recipe"):  # all attempts are one run there
         env.setdefault("WANDB_RUN_ID", job_dir.id)
         env.setdefault("WANDB_RESUME", "allow")
@@ -45,6 +45,11 @@ def environment(
         # At the end: nothing that the command imports by itself is found here instead.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), library]))
     return env
+
+
+def secrets_of(job_dir: "JobDir") -> "Dict[str, str]":
+    found = files.read_record(job_dir.secrets) or {}
+    return found if shapes.is_variables(found) else {}
 
 
 def training_library() -> str:

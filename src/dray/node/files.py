@@ -4,13 +4,32 @@ import errno
 import fcntl
 import json
 import os
+import stat
+
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional  # noqa: F401
+    from typing import Any, BinaryIO, Dict, List, Optional  # noqa: F401
+
+    Record = Dict[str, Any]
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+LARGEST = 16 << 20  # bytes of a state file: a job's own code may have written something else there
+# What may lie where a state file should: nothing, a folder, a link, a pipe nobody writes to, a file
+# that was made unreadable. Other errors are the disk's, and say nothing about the file.
+NO_FILE = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ENAMETOOLONG,
+)
 
 
 def encode(value: "Any") -> bytes:
@@ -23,7 +42,7 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
     # Several machines may share the folder, so a process id would not be enough.
     temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         try:
             view = memoryview(content)
             while view:
@@ -32,7 +51,7 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(temporary, path)
+        put_in_place(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = path  # a full disk does not say which
@@ -45,21 +64,48 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
         sync_folder(os.path.dirname(path) or ".")
 
 
+def put_in_place(new: str, path: str) -> None:
+    """Rename ``new`` to ``path``, also where job code has made a folder of that name."""
+    try:
+        os.replace(new, path)
+    except IsADirectoryError:
+        os.rename(path, "{}.{}.aside".format(path, os.urandom(6).hex()))
+        os.replace(new, path)
+
+
 def write_json(path: str, value: "Any", durable: bool = True) -> None:
     write_bytes(path, encode(value), durable)
 
 
-def read_json(path: str) -> "Optional[Any]":
-    """The value, or None where there is no such file, or one that a power cut has left empty."""
+def open_regular(path: str) -> "BinaryIO":
+    """Open a file for reading; OSError where the path is a link, a pipe, or anything else. Never
+    waits for whoever might write to a pipe."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ENXIO, "not a regular file", path)
+    return os.fdopen(fd, "rb")
+
+
+def read_json(path: str, most: int = LARGEST) -> "Optional[Any]":
+    """Read the value; None where there is no such file, or none that holds a value: a power cut
+    has left it empty, or job code has put something else in its place."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read().decode("ascii"))
-    except ValueError:
+        with open_regular(path) as file:
+            content = file.read(most + 1)
+        return json.loads(content.decode("ascii")) if len(content) <= most else None
+    except (ValueError, RecursionError):
         return None
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if error.errno in NO_FILE:
             return None
         raise
+
+
+def read_record(path: str, most: int = LARGEST) -> "Optional[Record]":
+    """Read a JSON object; None where there is none."""
+    value = read_json(path, most)
+    return value if isinstance(value, dict) else None
 
 
 def sync_folder(path: str) -> None:
@@ -103,6 +149,14 @@ def remove(path: str) -> None:
             raise
 
 
+def discard(path: str) -> None:
+    """Remove a file that is no longer needed. One that stays is noted, and is no reason to stop."""
+    try:
+        remove(path)
+    except OSError as error:
+        note("{} could not be removed: {}".format(path, error.strerror))
+
+
 def unlink_anyway(path: str) -> None:
     """Also from a folder that the command has made read-only."""
     try:
@@ -137,7 +191,7 @@ def remove_tree(path: str) -> "List[str]":
 
 
 def open_lock(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, PRIVATE_FILE)
 
 
 def try_lock(fd: int, shared: bool = False) -> bool:
@@ -154,7 +208,7 @@ def try_lock(fd: int, shared: bool = False) -> bool:
 def is_locked(path: str) -> bool:
     """Whether somebody holds the lock right now; a file that is not there is not locked."""
     try:
-        fd = os.open(path, os.O_RDWR)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
@@ -164,16 +218,40 @@ def is_locked(path: str) -> bool:
 
 
 class Lock:
-    """A short critical section between processes."""
+    """A short critical section between processes. Whoever holds it may remove its file: those who
+    waited for that one take a new one."""
 
     def __init__(self, path: str, shared: bool = False) -> None:
         self.path = path
         self.how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
 
     def __enter__(self) -> "Lock":
-        self.fd = open_lock(self.path)
-        fcntl.flock(self.fd, self.how)
+        self.take()
         return self
+
+    def take(self, wait: bool = True) -> bool:
+        """Take the lock; without waiting for it, False where somebody else holds it."""
+        while True:
+            self.fd = open_lock(self.path)
+            try:
+                fcntl.flock(self.fd, self.how if wait else self.how | fcntl.LOCK_NB)
+                if is_at(self.fd, self.path):
+                    return True
+            except BlockingIOError:
+                os.close(self.fd)
+                return False
+            except BaseException:
+                os.close(self.fd)
+                raise
+            os.close(self.fd)
 
     def __exit__(self, *_: object) -> None:
         os.close(self.fd)
+
+
+def is_at(fd: int, path: str) -> bool:
+    """Whether the open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -15,12 +15,14 @@
         work/                    the work tree, only while an attempt runs
         work.box-HOST/           what its containers need beside that: see box.py
 
-The state is derived from these files each time, so no two of them can contradict each other.
+The state is derived from these files each time, so no two of them can contradict each other. The
+job's own code can write to all of them: what has not the right shape counts as not being there.
 """
 
 import os
+import re
 
-from . import files, policy
+from . import files, policy, shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 ENDED = ("done", "failed", "stopped", "lost")
+MOST_ATTEMPTS = 99999
+LARGEST_WITH_COMMANDS = 256 << 20  # bytes of an array's description, which has every command in it
+NUMBER = re.compile(r"[0-9][\w.\[\]-]{0,99}$")  # as Slurm and PBS number their jobs
 
 
 class JobDir:
@@ -55,9 +60,40 @@ class JobDir:
     def numbers(self) -> "List[int]":
         """The attempts made so far, in order."""
         try:
-            return sorted(int(name) for name in os.listdir(self.attempts) if name.isdigit())
+            with os.scandir(self.attempts) as entries:
+                names = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
         except OSError:
             return []
+        numbers = [int(name) for name in names if re.match("[0-9]{3,5}$", name)]
+        return sorted(one for one in numbers if self.attempt(one).name in names)
+
+    def next_number(self) -> int:
+        return (self.numbers() or [0])[-1] + 1
+
+    def unfinished(self) -> "Optional[AttemptDir]":
+        """The last attempt, if its outcome has not been written."""
+        numbers = self.numbers()
+        last = self.attempt(numbers[-1]) if numbers else None
+        return last if last is not None and last.ended() is None else None
+
+    def description(self) -> "Optional[Record]":
+        """None where there is none, or one that is damaged."""
+        return shapes.description(files.read_record(self.job, LARGEST_WITH_COMMANDS))
+
+    def is_damaged(self) -> bool:
+        """Whether there is a description that cannot be used."""
+        return os.path.lexists(self.job) and self.description() is None
+
+    def ended(self) -> "Optional[Record]":
+        """The job's end, once it was written down."""
+        end = shapes.fitting(files.read_record(self.end), shapes.END)
+        return end if end.get("state") in ENDED else None
+
+    def stop_request(self) -> "Optional[Record]":
+        """What was asked for; one that was cut short is a request all the same."""
+        if not os.path.lexists(self.stop):
+            return None
+        return {"now": (files.read_record(self.stop) or {}).get("now") is True}
 
     def attempt(self, number: int) -> "AttemptDir":
         return AttemptDir(os.path.join(self.attempts, "{:03d}".format(number)), number)
@@ -71,12 +107,12 @@ class JobDir:
 
     def drop_secrets(self) -> None:
         """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
-        if not os.path.exists(self.secrets):
+        if not os.path.lexists(self.secrets):
             return
         fd = files.open_lock(self.alive)
         try:
             if files.try_lock(fd):
-                files.remove(self.secrets)
+                files.discard(self.secrets)
         finally:
             os.close(fd)
 
@@ -90,20 +126,25 @@ class JobDir:
 
     def known_number(self) -> "Optional[str]":
         """What the scheduler calls the job, if it is known here."""
-        record = files.read_json(self.scheduler)
-        return str(record["id"]) if record else None
+        number = (files.read_record(self.scheduler) or {}).get("id")
+        return number if isinstance(number, str) and NUMBER.match(number) else None
 
     def keeper_pid(self) -> "Optional[int]":
+        """Of a process that was started for this job: job code can write any number there."""
         try:
-            with open(self.alive) as file:
-                return int(file.read() or "0") or None
+            with files.open_regular(self.alive) as file:
+                pid = int(file.read(20) or b"0")
+            with open("/proc/{}/cmdline".format(pid), "rb") as file:
+                words = file.read().split(b"\0")
         except (OSError, ValueError):
             return None
+        return pid if os.fsencode(self.path) in words else None
 
 
 class AttemptDir:
     def __init__(self, path: str, number: int) -> None:
         self.path = path
+        self.name = os.path.basename(path)
         self.number = number
         self.attempt = os.path.join(path, "attempt.json")
         self.log = os.path.join(path, "log")
@@ -117,20 +158,36 @@ class AttemptDir:
     def left_on(self, host: str) -> str:
         return "{}-{}".format(self.left, host)
 
+    def ended(self) -> "Optional[Record]":
+        """Its outcome, once it was written down."""
+        outcome = shapes.fitting(files.read_record(self.outcome), shapes.ATTEMPT)
+        return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
+
     def record(self) -> "Record":
         """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
-        record = {"number": self.number, "outcome": None}  # type: Record
-        for part in (self.attempt, self.heartbeat, self.outcome):
-            record.update(files.read_json(part) or {})
+        record = {}  # type: Record
+        for part in (self.attempt, self.heartbeat):
+            record.update(shapes.fitting(files.read_record(part), shapes.ATTEMPT))
+        record["outcome"] = None
+        record.update(self.ended() or {})
+        record["number"] = self.number
         return record
+
+
+def described(job: JobDir) -> "Record":
+    """The description, for a process that can do nothing without it."""
+    description = job.description()
+    if description is None:
+        raise SystemExit("the job's description is damaged: {}".format(job.job))
+    return description
 
 
 def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     """The job's state and reason. ``cared_for`` is asked before the files are read: a job that
     ends in between is then found ended, not lost."""
-    end = files.read_json(job.end)
+    end = job.ended()
     if end is not None:
-        return dict(end)
+        return end
     attempts = job.records()
     running = bool(attempts) and attempts[-1]["outcome"] is None
     decision = None if running else decide(description, attempts)
@@ -149,8 +206,17 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     return {"state": "lost", "reason": reason}
 
 
+def end_without_description(job: JobDir, cared_for: bool) -> "Record":
+    """Nothing can be started again, but what runs goes on: it knows what it was told."""
+    state = "running" if cared_for and job.unfinished() else "lost"
+    end = job.ended() or {"state": state}
+    return dict(end, reason="its description is damaged: " + job.job)
+
+
 def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
     """What comes after these attempts; those before the last resume no longer count."""
+    if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
+        return policy.Decision("failed", "given up: there is no number left for another attempt")
     counted = [one for one in attempts if one["number"] > description["resumed_after"]]
     return policy.decide(description, counted)
 
@@ -162,13 +228,16 @@ def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]
         cared_for = job.is_cared_for()
         if not cared_for:
             job.drop_secrets()
-    description = files.read_json(job.job)
-    if description is None:
+    description = job.description()
+    if description is None and not job.is_damaged():
         return None
-    end = end_of(job, description, cared_for)
+    if description is None:
+        end = end_without_description(job, cared_for)
+    else:
+        end = end_of(job, description, cared_for)
     return {
         "id": job.id,
-        "job": description,
+        "job": description or shapes.stand_in(job.id),
         "state": end["state"],
         "reason": end.get("reason", ""),
         "ended": end.get("time"),

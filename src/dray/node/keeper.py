@@ -12,9 +12,9 @@ import sys
 import time
 import traceback
 
-from . import faults, files, policy, process
-from .jobdir import JobDir, decide
-from .ledger import end_job, record_lost, record_own_failure
+from . import faults, policy, process
+from .jobdir import JobDir, decide, described
+from .ledger import begin_attempt, end_job, record_lost, record_own_failure
 from .notes import note
 from .queue import Grant, Queue
 from .supervisor import Place, Supervisor
@@ -59,7 +59,7 @@ class Keeper:
         self.alive = alive
         self.ticket = ticket
         self.queue = Queue(job_dir.root)
-        self.job = files.read_json(job_dir.job) or {}
+        self.job = described(job_dir)
 
     def keep(self) -> None:
         self._take_charge()
@@ -70,7 +70,7 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         except Woken:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
-            if not os.path.exists(self.job_dir.stop):
+            if self.job_dir.stop_request() is None:
                 return  # the machine is going down: the job is left to be resumed
             end = self._decide()
             if end.again:
@@ -90,7 +90,7 @@ class Keeper:
             decision = self._decide()
             if not decision.again:
                 return decision
-            if os.path.exists(self.job_dir.stop):
+            if self.job_dir.stop_request() is not None:
                 return policy.Decision("stopped", "stopped on request")
             if decision.delay:
                 time.sleep(decision.delay)
@@ -107,9 +107,8 @@ class Keeper:
         faults.reach("keeper:granted")
         # From here on signals wait: the supervisor answers them while there is one.
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-        number = (self.job_dir.numbers() or [0])[-1] + 1
-        attempt = self.job_dir.attempt(number)
-        files.make_folder(attempt.path)
+        number = self.job_dir.next_number()
+        begin_attempt(self.job_dir, number)
         keeper = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -145,7 +144,6 @@ class Keeper:
 
     def _clean_up_after(self, number: int) -> None:
         """A supervisor that was killed leaves processes and no outcome."""
-        attempt = self.job_dir.attempt(number)
         for _ in range(1000):
             below = process.descendants(os.getpid())
             if not below:
@@ -153,16 +151,16 @@ class Keeper:
             process.send(below, signal.SIGKILL)
             time.sleep(0.01)
             process.reap()
-        if files.read_json(attempt.outcome) is None:
+        if self.job_dir.attempt(number).ended() is None:
             record_lost(self.job_dir, self.job, number, KILLED)
 
     def _account_for_lost_attempt(self) -> None:
         """An attempt without an outcome was lost with its keeper and supervisor."""
-        numbers = self.job_dir.numbers()
-        if not numbers or files.read_json(self.job_dir.attempt(numbers[-1]).outcome) is not None:
+        unfinished = self.job_dir.unfinished()
+        if unfinished is None:
             return
         process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
-        record_lost(self.job_dir, self.job, numbers[-1], KILLED)
+        record_lost(self.job_dir, self.job, unfinished.number, KILLED)
 
     def _end(self, end: policy.Decision) -> None:
         faults.reach("keeper:before-end")

@@ -1,10 +1,9 @@
 """What is written down when an attempt was lost and when a job has ended."""
 
-import errno
 import os
 import time
 
-from . import checkpoints, files, restoring, worktree
+from . import checkpoints, files, restoring, trouble, worktree
 from .notes import note
 
 TYPE_CHECKING = False
@@ -17,29 +16,29 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 
-FOR_A_MOMENT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
-
-
-def write_stubbornly(path: str, value: "Record", patience: float = 60.0) -> None:
+def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
     """An outcome must not be lost to a disk that is full for a moment."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            files.write_json(path, value)
-            return
-        except OSError as error:
-            if error.errno not in FOR_A_MOMENT or time.monotonic() > until:
-                raise
-            time.sleep(1.0)
+    trouble.stubbornly(lambda: files.write_json(path, value), patience)
+
+
+def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
+    """Make its directory: without one, nothing could be told of it."""
+    attempt = job_dir.attempt(number)
+    trouble.stubbornly(lambda: files.make_folder(attempt.path))
+    return attempt
 
 
 def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
     """An attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     rules = job["resume"]
-    restoring.put_back(job_dir.outputs, rules)
-    newest = checkpoints.newest(job_dir.outputs, rules)
-    files.remove(os.path.join(attempt.path, "reserve"))
+    newest = None
+    try:
+        restoring.put_back(job_dir.outputs, rules)
+        newest = checkpoints.newest(job_dir.outputs, rules)
+    except OSError as error:
+        note("checkpoints could not be looked at: {}".format(error))
+    files.discard(os.path.join(attempt.path, "reserve"))
     outcome = {
         "outcome": "lost",
         "reason": reason,
@@ -70,16 +69,23 @@ def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -
 
 
 def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:
-    """A fault of dray's is told as one, and not tried again."""
+    """A fault of dray's is told as one, and not tried again; what the node could not do is. An
+    outcome that is there stays: the attempt had ended, and only what comes after went wrong."""
     attempt = job_dir.attempt(number)
-    if files.read_json(attempt.outcome) is None:
-        reason = "dray itself failed: {!r} (see the logs in its directory)".format(error)
-        outcome = {"outcome": "failed", "reason": reason, "hopeless": True}
-        write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
+    if attempt.ended() is not None:
+        return
+    outcome = {
+        "outcome": "failed",
+        "reason": "dray itself failed: {!r} (see the logs in its directory)".format(error),
+        "hopeless": True,
+    }  # type: Record
+    if trouble.is_of_node(error):
+        outcome = trouble.interruption("its node had trouble: {}".format(error or "no memory left"))
+    write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
 
 
 def end_job(job_dir: "JobDir", end: "Decision") -> None:
     record = {"state": end.state, "reason": end.reason, "time": time.time()}
     write_stubbornly(job_dir.end, record)
-    files.remove(job_dir.secrets)
-    files.remove(job_dir.stop)
+    files.discard(job_dir.secrets)
+    files.discard(job_dir.stop)

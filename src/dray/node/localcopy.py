@@ -69,7 +69,7 @@ class LocalCopy:
 
     def take(self) -> str:
         """Make the copy, unless it is there. Whoever uses it holds a lock."""
-        with _OwnLock(self.lock):
+        with files.Lock(self.lock):
             self.held = files.open_lock(self.users)
             files.try_lock(self.held, shared=True)
             if not os.path.exists(self.path):
@@ -130,7 +130,7 @@ def _remove_if_empty(folder: str) -> None:
 
 
 def _remove_unless_used(paths: "List[str]", lock: str, users: str) -> None:
-    with _OwnLock(lock):
+    with files.Lock(lock):
         fd = files.open_lock(users)
         try:
             if files.try_lock(fd):
@@ -138,20 +138,6 @@ def _remove_unless_used(paths: "List[str]", lock: str, users: str) -> None:
                     _remove(path)
         finally:
             os.close(fd)
-
-
-class _OwnLock(files.Lock):
-    """One whose file is removed by the last who needs it: who waited for that one asks again."""
-
-    def __enter__(self) -> "files.Lock":
-        while True:
-            files.Lock.__enter__(self)
-            try:
-                if os.path.samestat(os.fstat(self.fd), os.stat(self.path)):
-                    return self
-            except FileNotFoundError:
-                pass
-            os.close(self.fd)
 
 
 def _remove(path: str) -> None:

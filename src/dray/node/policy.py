@@ -1,11 +1,14 @@
 """What comes after an attempt: another one, or the job's end. Pure, so it can be reasoned about.
 
 - done and stopped end the job.
-- An interruption (time limit, preemption, supervisor killed) is followed by another attempt as
-  long as attempts make progress.
+- An interruption (time limit, preemption, supervisor killed, trouble of the node) is followed by
+  another attempt as long as attempts make progress; after trouble of the node, by a growing pause
+  before it.
 - A crash is followed by another attempt while ``retries`` are left, after a growing pause, and
   given up early once two attempts in a row have crashed without a new checkpoint.
 """
+
+from . import trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +59,7 @@ def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
         return Decision("failed", "{}; {} used up".format(reason, used))
     if can_resume(job) and fruitless(attempts, crashed) >= FRUITLESS_LIMIT:
         return Decision("failed", reason + "; given up: two crashes without a new checkpoint")
-    pause = job["resume"]["backoff"] * 2 ** min(len(crashes) - 1, MOST_DOUBLINGS)
-    return Decision(delay=min(pause, LONGEST_PAUSE))
+    return Decision(delay=pause(job, len(crashes)))
 
 
 def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
@@ -69,7 +71,15 @@ def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
         return Decision("failed", reason + " twice without a new checkpoint")
     if fruitless(attempts, interrupted) >= LOST_LIMIT:
         return Decision("failed", reason + "; given up: interrupted three times without progress")
-    return Decision()
+    return Decision(delay=pause(job, fruitless(attempts, hindered)))
+
+
+def pause(job: "Record", times: int) -> float:
+    """Seconds before the next attempt, after something went wrong for so many times."""
+    if not times:
+        return 0.0
+    doubled = job["resume"]["backoff"] * 2 ** min(times - 1, MOST_DOUBLINGS)
+    return float(min(doubled, LONGEST_PAUSE))
 
 
 def can_resume(job: "Record") -> bool:
@@ -82,6 +92,11 @@ def crashed(attempt: "Record") -> bool:
 
 def timed_out(attempt: "Record") -> bool:
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == "time"
+
+
+def hindered(attempt: "Record") -> bool:
+    """Whether its node could not start it: at once it would meet the same."""
+    return attempt["outcome"] == "interrupted" and attempt.get("cause") == trouble.CAUSE
 
 
 def interrupted(attempt: "Record") -> bool:

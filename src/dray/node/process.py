@@ -15,7 +15,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotStart(Exception):
-    """The command could not be started; says why."""
+    """The command could not be started; says why, and with which error of the system."""
+
+    def __init__(self, message: str, errno: int = 0) -> None:
+        Exception.__init__(self, message)
+        self.errno = errno
 
 
 class CannotContain(Exception):
@@ -54,7 +58,8 @@ def start(
         complaint = pipe.read()
     if complaint:
         os.waitpid(pid, 0)
-        raise CannotStart(complaint.decode("utf-8", "replace"))
+        number, _, words = complaint.decode("utf-8", "replace").partition(" ")
+        raise CannotStart(words, int(number))
     return pid
 
 
@@ -79,10 +84,10 @@ def _become(
         os.chdir(to_bytes(folder))
         _exec([to_bytes(one) for one in argv], {to_bytes(k): to_bytes(env[k]) for k in env})
     except OSError as error:
-        message = "{}: {}".format(argv[0], error.strerror)
+        message = "{} {}: {}".format(error.errno or 0, argv[0], error.strerror)
         os.write(complaints, message.encode("utf-8", "replace"))
     except BaseException as error:
-        os.write(complaints, repr(error).encode("utf-8", "replace"))
+        os.write(complaints, "0 {!r}".format(error).encode("utf-8", "replace"))
     os._exit(127)
 
 

@@ -13,9 +13,10 @@ import time
 
 from . import files, layout, locales, process, scheduler, worktree
 from .command import LEFTOVER_GRACE, Command, kill_all
-from .jobdir import JobDir
+from .jobdir import JobDir, described
 from .notes import note
 from .ranks import MARK, Lines
+from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ HEEDED = (
 
 def main(path: str) -> int:
     job_dir = JobDir(path)
-    job = files.read_json(job_dir.job) or {}
+    job = described(job_dir)
     return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).seat()).run()
 
 
@@ -108,12 +109,8 @@ class Task:
         try:
             self._make_tree(order)
             self.command.prepare()
-        except process.CannotContain as error:
-            self._tell_failure(str(error), None, error.for_good)
-        except worktree.CannotPrepare as error:
-            self._tell_failure("no work tree: {}".format(error), None, error.for_good)
-        except OSError as error:
-            self._tell_failure("no work tree: {}".format(error), None, False)
+        except FAILURES as error:
+            self._tell_failure(error)
         else:
             self._say("ready", work=self.job_dir.work)
 
@@ -137,12 +134,8 @@ class Task:
         argv = layout.argv_at(self.job, self.order["argv"], self.seat, address, port)
         try:
             self.command.start(argv, told)
-        except process.CannotContain as error:
-            self._tell_failure(str(error), None, error.for_good)
-        except process.CannotStart as error:
-            self._tell_failure(str(error), 127, True)
-        except OSError as error:
-            self._tell_failure(str(error), None, False)
+        except FAILURES as error:
+            self._tell_failure(error)
 
     def _address(self) -> str:
         """The first node's name, or, where it is not known here, its address."""
@@ -159,7 +152,8 @@ class Task:
 
     def _end(self, message: "Record") -> None:
         if not self.command.pid:
-            self._tell_failure("ended before it started", None, False)
+            reason = "ended before it started"
+            self._tell_end({"exit_code": None, "signal": None, "reason": reason, "hopeless": False})
         elif message["signal"] == signal.SIGKILL:
             kill_all(self.command, self._wait)
         else:
@@ -184,12 +178,15 @@ class Task:
         if self.command.ended() and not self.told_end:
             self._tell_end(dict({"hopeless": False}, **self.command.end()))
 
-    def _tell_failure(self, reason: str, code: "Any", for_good: bool) -> None:
-        if not self.told_end:
-            end = {"exit_code": code, "signal": None, "reason": reason, "hopeless": for_good}
-            self._tell_end(end)
+    def _tell_failure(self, error: Exception) -> None:
+        end = why_not_started(error)
+        wanted = ("exit_code", "signal", "reason", "cause")
+        end = dict({key: end[key] for key in wanted if key in end}, hopeless=end.get("hopeless"))
+        self._tell_end(end)
 
     def _tell_end(self, end: "Record") -> None:
+        if self.told_end:
+            return
         self.told_end = True
         self._say("ended", task=layout.describe_task(self.job, self.seat), **end)
 

@@ -216,6 +216,7 @@ class Ranks:
                 "signal": self.bad["signal"],
                 "reason": "{}: {}".format(self.bad["task"], self.bad["reason"]),
                 "hopeless": self.bad["hopeless"],
+                "cause": self.bad.get("cause", ""),
                 "rank": self.bad["rank"],
             }
         if len(self.ends) == layout.tasks_of(self.job):

@@ -13,11 +13,23 @@ import signal
 import socket
 import time
 
-from . import checkpoints, faults, files, metrics, process, restoring, resuming, timing, worktree
+from . import (
+    checkpoints,
+    faults,
+    files,
+    metrics,
+    process,
+    restoring,
+    resuming,
+    timing,
+    trouble,
+    worktree,
+)
 from .command import Command, kill_all
 from .ledger import write_stubbornly
 from .notes import note
 from .pace import Pace
+from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,38 +142,35 @@ class Supervisor:
         faults.reach("supervisor:started")
         try:
             self._look_back()
-            number = self.attempt.number
             if self._progress(self.first).finished:
                 return self._nothing_left(reserve)
-            worktree.prepare(self.job_dir, number, self.job["snapshot"], self.job["outputs"])
-            faults.reach("supervisor:unpacked")
-            self.command.prepare()
+            self._prepare()
             self._start()
-        except worktree.CannotPrepare as error:
-            outcome = self._never_ran("no work tree: {}".format(error), error.for_good)
-        except OSError as error:
-            outcome = self._never_ran("no work tree: {}".format(error), False)
-        except process.CannotContain as error:
-            outcome = self._never_ran(str(error), error.for_good)
-        except process.CannotStart as error:
-            outcome = self._never_ran(str(error), True)
-            outcome["exit_code"] = 127
+        except FAILURES as error:
+            outcome = why_not_started(error)
         else:
             faults.reach("supervisor:command-started")
             self._watch()
             faults.reach("supervisor:command-ended")
             outcome = self._outcome()
-        files.remove(reserve)
+        files.discard(reserve)
         self._record(outcome)  # at once: what the command did must not be lost to the clean-up
         faults.reach("supervisor:outcome-written")
         self._clean_up(outcome)
         return outcome
 
+    def _prepare(self) -> None:
+        job = self.job
+        worktree.prepare(self.job_dir, self.attempt.number, job["snapshot"], job["outputs"])
+        faults.reach("supervisor:unpacked")
+        self.command.prepare()
+
     def _nothing_left(self, reserve: str) -> "Record":
         """The attempt before did all there was to do, and was ended before it could say so."""
-        files.remove(reserve)
+        files.discard(reserve)
         outcome = {"outcome": "done", "reason": "", "exit_code": None, "signal": None, "cause": ""}
-        files.write_json(self.attempt.attempt, self._about(None))
+        self.about = self._about(None)
+        self._write_about()
         self._record(outcome)
         return outcome
 
@@ -249,9 +258,17 @@ class Supervisor:
                 self._end_command()
                 return
             self._wait(min(TICK, self._until_limit(), self._until_look()))
-            self._look_for_checkpoints()
+            self._look_around()
             self._beat()
         self._wait_for_own_signal()
+
+    def _look_around(self) -> None:
+        """A disk that does not answer must not end a command that runs."""
+        try:
+            self._look_for_checkpoints()
+        except OSError as error:
+            self.next_look = time.monotonic() + CHECKPOINT_LOOK
+            note("checkpoints could not be looked for: {}".format(error))
 
     def _wait_for_own_signal(self) -> None:
         """A scheduler that ends a job signals all of it at once, the command maybe before us."""
@@ -290,13 +307,13 @@ class Supervisor:
             pass  # news of the command, which are heard next
         elif number in (signal.SIGUSR1, signal.SIGUSR2):
             self.command.signal(number)
-        elif not os.path.exists(self.job_dir.stop) and self.ask is None:
+        elif self.job_dir.stop_request() is None and self.ask is None:
             reason = "interrupted by {}".format(process.signal_name(number))
             self.ask = Ask("interrupted", reason, self._in_grace(), cause="signal")
 
     def _look_for_requests(self) -> None:
         now = time.monotonic()
-        stop = files.read_json(self.job_dir.stop) if os.path.exists(self.job_dir.stop) else None
+        stop = self.job_dir.stop_request()
         if stop is not None and (self.ask is None or (self.ask.politely and stop["now"])):
             kill_by = now if stop["now"] else self._in_grace()
             self.ask = Ask("stopped", "stopped on request", kill_by, politely=not stop["now"])
@@ -359,6 +376,13 @@ class Supervisor:
     def _look_whether_finished(self) -> None:
         if self.finished is None and self._progress(self.newest).finished:
             self.finished = time.monotonic()
+
+    def _last_checkpoint(self) -> "Optional[checkpoints.Checkpoint]":
+        try:
+            return self._mended()
+        except OSError as error:  # what became of the command is told all the same
+            note("checkpoints could not be looked at: {}".format(error))
+            return self.newest
 
     def _mended(self) -> "Optional[checkpoints.Checkpoint]":
         """The newest one, now that nobody writes any more."""
@@ -479,19 +503,8 @@ class Supervisor:
 
     # -- the record ---------------------------------------------------------------------------
 
-    def _never_ran(self, reason: str, for_good: bool) -> "Record":
-        """``for_good``: another attempt would meet the same damaged pack or missing program; a
-        full disk may be free again by then."""
-        return {
-            "outcome": "failed",
-            "reason": reason,
-            "exit_code": None,
-            "signal": None,
-            "hopeless": for_good,
-        }
-
     def _outcome(self) -> "Record":
-        outcome = dict(self.command.end(), cause="")
+        outcome = dict({"cause": ""}, **self.command.end())
         if self.ask is not None and self.told:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
             outcome.update(outcome=self.ask.outcome, reason=self.ask.reason, cause=self.ask.cause)
@@ -499,11 +512,13 @@ class Supervisor:
                 outcome["outcome"] = "done"
         else:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
+        if outcome["cause"] == trouble.CAUSE:  # of another node than this one
+            outcome["outcome"] = "interrupted"
         return outcome
 
     def _record(self, outcome: "Record") -> None:
         self._rescue_outputs(folders=True)
-        last = self._mended()
+        last = self._last_checkpoint()
         outcome["checkpoint"] = self._relative(last)
         outcome["progress"] = last is not None and not last.same(self.first)
         outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end
@@ -518,7 +533,7 @@ class Supervisor:
 
     def _clean_up(self, outcome: "Record") -> None:
         self._sweep()
-        files.remove(self.attempt.heartbeat)
+        files.discard(self.attempt.heartbeat)
         try:
             self.command.put_away()
             left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])

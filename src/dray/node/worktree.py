@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 
-from . import files
+from . import files, trouble
 from .jobdir import JobDir
 
 TYPE_CHECKING = False
@@ -23,7 +23,11 @@ MARK = ".dray-unpacked"
 PREFIX = "dray-work-"  # of trees on a node's own disk
 BOX = ".box-"  # in the names of the folders beside them that containers need
 HELD = "held"  # in such a folder: locked as long as its attempt lives
-UNPACK_TROUBLE = 2  # exit code: the disk's fault, not the snapshot's
+# Exit codes of the child that unpacks: the snapshot is damaged, it cannot be unpacked here, or the
+# node has trouble.
+DAMAGED = 1
+NOT_HERE = 2
+TROUBLE = 3
 
 
 # An output of such a name is a file; any other is a folder.
@@ -67,11 +71,13 @@ FILE_ENDINGS = [
 
 
 class CannotPrepare(Exception):
-    """The work tree could not be made; says why, and whether it never could."""
+    """The work tree could not be made; says why, whether it never could, and whether that is the
+    node's fault."""
 
-    def __init__(self, message: str, for_good: bool) -> None:
+    def __init__(self, message: str, for_good: bool, of_node: bool = False) -> None:
         Exception.__init__(self, message)
         self.for_good = for_good
+        self.of_node = of_node
 
 
 def place_of(job: "JobDir", number: int, host: str = "") -> str:
@@ -107,7 +113,7 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        status = 1
+        status = DAMAGED
         try:
             os.close(reader)
             from .packs import Packs  # loads OpenSSL: not in the supervisor itself
@@ -115,8 +121,10 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
             Packs(root).unpack(snapshot, target)
             status = 0
         except BaseException as error:
-            status = UNPACK_TROUBLE if isinstance(error, OSError) else 1
-            os.write(writer, str(error).encode("utf-8", "replace")[:4000])
+            status = NOT_HERE if isinstance(error, OSError) else DAMAGED
+            status = TROUBLE if trouble.is_of_node(error) else status
+            words = str(error) or repr(error)
+            os.write(writer, words.encode("utf-8", "replace")[:4000])
         finally:
             os._exit(status)
     os.close(writer)
@@ -124,9 +132,10 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
         complaint = pipe.read().decode("utf-8", "replace")
     _, status = os.waitpid(pid, 0)
     if status != 0:
-        for_good = os.WIFEXITED(status) and os.WEXITSTATUS(status) != UNPACK_TROUBLE
+        # Killed by a signal: there was no memory left for it.
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else TROUBLE
         complaint = complaint or "unpacking ended with wait status {}".format(status)
-        raise CannotPrepare(complaint, for_good)
+        raise CannotPrepare(complaint, code == DAMAGED, code == TROUBLE)
 
 
 def link_output(job: "JobDir", path: str) -> None:

@@ -1,0 +1,185 @@
+"""What the values in a job's files must be like to be used.
+
+A job's own code can write to every file of the job, a power cut can leave old or half content, and
+a newer dray may have written more than is known here. A field of the wrong type is left out, as if
+it had not been written; a description that lacks what every job has is damaged as a whole.
+"""
+
+import math
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional  # noqa: F401
+
+    Record = Dict[str, Any]
+    Shape = Dict[str, Callable[[Any], bool]]
+
+OUTCOMES = ("done", "failed", "stopped", "interrupted", "lost")
+LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float and into SQLite
+LONGEST_ID = 100
+
+
+def is_text(value: "Any") -> bool:
+    return isinstance(value, str)
+
+
+def is_flag(value: "Any") -> bool:
+    return isinstance(value, bool)
+
+
+def is_number(value: "Any") -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < LARGEST_NUMBER if isinstance(value, int) else math.isfinite(value)
+
+
+def is_count(value: "Any") -> bool:
+    return isinstance(value, int) and is_number(value)
+
+
+def is_record(value: "Any") -> bool:
+    return isinstance(value, dict)
+
+
+def is_texts(value: "Any") -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def is_counts(value: "Any") -> bool:
+    return isinstance(value, list) and all(is_count(one) for one in value)
+
+
+def is_variables(value: "Any") -> bool:
+    return isinstance(value, dict) and all(isinstance(value[name], str) for name in value)
+
+
+def is_paths_inside(value: "Any") -> bool:
+    return is_texts(value) and all(is_path_inside(path) for path in value)
+
+
+def is_path_inside(path: "Any") -> bool:
+    """Whether a path that is joined to a folder stays below it."""
+    return is_text(path) and not os.path.isabs(path) and ".." not in path.split("/")
+
+
+def is_metric(value: "Any") -> bool:
+    if not isinstance(value, dict) or not is_text(value.get("name")):
+        return False
+    return all(value.get(key) is None or is_number(value[key]) for key in ("value", "step"))
+
+
+def is_id(value: "Any") -> bool:
+    """Whether a job's or an array's id can be the name of its directory, and of nothing else."""
+    if not is_text(value) or not 0 < len(value) <= LONGEST_ID:
+        return False
+    return value[0] != "." and ".." not in value and "/" not in value and value.isprintable()
+
+
+END = {"state": is_text, "reason": is_text, "time": is_number}  # type: Shape
+ATTEMPT = {
+    "outcome": is_text,
+    "reason": is_text,
+    "cause": is_text,
+    "signal": is_text,
+    "host": is_text,
+    "from_checkpoint": is_text,
+    "checkpoint": is_text,
+    "snapshot": is_text,
+    "exit_code": is_count,
+    "pid": is_count,
+    "rank": is_count,
+    "done_before": is_count,
+    "started": is_number,
+    "ended": is_number,
+    "heartbeat": is_number,
+    "deadline": is_number,
+    "ending": is_number,
+    "interval": is_number,
+    "hopeless": is_flag,
+    "progress": is_flag,
+    "saved_at_end": is_flag,
+    "gpus": is_counts,
+    "command": is_texts,
+    "container": is_texts,
+    "runs": is_texts,
+    "left": is_texts,
+    "metric": is_metric,
+}  # type: Shape
+NEEDED = {  # of a description
+    "command": is_texts,
+    "resources": is_record,
+    "resume": is_record,
+    "outputs": is_paths_inside,
+    "retries": is_count,
+    "resumed_after": is_count,
+}  # type: Shape
+DESCRIPTION = dict(
+    NEEDED,
+    id=is_id,
+    name=is_text,
+    folder=is_path_inside,
+    project=is_text,
+    snapshot=is_id,
+    metrics=is_record,
+    container=is_record,
+    scheduler=is_record,
+    env=is_variables,
+    secrets=is_texts,
+    notes=is_texts,
+    recipe=is_text,
+    launch=is_text,
+    created=is_number,
+)  # type: Shape
+RESOURCES = {
+    "nodes": is_count,
+    "cpus": is_count,
+    "memory": is_count,
+    "gpus": is_number,
+    "time": is_number,
+    "gpu_type": is_text,
+}  # type: Shape
+RESUME_NEEDED = {"grace": is_number, "backoff": is_number}  # type: Shape
+RESUME = dict(
+    RESUME_NEEDED,
+    checkpoint=is_text,
+    number=is_text,
+    finished=is_text,
+    partner=is_text,
+    looks_for=is_text,
+    signal=is_text,
+    saves=is_text,
+    args=is_texts,
+    keep=is_count,
+    total=is_record,
+)  # type: Shape
+
+
+def fitting(record: "Optional[Record]", shape: "Shape") -> "Record":
+    """Leave out what has the wrong type; None stays, and so does what the shape does not name."""
+    return {
+        key: value
+        for key, value in (record or {}).items()
+        if value is None or key not in shape or shape[key](value)
+    }
+
+
+def fits(record: "Record", shape: "Shape", needed: "Shape") -> bool:
+    """Whether what is there is of its type, and what is needed is there."""
+    return len(fitting(record, shape)) == len(record) and all(
+        record.get(key) is not None for key in needed
+    )
+
+
+def description(record: "Optional[Record]") -> "Optional[Record]":
+    """A job's description, or None where a job cannot be described so."""
+    if record is None or not fits(record, DESCRIPTION, NEEDED):
+        return None
+    if not fits(record["resume"], RESUME, RESUME_NEEDED):
+        return None
+    return record if fits(record["resources"], RESOURCES, {}) else None
+
+
+def stand_in(job_id: str) -> "Record":
+    """What is said of a job whose description is damaged."""
+    return {"id": job_id, "name": job_id, "command": [], "resources": {}, "resume": {}}

@@ -1,0 +1,71 @@
+"""Trouble of a node: what keeps an attempt from starting, and is neither the command's fault nor
+dray's. A disk is full, a file server does not answer, there is no memory left. It may be over in a
+while, and another node may not have it."""
+
+import errno
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
+
+    Record = Dict[str, Any]
+
+CAUSE = "node"  # of an attempt that was interrupted by it
+ERRORS = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EDQUOT,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENFILE,
+    errno.ENOBUFS,
+    errno.ENODEV,
+    errno.ENOLCK,
+    errno.ENOMEM,
+    errno.ENOSPC,
+    errno.ENOTCONN,
+    errno.ENXIO,
+    errno.EREMOTEIO,
+    errno.EROFS,
+    errno.ESHUTDOWN,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+)
+PATIENCE = 60.0  # seconds for a disk that is full, or away, for a moment
+
+
+def is_of_node(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or is_such(getattr(error, "errno", None))
+
+
+def is_such(number: "Optional[int]") -> bool:
+    return number in ERRORS
+
+
+def interruption(reason: str) -> "Record":
+    """The outcome of an attempt that the node did not let start."""
+    return {
+        "outcome": "interrupted",
+        "cause": CAUSE,
+        "reason": reason,
+        "exit_code": None,
+        "signal": None,
+    }
+
+
+def stubbornly(act: "Callable[[], None]", patience: float = PATIENCE) -> None:
+    """Try again while the node has trouble that may be over in a moment."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            act()
+            return
+        except OSError as error:
+            if not is_of_node(error) or time.monotonic() > until:
+                raise
+            time.sleep(1.0)
