@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -19,10 +18,11 @@ from dray.config import inherited_environment
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.landing import Landing
 from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
-from dray.node import faults, files, process
+from dray.node import faults, files, process, shapes, staging
+from dray.node.arrays import link_snapshot, rewrite
 from dray.node.images import Images
-from dray.node.jobdir import JobDir, status
-from dray.node.queue import Queue
+from dray.node.jobdir import JobDir, hung, status
+from dray.node.queue import CAPACITY, Queue
 from dray.node.shelf import prune
 from dray.node.worktree import rescue_outputs
 from dray.quantities import show_size
@@ -97,6 +97,7 @@ class LocalCluster:
         self.images = LocalImages(str(self.root))
 
     def _dir(self, job_id: str) -> JobDir:
+        self._require_own_root()
         return JobDir(str(self.root / "jobs" / job_id))
 
     def capabilities(self, *, gpus: bool = True) -> Capabilities:
@@ -142,51 +143,45 @@ class LocalCluster:
         self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
     ) -> None:
         job = plan.job
+        self._require_own_root()
         self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
         faults.reach("run:packs-written")
         job_dir = self._dir(job.id)
-        if os.path.exists(job_dir.job):
+        if os.path.lexists(job_dir.job):
             return  # this very job was submitted before, and its answer was lost
         app = self._prepare(job)
-        new = JobDir(str(self.root / "jobs" / f".new-{job.id}"))
-        try:
-            files.make_folder(new.attempts)
-            files.make_folder(new.outputs)
-            self._write_description(new, job, secrets)
+        jobs = str(self.root / "jobs")
+        staging.sweep(jobs, files.all_names_in(jobs))
+        with staging.New(jobs, job.id, staging.ALIVE) as new:
+            for folder in (job_dir.attempts, job_dir.outputs):
+                files.make_folder(os.path.join(new.path, os.path.basename(folder)))
+            link_snapshot(new.path, self._snapshot_of(job))
+            new.write(contents_of(job, {}), durable=True)
             with unbroken():
-                alive = files.open_lock(new.alive)
-                fcntl.flock(alive, fcntl.LOCK_EX)
                 ticket = self.queue.take_ticket(job.id)
-                os.rename(new.path, job_dir.path)
-                files.sync_folder(str(self.root / "jobs"))
+                new.write(contents_of(None, secrets), durable=True)
+                new.become(job_dir.path)
+                files.sync_folder(jobs)
                 faults.reach("run:job-committed")
-                self._start(app, job_dir, alive, ticket)
-        finally:
-            shutil.rmtree(new.path, ignore_errors=True)
+                self._start(app, job_dir, new.held, ticket)
 
     def _prepare(self, job: JobSpec) -> Path:
         """What every job here needs: folders, what the machine has, the node program."""
         files.make_folder(str(self.root / "jobs"))
         self.queue.make()
         have = self.capabilities(gpus=job.resources.gpus > 0)
-        known = files.read_json(self.queue.capacity) or {}
-        gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus", 0))
+        known = shapes.fitting(files.read_record(self.queue.capacity), CAPACITY)
+        gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus") or 0)
         capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
         if capacity != known:
             files.write_json(self.queue.capacity, capacity)
         return zipapp.install(self.root)
 
-    def _write_description(self, job_dir: JobDir, job: JobSpec, secrets: Mapping[str, str]) -> None:
-        if secrets:
-            files.write_json(job_dir.secrets, dict(secrets))
-        if job.snapshot:
-            # The link keeps the snapshot from being pruned as long as the job is there.
-            link = os.path.join(job_dir.path, "snapshot")
-            files.remove(link)
-            os.link(self.root / "snapshots" / job.snapshot, link)
-        files.write_json(job_dir.job, job.to_dict())
+    def _snapshot_of(self, job: JobSpec) -> str | None:
+        """A link to it keeps it from being pruned as long as the job is there."""
+        return str(self.root / "snapshots" / job.snapshot) if job.snapshot else None
 
     def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
@@ -194,7 +189,6 @@ class LocalCluster:
             start_keeper(app, job_dir.path, alive, ticket, log, faults.requested())
             faults.reach("run:keeper-started")
         finally:
-            os.close(alive)
             os.close(ticket)
 
     def submit_array(
@@ -211,42 +205,65 @@ class LocalCluster:
         return self.status(ids), {}
 
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
+        self._require_own_root()
+        jobs = str(self.root / "jobs")
+        staging.sweep(jobs, files.all_names_in(jobs), thoroughly=False)
         found = {}
         for job_id in ids:
-            record = status(self._dir(job_id))
-            if record is None:
-                continue
-            found[job_id] = JobView.from_dict(record, self.name, job_id)
+            try:
+                record = self._record(job_id)
+            except OSError as error:  # one job that cannot be read must not hide all others
+                reason = f"its files cannot be read: {error}"
+                record = {"id": job_id, "job": shapes.stand_in(job_id), "state": "lost"}
+                record |= {"reason": reason, "ended": None, "attempts": []}
+            if record is not None:
+                found[job_id] = JobView.from_dict(record, self.name, job_id)
         return found
+
+    def _record(self, job_id: str) -> dict[str, Any] | None:
+        job_dir = self._dir(job_id)
+        record = status(job_dir)
+        if record and record["state"] == "running":
+            silence = hung(job_dir)
+            record["reason"] = record["reason"] or (
+                f"{silence} (its supervisor may be stopped)" if silence else ""
+            )
+        return record
+
+    def _require_own_root(self) -> None:
+        """What lies in a folder of somebody else's, or one that others can write to, may be
+        theirs: it is not read, and no job is run there."""
+        problem = foreign(self.root)
+        if problem:
+            raise Refused(
+                f"{self.name}: {self.root} {problem}",
+                hint=f"Set root under [clusters.{self.name}] to a folder of your own.",
+            )
 
     def place(self, job_id: str) -> str:
         return self._dir(job_id).path
 
     def ids(self) -> Iterator[str]:
-        jobs = self.root / "jobs"
-        for path in sorted(jobs.iterdir()) if jobs.is_dir() else []:
-            if not path.name.startswith(".") and (path / "job.json").exists():
-                yield path.name
+        self._require_own_root()
+        jobs = str(self.root / "jobs")
+        names = files.all_names_in(jobs)
+        staging.sweep(jobs, names)
+        for name in files.visible(names):
+            if shapes.is_id(name) and os.path.lexists(os.path.join(jobs, name, "job.json")):
+                yield name
 
     def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
-        try:
-            with open(self._dir(job_id).attempt(attempt).log_of(rank), "rb") as file:
-                file.seek(offset)
-                return file.read(LOG_PIECE)
-        except FileNotFoundError:
-            return b""
+        path = self._dir(job_id).attempt(attempt).log_of(rank)
+        return files.read_piece(path, offset, LOG_PIECE)[1]
 
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
-        try:
-            return os.path.getsize(self._dir(job_id).attempt(attempt).log_of(rank))
-        except FileNotFoundError:
-            return 0
+        return files.read_piece(self._dir(job_id).attempt(attempt).log_of(rank), 0, 0)[0]
 
     def metrics(self, job_id: str) -> Series:
         from dray.node.metrics import series  # only where a curve is drawn
 
         job_dir = self._dir(job_id)
-        return Series.from_dict(series(files.read_json(job_dir.job) or {}, job_dir))
+        return Series.from_dict(series(job_dir.description() or {}, job_dir))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         for job_id in ids:
@@ -267,7 +284,7 @@ class LocalCluster:
     ) -> None:
         job = plan.job
         job_dir = self._dir(job.id)
-        if not os.path.exists(job_dir.job):
+        if not os.path.lexists(job_dir.job):
             raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
         self.images.require(job)
         if code is not None:
@@ -275,11 +292,14 @@ class LocalCluster:
         app = self._prepare(job)
         with unbroken():
             alive = self._take_over(job_dir)
-            ticket = self.queue.take_ticket(job.id)
-            self._write_description(job_dir, job, secrets)
-            files.remove(job_dir.stop)
-            files.remove(job_dir.end)
-            self._start(app, job_dir, alive, ticket)
+            try:
+                ticket = self.queue.take_ticket(job.id)
+                rewrite(job_dir, contents_of(job, secrets), self._snapshot_of(job))
+                files.remove(job_dir.stop)
+                files.remove(job_dir.end)
+                self._start(app, job_dir, alive, ticket)
+            finally:
+                os.close(alive)
 
     def _take_over(self, job_dir: JobDir) -> int:
         alive = files.open_lock(job_dir.alive)
@@ -292,7 +312,7 @@ class LocalCluster:
 
     def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
         job_dir = self._dir(job_id)
-        description = files.read_json(job_dir.job)
+        description = job_dir.description()
         if description and not job_dir.is_cared_for():
             # Lost with its supervisor: what it saved last may still lie in the work tree.
             number = (job_dir.numbers() or [0])[-1]
@@ -303,7 +323,7 @@ class LocalCluster:
         left = []
         for job_id in ids:
             process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
-            left += files.remove_tree(self._dir(job_id).path)
+            left += staging.remove(self._dir(job_id).path)
         prune(str(self.root))
         if left:
             raise StorageError(
@@ -411,6 +431,25 @@ class LocalImages:
             raise Refused(
                 f"the image is being made ready by {maker or 'a job'}", hint="Wait for it."
             )
+
+
+def contents_of(job: JobSpec | None, secrets: Mapping[str, str]) -> dict[str, bytes]:
+    """The files of a job's directory."""
+    found = {"job.json": files.encode(job.to_dict())} if job else {}
+    if secrets:
+        found[staging.SECRETS] = files.encode(dict(secrets))
+    return found
+
+
+def foreign(root: Path) -> str:
+    """Why a root cannot be trusted, or nothing. One that is not there is made, and is ours."""
+    try:
+        about = os.stat(root)
+    except OSError:
+        return ""
+    if about.st_uid != os.getuid():
+        return "belongs to another user"
+    return "can be written to by others (chmod go-w)" if about.st_mode & 0o022 else ""
 
 
 def expand(root: str) -> Path:

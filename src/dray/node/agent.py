@@ -3,11 +3,24 @@
 import hashlib
 import json
 import os
+import stat
 import sys
 import time
 import traceback
 
-from . import arrays, files, image_requests, jobdir, metrics, packs, policy, scheduler, shelf
+from . import (
+    arrays,
+    files,
+    image_requests,
+    jobdir,
+    metrics,
+    packs,
+    policy,
+    scheduler,
+    shapes,
+    shelf,
+    staging,
+)
 from .arrays import ArrayDir
 from .jobdir import JobDir
 from .ledger import end_job
@@ -25,6 +38,7 @@ LOG_PIECE = 1 << 20
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 LAST_WORDS = 4096  # bytes at the end of a batch job's log in which its last line is looked for
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
+QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
 
 
 class Agent:
@@ -78,14 +92,17 @@ class Agent:
         self.stdout.flush()
 
     def job(self, job_id: str) -> JobDir:
-        return JobDir(os.path.join(self.root, "jobs", job_id))
+        return JobDir(os.path.join(self.root, "jobs", checked_id(job_id)))
+
+    def array(self, name: str) -> ArrayDir:
+        return ArrayDir(self.root, checked_id(name))
 
     def own_directory(self, job_id: str) -> JobDir:
         """For what is to be written; a job of an array may not have had one so far."""
         place = arrays.split(job_id)
         if place is None:
             return self.job(job_id)
-        return ArrayDir(self.root, place[0]).make_job(place[1])
+        return self.array(place[0]).make_job(place[1])
 
     def receive(self, path: str, digest: str = "") -> None:
         """The request's payload, as a file that appears whole; with a SHA-256, only if it fits."""
@@ -116,8 +133,8 @@ class Agent:
         """One question to the scheduler for everybody who asks within a few seconds."""
         cache = os.path.join(self.root, "queue.json")
         with files.Lock(cache + ".lock"):
-            known = files.read_json(cache)
-            if known is None or not 0 <= time.time() - known["time"] < QUEUE_AGE:
+            known = files.read_record(cache) or {}
+            if not shapes.fits(known, QUEUE, QUEUE) or not is_young(known["time"], QUEUE_AGE):
                 os.utime(cache + ".lock")
                 asked = os.stat(cache + ".lock").st_mtime
                 text = self.scheduler.read_queue()
@@ -126,16 +143,19 @@ class Agent:
                     files.write_json(cache, known, durable=False)
                 except OSError:  # a full disk: the next one asks again
                     pass
-        self.asked = known.get("asked", 0.0)
+        self.asked = known["asked"]
         return self.scheduler.parse_queue(known["text"])
 
     def submitted_since(self, job_dir: JobDir) -> bool:
         """Whether the queue that we know may be too old to hold the job: by the clock of the file
         system, as the laptop's agents may be on several login nodes."""
-        try:
-            return os.stat(job_dir.scheduler).st_mtime >= self.asked
-        except OSError:
-            return False
+        for path in (job_dir.scheduler, job_dir.secrets):
+            try:
+                if os.lstat(path).st_mtime >= self.asked:
+                    return True
+            except OSError:
+                pass
+        return False
 
     def forget_queue(self) -> None:
         """Not while somebody asks: what they were about to write down would be old already."""
@@ -156,22 +176,41 @@ class Agent:
         return None
 
 
+def checked_id(job_id: "Any") -> str:
+    """What cannot be the name of a directory of ours would lead elsewhere."""
+    if not shapes.is_id(job_id):
+        raise Refusal("Refused", "this is no job's id: {!r}".format(job_id)[:300])
+    return str(job_id)
+
+
+def named(request: "Record") -> "List[str]":
+    """The ids that a request names, one by one."""
+    try:
+        return [checked_id(one) for one in arrays.unfold(request["ids"])]
+    except ValueError as error:
+        raise Refusal("Refused", str(error))
+
+
+def is_young(moment: float, age: float) -> bool:
+    return 0 <= time.time() - moment < age
+
+
 def submit(agent: Agent, request: "Record") -> "Record":
     """Store the code, write the job (or the array) down, hand it to the scheduler: exactly once."""
     record = request["job"]
     job_dir = agent.job(record["id"])
     if request.get("array"):
-        job_dir = ArrayDir(agent.root, record["id"])
+        job_dir = agent.array(record["id"])
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
     after = image_requests.awaited(agent, request)
     with Submission(job_dir) as lock:
         number = None
-        known = files.read_json(job_dir.job)
-        if known is None:
+        known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
+        if not os.path.lexists(job_dir.job):
             arrays.write_directory(job_dir, *contents_of(agent, request))
-        elif known["created"] != record["created"]:
+        elif known.get("created") != record["created"]:
             raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
         else:  # an earlier answer was lost: it may be queued already
             number = job_dir.known_number() or agent.already_queued(job_dir.id)
@@ -181,7 +220,7 @@ def submit(agent: Agent, request: "Record") -> "Record":
             except NoAnswer:
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
-                files.remove_tree(job_dir.path)
+                staging.remove(job_dir.path)
                 raise
     agent.forget_queue()
     return dict(news_of_this_place(agent, request), scheduler_id=number)
@@ -200,6 +239,10 @@ def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Opt
 def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
     number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
     job_dir.remember_number(number)
+    try:
+        os.utime(job_dir.secrets)  # they are as new as the submission: see drop_secrets
+    except OSError:
+        pass
     return number
 
 
@@ -213,7 +256,7 @@ class Submission(files.Lock):
         files.Lock.__init__(self, submission_lock(job_dir))
 
     def __exit__(self, *details: object) -> None:
-        files.remove(self.path)
+        files.discard(self.path)
         files.Lock.__exit__(self, *details)
 
 
@@ -263,25 +306,30 @@ def status(agent: Agent, request: "Record") -> "Record":
     """All that is known of the jobs. With ``brief``, those that wait and have made no attempt are
     only named, together with others that wait for the same reason."""
     queued = agent.queue()
-    have_directory = set(files.names_in(os.path.join(agent.root, "jobs")))
+    have_directory = set(look_through(agent, "jobs", thoroughly=False))
+    look_through(agent, "arrays", thoroughly=False)
     found = []
     seen = {}  # type: Dict[str, ArrayDir]
     waiting = {}  # type: Dict[Tuple[str, str], List[str]]
-    for job_id in arrays.unfold(request["ids"]):
+    for job_id in named(request):
         row = queued.get(job_id)
         is_waiting = request.get("brief") and row and row["state"] == "waiting"
         if is_waiting and (job_id not in have_directory or not agent.job(job_id).numbers()):
             assert row is not None
             waiting.setdefault((row["why"], row["start"]), []).append(job_id)
             continue
-        if job_id in have_directory:
-            record = status_of(agent, agent.job(job_id), row)
-        else:
-            record = status_in_array(agent, seen, job_id, row)
+        try:
+            if job_id in have_directory:
+                record = status_of(agent, agent.job(job_id), row)
+            else:
+                record = status_in_array(agent, seen, job_id, row)
+        except OSError as error:  # one job that cannot be read must not hide all others
+            record = unreadable(job_id, row, error)
         if record is not None:
             found.append(record)
     for array in seen.values():
-        drop_secrets(agent, array, queued)
+        if not any(name.startswith(array.id + ".") for name in queued):
+            drop_secrets(agent, array)  # no job of it can start any more
     explain(agent.scheduler, found)
     groups = [
         {"ids": arrays.fold(ids), "why": why, "start": start}
@@ -290,12 +338,34 @@ def status(agent: Agent, request: "Record") -> "Record":
     return {"jobs": found, "waiting": groups}
 
 
+def unreadable(job_id: str, queued: "Optional[Record]", error: OSError) -> "Record":
+    """Of a job whose files the disk does not give away, the queue alone tells."""
+    record = of_nothing(job_id)
+    state = "lost" if queued is None else "queued" if queued["state"] == "waiting" else "running"
+    return dict(record, state=state, reason="its files cannot be read: {}".format(error))
+
+
+def look_through(agent: Agent, kind: str, thoroughly: bool) -> "List[str]":
+    """The names of the jobs, or of the arrays; what killed processes have left there goes."""
+    folder = os.path.join(agent.root, kind)
+    names = files.all_names_in(folder)
+    staging.sweep(folder, names, thoroughly)
+    return files.visible(names)
+
+
+def of_nothing(job_id: str) -> "Record":
+    """A record of a job of which nothing can be read."""
+    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
+
+
 def explain(batch: Scheduler, records: "List[Record]") -> None:
     """The scheduler's books, where it keeps any, tell how those ended that could not say it."""
-    silent = [record for record in records if record.get("silent")]
-    ends = batch.ends([record["silent"] for record in silent]) if silent else {}
+    silent = [record for record in records if "silent" in record]
+    asked = [number for record in silent for number in record["silent"]]
+    ends = batch.ends(asked) if asked else {}
     for record in silent:
-        end, said = ends.get(record.pop("silent"), {}), record.pop("said")
+        known = [ends[number] for number in record.pop("silent") if number in ends]
+        end, said = known[0] if known else {}, record.pop("said")
         if end and not record["attempts"]:
             more = ": " + said if said and end["state"] == "failed" else ""
             record.update(end, reason=end["reason"] + " before it ran" + more)
@@ -310,26 +380,46 @@ def status_in_array(
     place = arrays.split(job_id)
     if place is None:
         return None
-    array = seen.setdefault(place[0], ArrayDir(agent.root, place[0]))
-    description = array.description_of(place[1])
+    array = seen.setdefault(place[0], agent.array(place[0]))
+    description = shapes.description(array.description_of(place[1]))
     if description is None:
-        return None
+        return status_in_damaged_array(array, job_id, queued)
     record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Record
     record.update(state="queued", reason="")
     if queued is not None:
         record["scheduler"] = queued
     elif not agent.submitted_since(array):
-        record.update(unqueued(agent.scheduler.name, array, record, array.batch_log_of(place[1])))
+        batch_log = array.batch_log_of(place[1])
+        record.update(unqueued(agent.scheduler.name, array, record, batch_log, place[1]))
     if place[1] in arrays.read_indices(array.stopped):
         record.update(state="stopped", reason="stopped on request")
     return record
 
 
-def drop_secrets(agent: Agent, array: ArrayDir, queued: "Dict[str, Record]") -> None:
-    """Once no job of the array can start any more."""
-    in_queue = any(name.startswith(array.id + ".") for name in queued)
-    if not in_queue and not being_submitted(array) and not agent.submitted_since(array):
-        files.remove(array.secrets)
+def status_in_damaged_array(
+    array: ArrayDir, job_id: str, queued: "Optional[Record]"
+) -> "Optional[Record]":
+    """None where the array has no such job."""
+    if not array.is_damaged() or array.common()["commands"]:
+        return None
+    record = of_nothing(job_id)
+    reason = "its description is damaged: " + array.job
+    return dict(record, state="queued" if queued else "lost", reason=reason)
+
+
+def drop_secrets(agent: Agent, job_dir: JobDir) -> None:
+    """Of a job that the queue does not have, unless it was submitted after the queue was asked.
+    Under the submission's lock: a resume may be about to bring them anew."""
+    if not os.path.lexists(job_dir.secrets):
+        return
+    lock = Submission(job_dir)
+    if not lock.take(wait=False):
+        return
+    try:
+        if not agent.submitted_since(job_dir):
+            files.discard(job_dir.secrets)
+    finally:
+        lock.__exit__()
 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
@@ -345,42 +435,46 @@ def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Opt
         if queued["state"] == "waiting" and not is_beating(job_dir):
             record["state"] = "queued"
         record["scheduler"] = queued
-    elif record["state"] == "lost":
+    if record["state"] == "lost" and not record["damaged"]:
         record.update(unqueued(agent.scheduler.name, job_dir, record, job_dir.batch_log))
-    is_over = record["state"] in jobdir.ENDED and queued is None and not is_new
-    if is_over and not being_submitted(job_dir):
-        files.remove(job_dir.secrets)
+    elif record["state"] == "running":
+        silence = jobdir.hung(job_dir)
+        record["reason"] = silence and silence + " (its node may be hung)"
+    if record["state"] in jobdir.ENDED and queued is None and not is_new:
+        drop_secrets(agent, job_dir)
     return record
 
 
 def is_beating(job_dir: JobDir) -> bool:
     """Whether the last attempt's supervisor gave a sign of life a moment ago, by the clock of the
     file system that both write to."""
-    numbers = job_dir.numbers()
-    if not numbers or files.read_json(job_dir.attempt(numbers[-1]).outcome) is not None:
-        return False
-    probe = os.path.join(job_dir.root, "clock.{}".format(os.getpid()))
-    try:
-        beat = os.stat(job_dir.attempt(numbers[-1]).heartbeat).st_mtime
-        files.write_bytes(probe, b"", durable=False)
-        return os.stat(probe).st_mtime - beat < 2 * HEARTBEAT
-    except OSError:
-        return False
-    finally:
-        files.remove(probe)
+    attempt = job_dir.unfinished()
+    silence = attempt.silence() if attempt is not None else None
+    return silence is not None and silence < 2 * HEARTBEAT
 
 
-def unqueued(scheduler_name: str, job_dir: JobDir, record: "Record", batch_log: str) -> "Record":
-    """A job without an end that the scheduler no longer knows was ended by somebody else."""
+def unqueued(
+    scheduler_name: str,
+    job_dir: JobDir,
+    record: "Record",
+    batch_log: str,
+    index: "Optional[int]" = None,
+) -> "Record":
+    """A job without an end that the scheduler no longer knows was ended by somebody else.
+    ``index``: its place in an array, of which ``job_dir`` is the directory."""
     if being_submitted(job_dir):
         return {"state": "queued", "reason": "being submitted"}
-    if os.path.exists(job_dir.stop):
+    if job_dir.stop_request() is not None:
         return {"state": "stopped", "reason": "stopped on request"}
-    if not record["attempts"] and not job_dir.known_number():
+    number = job_dir.known_number()
+    if not record["attempts"] and not number:
         return {"state": "lost", "reason": "it was never handed to " + scheduler_name}
     said = last_line(batch_log)
     end = guess_end(scheduler_name, record["attempts"], said)
-    return dict(end, silent=job_dir.known_number(), said=said)
+    numbers = [number] if number else []
+    if number and index is not None:
+        numbers.insert(0, "{}_{}".format(number, index))
+    return dict(end, silent=numbers, said=said)
 
 
 def guess_end(scheduler_name: str, attempts: "List[Record]", said: str) -> "Record":
@@ -389,7 +483,10 @@ def guess_end(scheduler_name: str, attempts: "List[Record]", said: str) -> "Reco
     last = attempts[-1] if attempts else {}
     if last.get("outcome") == "interrupted" and last.get("cause") == "signal":
         return {"state": "stopped", "reason": cancelled, "ended": last.get("ended")}
-    if not attempts and (not said or "CANCELLED" in said):
+    if not attempts and not said:
+        reason = "its batch job is gone before it ran, and {} does not tell why"
+        return {"state": "lost", "reason": reason.format(scheduler_name)}
+    if not attempts and "CANCELLED" in said:
         return {"state": "stopped", "reason": cancelled + " before it ran"}
     if not attempts:
         return {"state": "failed", "reason": "its batch script ended before it ran: " + said}
@@ -399,39 +496,40 @@ def guess_end(scheduler_name: str, attempts: "List[Record]", said: str) -> "Reco
 def last_line(path: str) -> str:
     """Of what a batch job has said, if it has said anything."""
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
             file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
-            lines = file.read().decode("utf-8", "replace").split("\n")
+            lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def log(agent: Agent, request: "Record") -> "Record":
-    attempt = agent.job(request["id"]).attempt(request["attempt"])
-    try:
-        with open(attempt.log_of(request.get("rank", 0)), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            # Some file systems refuse a place far behind the end.
-            file.seek(min(request["offset"], size))
-            piece = file.read(LOG_PIECE)
-    except FileNotFoundError:
-        size, piece = 0, b""
+    attempt = agent.job(request["id"]).attempt(small(request["attempt"]))
+    path = attempt.log_of(small(request.get("rank", 0)))
+    size, piece = files.read_piece(path, request["offset"], LOG_PIECE)
     return {"size": size, "payload": len(piece), "pieces": [piece]}
+
+
+def small(number: "Any") -> int:
+    """An attempt's or a rank's number: it becomes part of a path."""
+    if not shapes.is_count(number) or not 0 <= number <= jobdir.MOST_ATTEMPTS:
+        raise Refusal("Refused", "there is no attempt or rank {!r}".format(number)[:300])
+    return int(number)
 
 
 def series(agent: Agent, request: "Record") -> "Record":
     job_dir = agent.job(request["id"])
-    return metrics.series(files.read_json(job_dir.job) or {}, job_dir)
+    return metrics.series(job_dir.description() or {}, job_dir)
 
 
 def stop(agent: Agent, request: "Record") -> "Record":
-    ids = list(arrays.unfold(request["ids"]))
+    ids = named(request)
     queued = agent.scheduler.queue()
     numbers = []
     have_directory = set(files.names_in(os.path.join(agent.root, "jobs")))
     for array, indices in arrays.by_array(set(ids) - have_directory).items():
-        ArrayDir(agent.root, array).stop_jobs(indices)
+        agent.array(array).stop_jobs(indices)
         names = [arrays.job_id(array, index) for index in indices]
         numbers += [
             agent.scheduler.number_of(queued[name], name) for name in names if name in queued
@@ -450,7 +548,8 @@ def ask_to_stop(
 ) -> "List[str]":
     """Its supervisor sees to it; what has none is returned, to be cancelled."""
     attempts = job_dir.records()
-    if not jobdir.decide(files.read_json(job_dir.job) or {}, attempts).again:
+    description = job_dir.description()
+    if description is not None and not jobdir.decide(description, attempts).again:
         return []  # it has ended for good, and is being cleared away
     files.write_json(job_dir.stop, {"now": now, "time": time.time()})
     if queued is None:
@@ -483,8 +582,8 @@ def resume(agent: Agent, request: "Record") -> "Record":
 def submit_again(
     agent: Agent, job_dir: JobDir, request: "Record", lock: files.Lock, after: str
 ) -> str:
-    end = files.read_json(job_dir.end)
-    arrays.write_contents(job_dir, *contents_of(agent, request))
+    end = job_dir.ended()
+    arrays.rewrite(job_dir, *contents_of(agent, request))
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
@@ -492,15 +591,15 @@ def submit_again(
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended
-        files.remove(job_dir.secrets)
+        files.discard(job_dir.secrets)
         if end is not None:
             files.write_json(job_dir.end, end)
         raise
 
 
 def ids(agent: Agent, _: "Record") -> "Record":
-    found = files.names_in(os.path.join(agent.root, "jobs"))
-    for name in files.names_in(os.path.join(agent.root, "arrays")):
+    found = [name for name in look_through(agent, "jobs", True) if shapes.is_id(name)]
+    for name in filter(shapes.is_id, look_through(agent, "arrays", True)):
         array = ArrayDir(agent.root, name)
         found += [arrays.job_id(name, index) for index in sorted(array.without_directory())]
     return {"ids": arrays.fold(found)}
@@ -508,35 +607,46 @@ def ids(agent: Agent, _: "Record") -> "Record":
 
 def outputs(agent: Agent, request: "Record") -> "Record":
     """All files and links among a job's outputs."""
-    top = agent.job(request["id"]).outputs
+    top = outputs_of(agent, request)
     found = []
     for folder, folders, names in os.walk(top):
         for path in (os.path.join(folder, name) for name in names + folders):
-            if not os.path.islink(path) and not os.path.isfile(path):
-                continue  # a folder; or a socket or pipe, which cannot be copied
-            try:
-                found.append(describe_file(top, path))
-            except FileNotFoundError:  # removed by the trainer this moment
-                continue
+            found += described(top, path)
     return {"files": found}
 
 
 def pull(agent: Agent, request: "Record") -> "Record":
     """These outputs: what they are now, then their contents."""
-    top = agent.job(request["id"]).outputs
+    top = outputs_of(agent, request)
     wanted = []
     for path in request["paths"]:
-        try:
-            wanted.append(describe_file(top, os.path.join(top, path)))
-        except OSError:  # removed by the trainer this moment
-            continue
+        wanted += described(top, os.path.join(top, path))
     total = sum(record["size"] + 1 for record in wanted if record["link"] is None)
     return {"files": wanted, "payload": total, "pieces": contents(top, wanted)}
 
 
-def describe_file(top: str, path: str) -> "Record":
+def outputs_of(agent: Agent, request: "Record") -> str:
+    top = agent.job(request["id"]).outputs
+    if os.path.islink(top):
+        raise Refusal("Refused", "{} is a link, which is not followed".format(top))
+    return top
+
+
+def described(top: str, path: str) -> "List[Record]":
+    """None where it cannot be copied, or was removed by the trainer this moment."""
+    try:
+        record = describe_file(top, path)
+    except OSError:
+        return []
+    return [record] if record is not None else []
+
+
+def describe_file(top: str, path: str) -> "Optional[Record]":
+    """None for a folder; or for a socket or pipe, which cannot be copied."""
     status = os.lstat(path)
-    link = os.readlink(path) if os.path.islink(path) else None
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+        return None
+    link = os.readlink(path) if stat.S_ISLNK(status.st_mode) else None
     return {
         "path": os.path.relpath(path, top),
         "size": 0 if link else status.st_size,
@@ -553,7 +663,7 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
             continue
         left = record["size"]
         try:
-            with open(os.path.join(top, record["path"]), "rb") as file:
+            with files.open_regular(os.path.join(top, record["path"])) as file:
                 while left:
                     piece = file.read(min(left, packs.CHUNK))
                     if not piece:
@@ -571,10 +681,10 @@ def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
 
 
 def remove(agent: Agent, request: "Record") -> "Record":
-    ids = list(arrays.unfold(request["ids"]))
-    left = [path for job_id in ids for path in files.remove_tree(agent.job(job_id).path)]
+    ids = named(request)
+    left = [path for job_id in ids for path in staging.remove(agent.job(job_id).path)]
     for array, indices in arrays.by_array(ids).items():
-        ArrayDir(agent.root, array).remove_jobs(indices)
+        agent.array(array).remove_jobs(indices)
     shelf.prune(agent.root)
     return {"left": left}
 
@@ -605,13 +715,24 @@ def facts_of(agent: Agent) -> str:
 def news_of_this_place(agent: Agent, request: "Record") -> "Record":
     """What is known of it goes along with an answer, unless the laptop has it; what is old is
     asked anew once the answer is on its way."""
-    known = files.read_json(facts_of(agent))
-    if known is None or not 0 <= time.time() - known["time"] < FACTS_AGE:
-        return {"afterwards": lambda: refresh_facts(agent)}
-    return {"facts": known} if known["time"] != request.get("facts") else {}
+    known = files.read_record(facts_of(agent)) or {}
+    if not shapes.is_number(known.get("time")) or not is_young(known["time"], FACTS_AGE):
+        return {"afterwards": lambda: refresh(agent)}
+    news = {"facts": known} if known["time"] != request.get("facts") else {}  # type: Record
+    return dict(news, afterwards=lambda: tidy(agent))
 
 
-def refresh_facts(agent: Agent) -> None:
+def tidy(agent: Agent) -> None:
+    """Nobody waits for it."""
+    for kind in ("jobs", "arrays"):
+        try:
+            look_through(agent, kind, thoroughly=True)
+        except OSError:
+            pass
+
+
+def refresh(agent: Agent) -> None:
+    tidy(agent)
     try:
         hello(agent, {})
     except (OSError, SchedulerError):  # nobody waits for it

@@ -13,9 +13,10 @@ when it first needs one: a thousand jobs that wait are one directory.
 """
 
 import os
+import re
 
-from . import files
-from .jobdir import JobDir
+from . import files, shapes, staging
+from .jobdir import LARGEST_WITH_COMMANDS, JobDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
+RANGE = re.compile(r"(.+)\.([0-9]{1,9})-([0-9]{1,9})$")
+INDEX = re.compile(r"(.+)\.([0-9]{1,9})$")
+MOST_JOBS = 1000000  # in one request
 JOB = "@JOB@"  # stands for the job's id in the script that each job may need for itself
 
 
@@ -32,8 +36,8 @@ def job_id(array: str, index: int) -> str:
 
 def split(name: str) -> "Optional[Tuple[str, int]]":
     """The array and the index in it; None for a job that is in no array."""
-    array, dot, index = name.rpartition(".")
-    return (array, int(index)) if dot and index.isdigit() else None
+    found = INDEX.match(name)
+    return (found.group(1), int(found.group(2))) if found else None
 
 
 def fold(names: "Iterable[str]") -> "List[str]":
@@ -53,15 +57,19 @@ def fold(names: "Iterable[str]") -> "List[str]":
     ]
 
 
-def unfold(folded: "Iterable[str]") -> "Iterator[str]":
+def unfold(folded: "Iterable[str]", most: int = MOST_JOBS) -> "Iterator[str]":
+    """The ids one by one; ValueError where they are more than could be meant."""
     for text in folded:
-        array, dot, indices = text.rpartition(".")
-        first, dash, last = indices.partition("-")
-        if not dot or not dash:
+        found = RANGE.match(text)
+        first, last = (int(found.group(2)), int(found.group(3))) if found else (0, 0)
+        most -= last - first + 1
+        if most < 0:
+            raise ValueError("too many jobs are named at once: {}".format(text[:200]))
+        if found is None:
             yield text
             continue
-        for index in range(int(first), int(last) + 1):
-            yield job_id(array, index)
+        for index in range(first, last + 1):
+            yield job_id(found.group(1), index)
 
 
 class ArrayDir(JobDir):
@@ -79,7 +87,10 @@ class ArrayDir(JobDir):
     def common(self) -> "Record":
         """It is never changed, so it is read once."""
         if self._common is None:
-            self._common = files.read_json(self.job) or {"commands": ()}
+            found = files.read_record(self.job, LARGEST_WITH_COMMANDS) or {}
+            commands = found.get("commands")
+            is_list = isinstance(commands, list) and all(shapes.is_texts(one) for one in commands)
+            self._common = found if is_list else {"commands": ()}
         return self._common
 
     def description_of(self, index: int) -> "Optional[Record]":
@@ -103,7 +114,7 @@ class ArrayDir(JobDir):
         with open(os.path.join(self.path, "job.sh"), "rb") as file:
             script = file.read().replace(JOB.encode(), name.encode())
         contents = {"job.json": files.encode(description), "batch.sh": script}
-        values = files.read_json(self.secrets)
+        values = files.read_record(self.secrets)
         if values is not None:
             contents["secrets.json"] = files.encode(values)
         if index in read_indices(self.stopped):
@@ -115,14 +126,14 @@ class ArrayDir(JobDir):
     def _forget_secrets(self) -> None:
         """Once every job has them for itself."""
         if os.path.exists(self.secrets) and not self.without_directory():
-            files.remove(self.secrets)
+            files.discard(self.secrets)
 
     def indices(self) -> "Set[int]":
         """Of the jobs that have not been removed."""
         return set(range(len(self.common()["commands"]))) - read_indices(self.removed)
 
     def without_directory(self) -> "Set[int]":
-        own = {split(name) for name in os.listdir(os.path.join(self.root, "jobs"))}
+        own = {split(name) for name in files.names_in(os.path.join(self.root, "jobs"))}
         return {index for index in self.indices() if (self.id, index) not in own}
 
     def stop_jobs(self, indices: "Iterable[int]") -> None:
@@ -137,13 +148,14 @@ class ArrayDir(JobDir):
         with files.Lock(self.path + ".lock"):
             add_indices(self.removed, indices)
             if not self.indices():
-                files.remove_tree(self.path)
+                staging.remove(self.path)
         if not os.path.exists(self.path):
-            files.remove(self.path + ".lock")
+            files.discard(self.path + ".lock")
 
 
 def read_indices(path: str) -> "Set[int]":
-    return set(files.read_json(path) or ())
+    found = files.read_json(path)
+    return set(found) if found and shapes.is_counts(found) else set()
 
 
 def add_indices(path: str, indices: "Iterable[int]") -> None:
@@ -166,27 +178,29 @@ def write_directory(
     """A job's directory appears whole, with its description in it, or not at all. ``snapshot``
     is linked, so that the code stays as long as the job."""
     folder, name = os.path.split(job_dir.path)
-    new = JobDir(os.path.join(folder, ".new-{}-{}".format(name, os.urandom(4).hex())))
-    try:
-        files.make_folder(new.path)
+    with staging.New(folder, name) as new:
         if not isinstance(job_dir, ArrayDir):
-            files.make_folder(new.attempts)
-            files.make_folder(new.outputs)
-        write_contents(new, contents, snapshot)
-        os.rename(new.path, job_dir.path)
-    except OSError:
-        if not os.path.exists(job_dir.job):  # else another one was quicker
-            raise
-    finally:
-        files.remove_tree(new.path)
+            for path in (job_dir.attempts, job_dir.outputs):
+                files.make_folder(os.path.join(new.path, os.path.basename(path)))
+        link_snapshot(new.path, snapshot)
+        new.write(contents)
+        try:
+            new.become(job_dir.path)
+        except OSError:
+            if not os.path.exists(job_dir.job):  # else another one was quicker
+                raise
+    files.discard(os.path.join(job_dir.path, staging.WRITING))
 
 
-def write_contents(
-    job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]"
-) -> None:
-    for name, content in contents.items():
-        files.write_bytes(os.path.join(job_dir.path, name), content, durable=False)
+def rewrite(job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]") -> None:
+    """Write files of a directory that is there anew. A kill leaves nothing half written in it."""
+    folder, name = os.path.split(job_dir.path)
+    with staging.New(folder, name) as new:
+        link_snapshot(new.path, snapshot)
+        new.write(contents)
+        new.move_into(job_dir.path)
+
+
+def link_snapshot(folder: str, snapshot: "Optional[str]") -> None:
     if snapshot and os.path.exists(snapshot):
-        link = os.path.join(job_dir.path, "snapshot")
-        files.remove(link)
-        os.link(snapshot, link)
+        os.link(snapshot, os.path.join(folder, "snapshot"))

@@ -10,7 +10,7 @@ from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Dict, List, Optional  # noqa: F401
+    from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Tuple  # noqa: F401
 
     Record = Dict[str, Any]
 
@@ -108,6 +108,31 @@ def read_record(path: str, most: int = LARGEST) -> "Optional[Record]":
     return value if isinstance(value, dict) else None
 
 
+def read_piece(path: str, offset: int, most: int) -> "Tuple[int, bytes]":
+    """The size of a file, and what it holds from ``offset`` on; nothing where there is none."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            # Some file systems refuse a place far behind the end.
+            file.seek(max(min(offset, size), 0))
+            return size, file.read(most)
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        return 0, b""
+
+
+def now_in(folder: str) -> float:
+    """The time by the clock of the file system, which the machines that share it may not agree
+    with."""
+    probe = os.path.join(folder, ".clock-" + os.urandom(6).hex())
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+    try:
+        return os.stat(probe).st_mtime
+    finally:
+        discard(probe)
+
+
 def sync_folder(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -134,10 +159,17 @@ def make_folder(path: str) -> None:
 
 def names_in(folder: str) -> "List[str]":
     """In order, without hidden ones; none where there is no such folder."""
+    return visible(all_names_in(folder))
+
+
+def all_names_in(folder: str) -> "List[str]":
     try:
-        names = os.listdir(folder)
+        return os.listdir(folder)
     except FileNotFoundError:
         return []
+
+
+def visible(names: "Iterable[str]") -> "List[str]":
     return sorted(name for name in names if not name.startswith("."))
 
 
@@ -185,8 +217,13 @@ def remove_tree(path: str) -> "List[str]":
         except OSError:
             left.append(stuck)
 
-    if os.path.lexists(path):
+    if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, onerror=once_more)
+    elif os.path.lexists(path):  # rmtree would wait for somebody to write to a pipe
+        try:
+            unlink_anyway(path)
+        except OSError:
+            left.append(path)
     return left
 
 

@@ -13,6 +13,7 @@ import os
 import re
 
 from . import files
+from .jobdir import JobDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Images:
         return bool(image) and not image.startswith("/") and self.file(image) is None
 
     def record(self, image: str) -> "Optional[Record]":
-        return files.read_json(self._record_file(image))
+        return shaped(files.read_record(self._record_file(image)))
 
     def announce(self, record: "Record") -> None:
         files.make_folder(self.folder)
@@ -145,7 +146,7 @@ class Images:
     def _announced(self) -> "List[Record]":
         """As they were written down."""
         names = [name for name in files.names_in(self.folder) if is_record(name)]
-        found = [files.read_json(os.path.join(self.folder, name)) for name in names]
+        found = [self.record(name[: -len(".json")]) for name in names]
         return [record for record in found if record is not None]
 
     def _with_sizes(self, record: "Record") -> "Record":
@@ -161,10 +162,9 @@ class Images:
         for kind in ("jobs", "arrays"):
             for name in files.names_in(os.path.join(root, kind)):
                 place = os.path.join(root, kind, name)
-                job = files.read_json(os.path.join(place, "job.json"))
-                container = job.get("container") if job else None
+                container = (JobDir(place).description() or {}).get("container") or {}
                 if container and not os.path.exists(os.path.join(place, "end.json")):
-                    found.setdefault(container["image"], []).append(name)
+                    found.setdefault(str(container.get("image")), []).append(name)
         return found
 
     def remove(self, image: str) -> bool:
@@ -195,6 +195,17 @@ class Images:
         for digest in record["layers"]:
             if digest not in needed:
                 files.remove_tree(self.layer(digest))
+
+
+def shaped(record: "Optional[Record]") -> "Optional[Record]":
+    """None where it is not what was announced: a file there can be written by any job."""
+    try:
+        if record is not None:
+            digests = [record["id"]] + record["layers"]
+            return dict(record, id=str(record["id"])) if all(map(hex_of, digests)) else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    return None
 
 
 def is_record(name: str) -> bool:

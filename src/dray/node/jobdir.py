@@ -21,6 +21,7 @@ job's own code can write to all of them: what has not the right shape counts as 
 
 import os
 import re
+import time
 
 from . import files, policy, shapes
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 ENDED = ("done", "failed", "stopped", "lost")
 MOST_ATTEMPTS = 99999
+SILENT = 180.0  # seconds without a sign of life, which should come every ten
 LARGEST_WITH_COMMANDS = 256 << 20  # bytes of an array's description, which has every command in it
 NUMBER = re.compile(r"[0-9][\w.\[\]-]{0,99}$")  # as Slurm and PBS number their jobs
 
@@ -163,6 +165,22 @@ class AttemptDir:
         outcome = shapes.fitting(files.read_record(self.outcome), shapes.ATTEMPT)
         return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
 
+    def silence(self) -> "Optional[float]":
+        """Seconds since its supervisor gave a sign of life, by the clock of the file system that
+        both write to; None before the first one."""
+        try:
+            beat = os.stat(self.heartbeat).st_mtime
+            return files.now_in(self.path) - beat
+        except OSError:
+            return None
+
+    def seems_silent(self) -> bool:
+        """By our own clock, which is quickly asked and may be wrong."""
+        try:
+            return not 0 <= time.time() - os.stat(self.heartbeat).st_mtime < SILENT / 3
+        except OSError:
+            return False
+
     def record(self) -> "Record":
         """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
         record = {}  # type: Record
@@ -207,9 +225,9 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
 
 
 def end_without_description(job: JobDir, cared_for: bool) -> "Record":
-    """Nothing can be started again, but what runs goes on: it knows what it was told."""
-    state = "running" if cared_for and job.unfinished() else "lost"
-    end = job.ended() or {"state": state}
+    """Nothing can be resumed, but whoever cares for the job goes on: he knows what he was told."""
+    state = "running" if job.unfinished() else "queued"
+    end = job.ended() or {"state": state if cared_for else "lost"}
     return dict(end, reason="its description is damaged: " + job.job)
 
 
@@ -219,6 +237,17 @@ def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
         return policy.Decision("failed", "given up: there is no number left for another attempt")
     counted = [one for one in attempts if one["number"] > description["resumed_after"]]
     return policy.decide(description, counted)
+
+
+def hung(job: JobDir) -> str:
+    """That a running attempt gives no sign of life, in words; nothing while it does."""
+    attempt = job.unfinished()
+    if attempt is None or not attempt.seems_silent():
+        return ""
+    silence = attempt.silence() or 0.0
+    if silence < SILENT:
+        return ""
+    return "no sign of life for {:.0f} min".format(silence // 60)
 
 
 def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
@@ -242,4 +271,5 @@ def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]
         "reason": end.get("reason", ""),
         "ended": end.get("time"),
         "attempts": job.records(),
+        "damaged": description is None,
     }

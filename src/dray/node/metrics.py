@@ -137,7 +137,7 @@ class Reports(Source):
                     Point(name, int(step), finite(value), float(moment), int(attempt))
                     for name, value in record["values"].items()
                 ]
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue  # cut short by a kill, or somebody else's
             for point in points:
                 yield point
@@ -313,8 +313,11 @@ def series(job: "Record", job_dir: "JobDir") -> "Record":
     found = []  # type: List[Dict[str, List[Point]]]
     for source in sources(job, job_dir.outputs, attempts):
         found.append({})
-        for point in source.read(latest=False):
-            found[-1].setdefault(point.name, []).append(point)
+        try:
+            for point in source.read(latest=False):
+                found[-1].setdefault(point.name, []).append(point)
+        except OSError:  # a folder of that name, or one that cannot be read
+            pass
     name = main_of(found, main)
     if name is None:
         return {"name": "", "points": []}

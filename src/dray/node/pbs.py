@@ -25,6 +25,9 @@ OUTPUT = re.compile(r"/jobs/([^/]+)/pbs\.log$")  # as the batch script has it
 WAITING = ("Q", "H", "W", "T", "S", "U")
 STATES = dict(dict.fromkeys(WAITING, "waiting"), R="running", B="running", E="ending")
 RERUN = ("60", "61", "62", "63")  # substates of a batch job on its way back to the queue
+OVER = ("C", "F")  # states of a batch job that has ended, in Torque and in OpenPBS
+DELETED = "91"  # substate
+KILLED_BY_TERM = "271"  # exit status
 GONE = (35, 153)  # exit codes: it has finished, it is not known
 TRIES = 5
 KILL_DELAY = 10.0  # seconds, where a queue has no other
@@ -173,6 +176,19 @@ def parse_fate(attributes: "Attributes", now: float) -> str:
     return scheduler.RUNNING if state in ("R", "B", "S", "U") else scheduler.CANCELLED
 
 
+def parse_ends(text: str) -> "Dict[str, Record]":
+    """Of batch jobs that are over, those that somebody has deleted: PBS says so, or they have no
+    exit status, as they never ran."""
+    found = {}  # type: Dict[str, Record]
+    for number, attributes in parse_jobs(text).items():
+        if attributes.get("job_state") not in OVER:
+            continue
+        status = attributes.get("exit_status", attributes.get("Exit_status"))
+        if attributes.get("substate") == DELETED or status in (None, KILLED_BY_TERM):
+            found[number] = {"state": "stopped", "reason": "cancelled in PBS"}
+    return found
+
+
 def node_shapes(text: str) -> "List[Record]":
     """What sorts of nodes ``pbsnodes -a`` lists, and how many of each. It may list one in parts."""
     hosts = {}  # type: Dict[str, List[Tuple[int, int, int]]]
@@ -300,6 +316,13 @@ class Pbs(scheduler.Scheduler):
         except SchedulerError:
             pass
         return (KILL_DELAY if delay is None else delay) + KILL_MARGIN
+
+    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+        history = ["-x"] if "pbs_version" in self.version() else []
+        try:
+            return parse_ends(call("qstat", "-f", *(history + numbers), fine=GONE))
+        except SchedulerError:
+            return {}
 
     def requeue(self, number: str) -> None:
         call("qrerun", number)

@@ -9,12 +9,15 @@ A lock ends with the processes that hold it, so a killed job frees its place by 
 wait sleep on the lock of the one before them; only the first in line looks for free resources.
 """
 
+import errno
 import fcntl
 import os
+import re
 import signal
+import stat
 import time
 
-from . import files, process
+from . import files, process, shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 EPSILON = 1e-6
+LAST_NUMBER = 999999999999  # of a ticket: its name has twelve digits, so that it can be sorted
+CAPACITY = {"cpus": shapes.is_number, "memory": shapes.is_number, "gpus": shapes.is_count}
+GRANT = {
+    "cpus": shapes.is_number,
+    "memory": shapes.is_number,
+    "share": shapes.is_number,
+    "gpus": shapes.is_counts,
+}
 
 
 class NeverFits(Exception):
@@ -46,8 +57,10 @@ class Queue:
         """A place at the end of the line, as an open, locked file."""
         with files.Lock(self.lock):
             # The tickets themselves count too: the counter may have been lost to a power cut.
-            taken = [int(name.partition("-")[0]) for name in os.listdir(self.tickets)]
-            number = max([int(files.read_json(self.counter) or 0)] + taken) + 1
+            taken = [number_of(name) for name in os.listdir(self.tickets)]
+            known = files.read_json(self.counter)
+            counted = int(known) if known and shapes.is_count(known) else 0
+            number = max([counted] + taken) % LAST_NUMBER + 1
             files.write_json(self.counter, number, durable=False)
             path = os.path.join(self.tickets, "{:012d}-{}".format(number, job_id))
             fd = files.open_lock(path)
@@ -82,7 +95,7 @@ class Queue:
                 return
             path = os.path.join(self.tickets, ahead[-1])
             try:
-                fd = os.open(path, os.O_RDWR)
+                fd = open_or_discard(path)
             except FileNotFoundError:
                 continue
             try:
@@ -93,7 +106,7 @@ class Queue:
 
     def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
         with files.Lock(self.lock):
-            capacity = files.read_json(self.capacity) or {}
+            capacity = shapes.fitting(files.read_record(self.capacity), CAPACITY)
             try:
                 given = allot(capacity, self.granted(), wanted)
             except NeverFits:  # it did when it was accepted: the settings have changed since
@@ -113,7 +126,7 @@ class Queue:
         for name in os.listdir(self.grants):
             path = os.path.join(self.grants, name)
             try:
-                fd = os.open(path, os.O_RDWR)
+                fd = open_or_discard(path)
             except FileNotFoundError:  # released this moment
                 continue
             try:
@@ -122,10 +135,31 @@ class Queue:
                     process.send(process.marked_with(name), signal.SIGKILL)
                     files.remove(path)
                 else:
-                    living.append(files.read_json(path) or {})
+                    living.append(shapes.fitting(files.read_record(path), GRANT))
             finally:
                 os.close(fd)
         return living
+
+
+def number_of(ticket: str) -> int:
+    found = re.match("[0-9]{1,15}", ticket)
+    return int(found.group()) if found else 0
+
+
+def open_or_discard(path: str) -> int:
+    """Open a ticket or a grant. What else lies there is nobody's: FileNotFoundError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in files.NO_FILE:
+            raise
+        files.remove_tree(path)
+        raise FileNotFoundError(errno.ENOENT, "not a file", path)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    files.remove_tree(path)
+    raise FileNotFoundError(errno.ENOENT, "not a file", path)
 
 
 class Grant:
@@ -164,9 +198,9 @@ def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[L
         raise NeverFits("{:g} GPUs asked for, this machine has {}".format(wanted, count))
     used = [0.0] * count
     for one in granted:
-        for index in one.get("gpus", []):
-            if index < count:
-                used[index] += one.get("share", 1.0)
+        for index in one.get("gpus") or ():
+            if 0 <= index < count:
+                used[index] += one.get("share") or 1.0
     if wanted < 1:
         room = [(used[i], i) for i in range(count) if used[i] + wanted <= 1 + EPSILON]
         return (

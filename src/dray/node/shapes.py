@@ -7,13 +7,14 @@ it had not been written; a description that lacks what every job has is damaged 
 
 import math
 import os
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional  # noqa: F401
+    from typing import Any, Callable, Dict, Mapping, Optional  # noqa: F401
 
     Record = Dict[str, Any]
-    Shape = Dict[str, Callable[[Any], bool]]
+    Shape = Mapping[str, Callable[[Any], bool]]
 
 OUTCOMES = ("done", "failed", "stopped", "interrupted", "lost")
 LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float and into SQLite
@@ -61,6 +62,13 @@ def is_paths_inside(value: "Any") -> bool:
 def is_path_inside(path: "Any") -> bool:
     """Whether a path that is joined to a folder stays below it."""
     return is_text(path) and not os.path.isabs(path) and ".." not in path.split("/")
+
+
+def is_pattern(value: "Any") -> bool:
+    try:
+        return is_text(value) and bool(re.compile(value))
+    except (re.error, RecursionError, OverflowError):
+        return False
 
 
 def is_metric(value: "Any") -> bool:
@@ -139,6 +147,7 @@ RESOURCES = {
     "time": is_number,
     "gpu_type": is_text,
 }  # type: Shape
+METRICS = {"main": is_texts, "tensorboard": is_text, "pattern": is_pattern}  # type: Shape
 RESUME_NEEDED = {"grace": is_number, "backoff": is_number}  # type: Shape
 RESUME = dict(
     RESUME_NEEDED,
@@ -176,6 +185,8 @@ def description(record: "Optional[Record]") -> "Optional[Record]":
     if record is None or not fits(record, DESCRIPTION, NEEDED):
         return None
     if not fits(record["resume"], RESUME, RESUME_NEEDED):
+        return None
+    if not fits(record.get("metrics") or {}, METRICS, {}):
         return None
     return record if fits(record["resources"], RESOURCES, {}) else None
 

@@ -26,10 +26,11 @@ LOST = {
     "TIMEOUT": "Slurm's time limit ended it",
 }
 CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
-INDICES = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?$")
+INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 # One that Slurm requeues for it has no end any more.
 PREEMPTED_FOR_GOOD = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
+MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
 
@@ -61,15 +62,19 @@ def number_of(row: "Record", job_id: str) -> str:
     return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
 
 
-def parse_indices(text: str) -> "Iterator[int]":
+def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
     """'7', '3-5,9', '0-98:2' or '8-999%4' → the numbers; what is after % says how many run at once.
     What is not understood must not pass for jobs that are not queued."""
     for part in text.partition("%")[0].split(","):
         found = INDICES.match(part)
         if found is None:
             raise SchedulerError("squeue's list of indices is not understood: " + text[:500])
-        first, last, step = found.groups()
-        for index in range(int(first), int(last or first) + 1, int(step or 1)):
+        first, last, step = (int(one) if one else 0 for one in found.groups())
+        indices = range(first, max(first, last) + 1, step or 1)
+        most -= len(indices)
+        if most < 0:
+            raise SchedulerError("squeue lists more indices than there can be: " + text[:500])
+        for index in indices:
             yield index
 
 
@@ -159,6 +164,22 @@ def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]
     return found
 
 
+def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, Record]":
+    """scontrol's answer, of which it forgets what is some minutes old. Only how others ended the
+    jobs: what a failed one has said tells more than that it failed. Those of an array that never
+    started are found by the array's number."""
+    found = {}  # type: Dict[str, Record]
+    for line in text.splitlines():
+        about = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId|JobState)=(\S+)", line))
+        number, array = about.get("JobId", ""), about.get("ArrayJobId", "")
+        if array and array != number:
+            number = "{}_{}".format(array, about.get("ArrayTaskId"))
+        end = parse_end(about.get("JobState", ""), "", "")
+        if end and number in wanted and end["state"] != "failed":
+            found[number] = end
+    return found
+
+
 def parse_end(state: str, code: str, canceller: str) -> "Optional[Record]":
     """None where it has not ended, or as it should."""
     if state == "CANCELLED":
@@ -237,8 +258,19 @@ class Slurm(scheduler.Scheduler):
         try:
             text = call("sacct", "--noheader", "--parsable2", "--allocations", *wanted)
         except SchedulerError:
-            return {}
+            return self._remembered(jobs[:MOST_ASKED], numbers)
         return parse_ends(text, user_name)
+
+    def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, Record]":
+        """Where no books are kept, the controller knows those of the last minutes."""
+        found = {}  # type: Dict[str, Record]
+        for job in jobs:
+            try:
+                text = call("scontrol", "--oneliner", "show", "job", job)
+            except SchedulerError:  # forgotten
+                continue
+            found.update(parse_remembered(text, numbers))
+        return found
 
     def requeue(self, number: str) -> None:
         call("scontrol", "requeue", number)

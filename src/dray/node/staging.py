@@ -1,0 +1,145 @@
+"""Folders that are not yet, or no longer, a job's: each comes and goes by one rename.
+
+    .new-<name>-<random>/   being written; whoever writes it holds the lock of a file in it
+    .gone-<name>-<random>/  being removed
+
+Secrets are written last, just before the rename. What a kill leaves behind is removed by whoever
+looks at the jobs next.
+"""
+
+import os
+import socket
+
+from . import files
+from .notes import note
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional  # noqa: F401
+
+NEW = ".new-"
+GONE = ".gone-"
+WRITING = ".writing"  # the locked file of a folder that is being written
+ALIVE = "alive"  # the same on this machine's own cluster, where the keeper goes on holding it
+SECRETS = "secrets.json"
+ABANDONED = 120.0  # seconds; for what another machine writes, whose locks may not be seen here
+
+
+class New:
+    """A folder that is being written. ``held`` is the open, locked file in it."""
+
+    def __init__(self, folder: str, name: str, mark: str = WRITING) -> None:
+        self.folder = folder
+        self.name = name
+        self.mark = mark
+        self.path = ""
+        self.held = -1
+
+    def __enter__(self) -> "New":
+        while not self._make():  # whoever sweeps here was quicker
+            pass
+        return self
+
+    def _make(self) -> bool:
+        self.path = hidden(NEW, os.path.join(self.folder, self.name))
+        files.make_folder(self.path)
+        mark = os.path.join(self.path, self.mark)
+        try:
+            self.held = files.open_lock(mark)
+        except FileNotFoundError:
+            return False
+        if files.try_lock(self.held) and files.is_at(self.held, mark):
+            os.write(self.held, socket.gethostname().encode("utf-8", "replace"))
+            return True
+        os.close(self.held)
+        return False
+
+    def write(self, contents: "Dict[str, bytes]", durable: bool = False) -> None:
+        for name in secrets_last(contents):
+            files.write_bytes(os.path.join(self.path, name), contents[name], durable)
+
+    def become(self, path: str) -> None:
+        os.rename(self.path, path)
+
+    def move_into(self, path: str) -> None:
+        """Each file takes the place of the one of its name in a folder that is there."""
+        for name in secrets_last(files.names_in(self.path)):
+            files.put_in_place(os.path.join(self.path, name), os.path.join(path, name))
+
+    def __exit__(self, *_: object) -> None:
+        files.discard(os.path.join(self.path, SECRETS))
+        files.remove_tree(self.path)
+        os.close(self.held)
+
+
+def hidden(prefix: str, path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, "{}{}-{}".format(prefix, name, os.urandom(6).hex()))
+
+
+def secrets_last(names: "Iterable[str]") -> "List[str]":
+    return sorted(names, key=lambda name: (name == SECRETS, name))
+
+
+def remove(path: str) -> "List[str]":
+    """Remove a job's directory at once for whoever looks, and then piece by piece; returns what
+    could not be removed."""
+    gone = hidden(GONE, path)
+    try:
+        os.rename(path, gone)
+    except FileNotFoundError:
+        return []
+    except OSError:  # a place where nothing can be renamed
+        return files.remove_tree(path)
+    files.discard(os.path.join(gone, SECRETS))
+    return files.remove_tree(gone)
+
+
+def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
+    """Remove what killed processes have left, of these names in the folder. Unless ``thoroughly``,
+    only what is small or secret: a job's outputs can take minutes."""
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if name.startswith(NEW):
+                _remove_unless_written(path)
+            elif name.startswith(GONE):
+                files.discard(os.path.join(path, SECRETS))
+                if thoroughly:
+                    files.remove_tree(path)
+        except OSError as error:  # the next one who looks tries again
+            note("{} could not be removed: {}".format(path, error.strerror))
+
+
+def _remove_unless_written(path: str) -> None:
+    """The lock is held until all is gone: who has just made the folder finds that out."""
+    held = _open_mark(path)
+    try:
+        if held is None:  # its writer was killed at once, or is about to make the file
+            abandoned = _age(path) > ABANDONED
+        else:
+            abandoned = files.try_lock(held) and (_is_from_here(held) or _age(path) > ABANDONED)
+        if abandoned:
+            files.remove_tree(path)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _open_mark(path: str) -> "Optional[int]":
+    for name in (WRITING, ALIVE):
+        try:
+            return os.open(os.path.join(path, name), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno not in files.NO_FILE:
+                raise
+    return None
+
+
+def _is_from_here(held: int) -> bool:
+    """A lock that a process of this machine held is certainly seen here."""
+    return os.pread(held, 256, 0) == socket.gethostname().encode("utf-8", "replace")
+
+
+def _age(path: str) -> float:
+    return files.now_in(os.path.dirname(path)) - os.lstat(path).st_mtime

@@ -1,0 +1,221 @@
+"""What the agent says of jobs, and when it drops their secrets: on real files, with a queue that is
+what the test says."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.node import agent, arrays, files, jobdir
+from dray.node.jobdir import JobDir
+from dray.node.pbs import parse_ends
+from dray.node.scheduler import SchedulerError
+from dray.node.slurm import parse_remembered
+from tests.unit.test_hostile_files import Idle, make_agent, make_job
+from tests.unit.test_trouble import JOB
+
+
+def row(root: Path, job_id: str = "walk-7f3k", queued: Any = None) -> dict[str, Any]:
+    (found,) = agent.status(make_agent(root, queued), {"ids": [job_id]})["jobs"]
+    return dict(found)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> JobDir:
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    files.write_json(job_dir.attempt(1).outcome, {"outcome": "failed", "exit_code": 1})
+    files.write_json(job_dir.end, {"state": "failed", "reason": "exit code 1", "time": 2.0})
+    os.utime(job_dir.scheduler, (1, 1))
+    files.write_json(job_dir.secrets, {"KEY": "s3cret"})
+    os.utime(job_dir.secrets, (1, 1))
+    return job_dir
+
+
+def test_secrets_of_a_job_that_has_ended_go(ended: JobDir) -> None:
+    row(Path(ended.root))
+    assert not os.path.exists(ended.secrets)
+
+
+def test_those_of_a_resume_after_the_queue_was_asked_stay(
+    ended: JobDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is handed over while the status is told."""
+    told = jobdir.status
+
+    def resumed_meanwhile(job_dir: JobDir, cared_for: bool | None = None) -> Any:
+        record = told(job_dir, cared_for)
+        time.sleep(0.01)  # longer than the tick of the file system's clock
+        with agent.Submission(job_dir):
+            arrays.rewrite(job_dir, {"secrets.json": b'{"KEY": "new"}'}, None)
+            files.remove(job_dir.end)
+            job_dir.remember_number("15")
+        return record
+
+    monkeypatch.setattr(agent.jobdir, "status", resumed_meanwhile)
+    row(Path(ended.root))
+    assert files.read_record(ended.secrets) == {"KEY": "new"}
+
+
+def test_those_of_a_submission_under_way_stay(ended: JobDir) -> None:
+    with agent.Submission(ended):
+        row(Path(ended.root))
+    assert os.path.exists(ended.secrets)
+    assert not os.path.exists(agent.submission_lock(ended))
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+def test_an_arrays_secrets_go_once_none_of_its_jobs_is_queued(
+    tmp_path: Path, under_way: bool
+) -> None:
+    array = arrays.ArrayDir(str(tmp_path), "sweep-a")
+    os.makedirs(array.path)
+    os.makedirs(tmp_path / "jobs")
+    files.write_json(array.job, {**JOB, "id": "sweep-a", "commands": [["a"], ["b"]]})
+    files.write_json(array.secrets, {"KEY": "s3cret"})
+    os.utime(array.secrets, (1, 1))
+    if under_way:
+        with agent.Submission(array):
+            row(tmp_path, "sweep-a.0")
+    else:
+        row(tmp_path, "sweep-a.0")
+    assert os.path.exists(array.secrets) == under_way
+
+
+class Refusing(Idle):
+    def submit(self, *_: Any, **__: Any) -> str:
+        raise SchedulerError("no such partition")
+
+
+class Taking(Idle):
+    def submit(self, *_: Any, **__: Any) -> str:
+        return "14"
+
+
+def request(job_id: str) -> dict[str, Any]:
+    description = {**JOB, "id": job_id, "name": "x", "created": 1.0}
+    contents = {"job.json": files.encode(description).decode(), "batch.sh": "x"}
+    contents["secrets.json"] = '{"KEY": "s3cret"}'
+    return {"job": {"id": job_id, "created": 1.0, "snapshot": None}, "files": contents}
+
+
+def test_a_rejected_submission_leaves_nothing(tmp_path: Path) -> None:
+    dray = make_agent(tmp_path)
+    dray.scheduler = Refusing()
+    with pytest.raises(SchedulerError):
+        agent.submit(dray, request("walk-7f3k"))
+    assert os.listdir(tmp_path / "jobs") == []
+
+
+def test_one_that_is_cut_while_it_cleans_up_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = files.remove_tree
+
+    def cut(path: str) -> list[str]:
+        if not os.path.exists(os.path.join(path, "batch.sh")):
+            return real(path)
+        os.unlink(os.path.join(path, "batch.sh"))
+        raise KeyboardInterrupt
+
+    dray = make_agent(tmp_path)
+    dray.scheduler = Refusing()
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "remove_tree", cut)
+        with pytest.raises(KeyboardInterrupt):
+            agent.submit(dray, request("walk-7f3k"))
+    dray.scheduler = Taking()
+    agent.submit(dray, request("walk-7f3k"))["afterwards"]()
+    assert os.listdir(tmp_path / "jobs") == ["walk-7f3k"]
+    assert os.path.exists(tmp_path / "jobs/walk-7f3k/batch.sh")
+
+
+def test_a_locks_file_that_cannot_be_removed_fails_no_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.unlink
+
+    def unlink(path: str, **more: Any) -> None:
+        if os.path.basename(path).startswith(".lock-"):
+            raise OSError(5, "Input/output error", path)
+        real(path, **more)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    dray = make_agent(tmp_path)
+    dray.scheduler = Taking()
+    assert agent.submit(dray, request("walk-7f3k"))["scheduler_id"] == "14"
+
+
+def test_leftovers_of_a_killed_agent_are_swept_by_status_and_ids(tmp_path: Path) -> None:
+    for kind, verb in (("jobs", agent.status), ("arrays", agent.status), ("jobs", agent.ids)):
+        left = tmp_path / kind / ".new-walk-7f3k-abc"
+        left.mkdir(parents=True)
+        (left / ".writing").write_text(os.uname().nodename)
+        (left / "secrets.json").write_text("s3cret")
+        verb(make_agent(tmp_path), {"ids": []})
+        assert not left.exists()
+
+
+# -- how a job ended that could not say it -----------------------------------------------------
+
+
+def test_one_that_is_gone_before_its_first_attempt_was_not_cancelled(tmp_path: Path) -> None:
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    files.remove_tree(job_dir.attempt(1).path)
+    os.utime(job_dir.scheduler, (1, 1))
+    shown = row(tmp_path)
+    reason = "its batch job is gone before it ran, and Slurm does not tell why"
+    assert (shown["state"], shown["reason"]) == ("lost", reason)
+
+
+def test_what_the_controller_remembers_is_told() -> None:
+    lines = [
+        "JobId=7 JobName=a JobState=CANCELLED Reason=None",
+        "JobId=8 JobName=b JobState=NODE_FAIL Reason=None",
+        "JobId=9 JobName=c JobState=FAILED Reason=NonZeroExitCode",
+        "JobId=10 ArrayJobId=10 ArrayTaskId=3-9 JobName=d JobState=CANCELLED",
+        "JobId=12 ArrayJobId=10 ArrayTaskId=1 JobName=d JobState=TIMEOUT",
+        "JobId=13 JobName=other JobState=CANCELLED",
+    ]
+    found = parse_remembered("\n".join(lines), ["7", "8", "9", "10", "10_1"])
+    assert {number: end["state"] for number, end in found.items()} == {
+        "7": "stopped",
+        "8": "lost",
+        "10": "stopped",
+        "10_1": "lost",
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "deleted"),
+    [
+        ("job_state = C", True),
+        ("job_state = C\n    exit_status = 271", True),
+        ("job_state = F\n    substate = 91\n    Exit_status = 1", True),
+        ("job_state = C\n    exit_status = 1", False),
+        ("job_state = F\n    substate = 92\n    Exit_status = 0", False),
+        ("job_state = R", False),
+    ],
+)
+def test_of_pbs_only_what_was_deleted_is_known(attributes: str, deleted: bool) -> None:
+    assert (parse_ends(f"Job Id: 7.server\n    {attributes}\n") != {}) == deleted
+
+
+# -- signs of life -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("age", "reason"), [(10, ""), (430, "no sign of life for 7 min")])
+def test_an_attempt_without_a_sign_of_life_is_told(tmp_path: Path, age: int, reason: str) -> None:
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    beat = job_dir.attempt(1).heartbeat
+    files.write_json(beat, {"heartbeat": 1.0})
+    at = os.stat(beat).st_mtime - age
+    os.utime(beat, (at, at))
+    queued = {"walk-7f3k": {"id": "14", "state": "running", "why": "", "start": ""}}
+    shown = row(tmp_path, queued=queued)
+    assert shown["state"] == "running"
+    assert shown["reason"] == (reason and reason + " (its node may be hung)")
+    assert sorted(os.listdir(job_dir.attempt(1).path)) == ["attempt.json", "heartbeat.json"]

@@ -1,0 +1,338 @@
+"""A job's own code can write anything to the job's files: that harms this job, and no other."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.clusters.local import LocalCluster
+from dray.node import agent, files, jobdir, metrics, shapes
+from dray.node.agent import Agent
+from dray.node.arrays import ArrayDir, unfold
+from dray.node.jobdir import JobDir
+from dray.node.queue import Queue
+from dray.node.scheduler import Scheduler, SchedulerError
+from dray.node.slurm import parse_indices
+from dray.node.wire import Refusal
+from tests.unit.test_trouble import JOB
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def text(content: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(content)
+
+
+def unreadable(path: Path) -> None:
+    path.write_text("{}")
+    path.chmod(0)
+
+
+def huge(path: Path) -> None:
+    path.write_text("{")
+    os.truncate(path, files.LARGEST * 20)
+
+
+JUNK: dict[str, Callable[[Path], object]] = {
+    "empty": text(""),
+    "half": text('{"state": "do'),
+    "list": text("[1, 2]"),
+    "text": text('"done"'),
+    "null": text("null"),
+    "number": text("7"),
+    "other keys": text('{"x": 1}'),
+    "wrong types": text(
+        '{"state": 1, "reason": [], "outcome": {}, "number": "x", "started": "now", "id": {},'
+        ' "time": "x", "now": "x", "exit_code": 1e999, "metric": 3, "left": 7, "gpus": "all",'
+        ' "resumed_after": "x", "outputs": 5, "asked": [], "text": 3, "heartbeat": NaN}'
+    ),
+    "deep": text(DEEP),
+    "huge": huge,
+    "pipe": lambda path: os.mkfifo(path),
+    "folder": lambda path: path.mkdir(),
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+    "looping link": lambda path: path.symlink_to(path.name),
+    "unreadable": unreadable,
+}
+FILES = [
+    "jobs/bad-7f3k/job.json",
+    "jobs/bad-7f3k/stop.json",
+    "jobs/bad-7f3k/end.json",
+    "jobs/bad-7f3k/scheduler.json",
+    "jobs/bad-7f3k/secrets.json",
+    "jobs/bad-7f3k/batch.log",
+    "jobs/bad-7f3k/alive",
+    "jobs/bad-7f3k/attempts",
+    "jobs/bad-7f3k/attempts/002",
+    "jobs/bad-7f3k/attempts/99999999999999999999",
+    "jobs/bad-7f3k/attempts/²",
+    "jobs/bad-7f3k/attempts/001/attempt.json",
+    "jobs/bad-7f3k/attempts/001/heartbeat.json",
+    "jobs/bad-7f3k/attempts/001/outcome.json",
+    "jobs/bad-7f3k/attempts/001/log",
+    "jobs/bad-7f3k/outputs/metrics.jsonl",
+    "arrays/sweep-a/job.json",
+    "arrays/sweep-a/removed.json",
+    "arrays/sweep-a/stopped.json",
+    "arrays/sweep-a/secrets.json",
+    "queue.json",
+    "facts.json",
+]
+
+
+class Idle(Scheduler):
+    """Has nothing in its queue, and keeps no books."""
+
+    name = "Slurm"
+
+    def __init__(self, queued: dict[str, Any] | None = None) -> None:
+        self.queued = queued or {}
+
+    def read_queue(self) -> str:
+        return json.dumps(self.queued)
+
+    def parse_queue(self, text: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+def make_agent(root: Path, queued: dict[str, Any] | None = None) -> Agent:
+    return Agent(str(root), Idle(queued), io.BytesIO(), io.BytesIO())
+
+
+def make_job(root: Path, job_id: str) -> JobDir:
+    job_dir = JobDir(str(root / "jobs" / job_id))
+    os.makedirs(job_dir.attempt(1).path)
+    os.makedirs(job_dir.outputs)
+    files.write_json(job_dir.job, {**JOB, "id": job_id, "name": "x", "created": 1.0})
+    files.write_json(job_dir.scheduler, {"id": "14"})
+    files.write_json(job_dir.attempt(1).attempt, {"started": 1.0})
+    return job_dir
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    make_job(root, "bad-7f3k")
+    good = make_job(root, "good-7f3k")
+    files.write_json(good.attempt(1).outcome, {"outcome": "done"})
+    files.write_json(good.end, {"state": "done", "reason": "", "time": 2.0})
+    array = ArrayDir(str(root), "sweep-a")
+    os.makedirs(array.path)
+    common = {**JOB, "id": "sweep-a", "name": "sweep", "created": 1.0}
+    files.write_json(array.job, {**common, "commands": [["a"], ["b"]]})
+    files.write_json(array.scheduler, {"id": "15"})
+    os.chmod(root, 0o700)
+    return root
+
+
+def put(root: Path, name: str, kind: str) -> None:
+    path = root / name
+    if path.is_dir() and not path.is_symlink():
+        files.remove_tree(str(path))
+    files.remove(str(path))
+    JUNK[kind](path)
+
+
+@pytest.mark.parametrize("kind", JUNK)
+@pytest.mark.parametrize("name", FILES)
+def test_junk_in_one_file_hides_no_other_job(root: Path, name: str, kind: str) -> None:
+    put(root, name, kind)
+    dray = make_agent(root)
+    ids = agent.ids(dray, {})["ids"]
+    assert {"good-7f3k", "bad-7f3k"} <= set(ids)
+    asked = ["bad-7f3k", "good-7f3k", "sweep-a.0-1"]
+    answer = agent.status(dray, {"ids": asked})
+    json.dumps(answer, allow_nan=False)
+    rows = {row["id"]: row for row in answer["jobs"]}
+    assert rows["good-7f3k"]["state"] == "done"
+    beats = name.endswith("heartbeat.json")  # whatever it says, it was written this moment
+    assert rows["bad-7f3k"]["state"] in (("lost", "running") if beats else ("lost", "stopped"))
+    agent.log(dray, {"id": "bad-7f3k", "attempt": 1, "offset": 0})
+    agent.series(dray, {"id": "bad-7f3k"})
+    agent.pull(dray, {"id": "bad-7f3k", "have": {}})
+    agent.news_of_this_place(dray, {})
+
+
+@pytest.mark.parametrize("kind", JUNK)
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("jobs/")])
+def test_the_same_on_this_machine(root: Path, name: str, kind: str) -> None:
+    put(root, name, kind)
+    cluster = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root)
+    assert list(cluster.ids()) == ["bad-7f3k", "good-7f3k"]
+    views = cluster.status(["bad-7f3k", "good-7f3k"])
+    assert views["good-7f3k"].state == "done"
+    assert views["bad-7f3k"].state == "lost"
+    cluster.log("bad-7f3k", 1)
+    cluster.metrics("bad-7f3k")
+
+
+@pytest.mark.parametrize("kind", ["half", "list", "deep", "pipe", "folder", "other keys"])
+def test_a_damaged_description_is_told(root: Path, kind: str) -> None:
+    put(root, "jobs/bad-7f3k/job.json", kind)
+    (row,) = agent.status(make_agent(root), {"ids": ["bad-7f3k"]})["jobs"]
+    path = root / "jobs/bad-7f3k/job.json"
+    assert (row["state"], row["reason"]) == ("lost", f"its description is damaged: {path}")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in JUNK if kind != "dangling link"])
+@pytest.mark.parametrize("name", ["counter", "capacity.json", "grants/bad-7f3k", "tickets/0-x"])
+def test_junk_in_the_queue_stops_no_other_job(root: Path, name: str, kind: str) -> None:
+    queue = Queue(str(root))
+    queue.make()
+    put(root / "queue", name, kind)
+    ticket = queue.take_ticket("good-7f3k")
+    wanted = {"cpus": 1, "gpus": 0, "memory": None}
+    grant = queue.wait_for_grant(ticket, "good-7f3k", wanted)
+    assert grant.given["cpus"] == 1
+    grant.release()
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe"])
+def test_a_state_file_is_written_whatever_lies_there(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "outcome.json"
+    JUNK[kind](path)
+    files.write_json(str(path), {"outcome": "done"})
+    assert files.read_record(str(path)) == {"outcome": "done"}
+
+
+def test_a_stop_request_that_was_cut_short_is_one(root: Path) -> None:
+    job_dir = JobDir(str(root / "jobs/bad-7f3k"))
+    assert job_dir.stop_request() is None
+    Path(job_dir.stop).write_text("")
+    assert job_dir.stop_request() == {"now": False}
+
+
+@pytest.mark.parametrize("content", ["-1", "0", "1", "99999999", "x", str(os.getppid())])
+def test_only_a_process_of_the_job_is_taken_for_its_keeper(root: Path, content: str) -> None:
+    job_dir = JobDir(str(root / "jobs/bad-7f3k"))
+    Path(job_dir.alive).write_text(content)
+    assert job_dir.keeper_pid() is None
+
+
+def test_numbers_run_out_before_names_do(root: Path) -> None:
+    job_dir = JobDir(str(root / "jobs/bad-7f3k"))
+    os.mkdir(job_dir.attempt(jobdir.MOST_ATTEMPTS).path)
+    assert not jobdir.decide(JOB, job_dir.records()).again
+
+
+# -- what the agent is asked ------------------------------------------------------------------
+
+FORGED = [
+    "../x",
+    "..",
+    ".",
+    "",
+    "a/b",
+    "/etc",
+    ".hidden",
+    "a\nb",
+    "a\0b",
+    "x" * 101,
+    7,
+    None,
+    "a..b",
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_an_id_that_could_lead_elsewhere_is_refused(root: Path, forged: Any) -> None:
+    dray = make_agent(root)
+    with pytest.raises(Refusal):
+        dray.job(forged)
+    for verb in (agent.status, agent.stop, agent.remove):
+        if isinstance(forged, str):
+            with pytest.raises(Refusal):
+                verb(dray, {"ids": [forged], "now": True})
+    if isinstance(forged, str):
+        with pytest.raises(Refusal):
+            agent.status(dray, {"ids": [forged + ".3"]})
+    for verb in (agent.log, agent.series, agent.pull):
+        with pytest.raises(Refusal):
+            verb(dray, {"id": forged, "attempt": 1, "offset": 0, "have": {}})
+    assert JobDir(str(root / "jobs/good-7f3k")).ended()
+
+
+@pytest.mark.parametrize("number", ["../../x", -1, 10**30, None, 1.5, True])
+@pytest.mark.parametrize("key", ["attempt", "rank"])
+def test_an_attempt_or_a_rank_is_a_small_number(root: Path, key: str, number: Any) -> None:
+    request = {"id": "good-7f3k", "attempt": 1, "rank": 0, "offset": 0, key: number}
+    with pytest.raises(Refusal):
+        agent.log(make_agent(root), request)
+
+
+def test_endless_ranges_are_refused_before_they_are_written_out(root: Path) -> None:
+    with pytest.raises(ValueError, match="too many"):
+        list(unfold(["a.0-999999999"]))
+    with pytest.raises(ValueError, match="too many"):
+        list(unfold(["a.0-5", "b.0-5"], most=10))
+    assert list(unfold(["a.0-99999999999"])) == ["a.0-99999999999"]  # no index has so many digits
+    with pytest.raises(Refusal, match="too many"):
+        agent.status(make_agent(root), {"ids": ["a.0-999999999"]})
+    with pytest.raises(SchedulerError, match="more indices"):
+        list(parse_indices("0-999999999"))
+    with pytest.raises(SchedulerError):
+        list(parse_indices("0-99999999999"))
+    assert list(parse_indices("3-5,9", most=4)) == [3, 4, 5, 9]
+
+
+def test_a_pipe_in_the_outputs_does_not_hold_up_a_pull(root: Path) -> None:
+    """It has taken the place of a file between the list and the contents."""
+    outputs = root / "jobs/good-7f3k/outputs"
+    (outputs / "model.pt").write_bytes(b"weights")
+    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "have": {}})
+    (outputs / "model.pt").unlink()
+    os.mkfifo(outputs / "model.pt")
+    assert b"".join(answer["pieces"]) == bytes(7) + b"\0"
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_bytes(b"private")
+    outputs = root / "jobs/good-7f3k/outputs"
+    (outputs / "model.pt").write_bytes(b"weights")
+    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "have": {}})
+    (outputs / "model.pt").unlink()
+    (outputs / "model.pt").symlink_to(tmp_path / "private")
+    assert b"".join(answer["pieces"]) == bytes(7) + b"\0"
+
+
+def test_outputs_that_are_a_link_are_not_walked_into(root: Path, tmp_path: Path) -> None:
+    outputs = root / "jobs/good-7f3k/outputs"
+    outputs.rmdir()
+    outputs.symlink_to(tmp_path)
+    with pytest.raises(Refusal, match="is a link"):
+        agent.pull(make_agent(root), {"id": "good-7f3k", "have": {}})
+
+
+def test_hostile_reports_are_left_out(root: Path) -> None:
+    job_dir = JobDir(str(root / "jobs/bad-7f3k"))
+    good = '{"step": 1, "time": 2.0, "attempt": 1, "values": {"reward": 3.0}}'
+    lines = [DEEP, '{"step": 1e999}', good.replace("3.0", "1" + "0" * 400), good]
+    Path(job_dir.outputs, "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert metrics.series(JOB, job_dir)["points"] == [[1, 3.0, 1]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outputs": ["../../.ssh"]},
+        {"outputs": ["/etc"]},
+        {"folder": "../.."},
+        {"env": {"A": 1}},
+        {"metrics": {"pattern": "("}},
+        {"resources": {"gpus": "many"}},
+        {"resume": {**JOB["resume"], "grace": "long"}},
+    ],
+)
+def test_a_description_that_could_do_harm_is_damaged(change: dict[str, Any]) -> None:
+    assert shapes.description(dict(JOB)) is not None
+    assert shapes.description({**JOB, **change}) is None
