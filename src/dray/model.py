@@ -331,8 +331,16 @@ def _point(value: Any) -> tuple[int, float | None, int]:
     return integer(read[0]), optional(number)(read[1]), count(read[2])
 
 
-def _metric(value: Any) -> dict[str, Any]:
-    return checks.required(value, name=note, value=optional(number), step=integer)
+def _step(value: Any) -> int | float:
+    return integer(value) if isinstance(value, int) else number(value)
+
+
+def _metric(value: Any) -> dict[str, Any] | None:
+    """One that cannot be read is not shown; the job is fine for all that."""
+    try:
+        return checks.required(value, name=note, value=optional(number), step=_step)
+    except Malformed:
+        return None
 
 
 def _built(cls: Any, fields: Mapping[str, checks.Check[Any]]) -> checks.Check[Any]:
@@ -405,6 +413,6 @@ ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "gpus": lambda value: several(count, 1000)(value or ()),
     "from_checkpoint": optional(note),
     "checkpoint": optional(note),
-    "metric": optional(_metric),
+    "metric": _metric,
     "left": lambda value: several(note)(value or ()),
 }
