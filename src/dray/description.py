@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 CONTAINER = "job.container."
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
+# How secrets are called, and how those of well-known services begin.
+SECRET_NAME = r"(^|_)(KEY|TOKEN|PAT)$|APIKEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
+SECRET_VALUE = (
+    r"\s*(hf_\w{8}|gh[opsur]_\w{8}|github_pat_|glpat-|sk-[\w-]{8}|(AKIA|ASIA)[A-Z0-9]{8}|xox[a-z]-"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY)"
+)
+
 
 def describe(
     command: Sequence[str], config: Config, base: Mapping[str, str], now: float
@@ -62,7 +69,7 @@ def describe(
         outputs=settings.get("job.outputs", ()),
         env={**({} if container else base), **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
-        notes=filled.notes + unused_binds(settings),
+        notes=filled.notes + unused_binds(settings) + exposed(settings.get("job.env", {})),
         created=now,
     )
 
@@ -138,6 +145,16 @@ def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
     if settings.get("job.image") or not settings.get("job.container.binds"):
         return ()
     return ("the binds are not used: there is no image, so the command sees all of the node",)
+
+
+def exposed(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """A note for each variable that looks like a secret."""
+    return tuple(
+        f"{name} looks like a secret, and its value is written down in the job's description: "
+        f"give it with --secret {name} instead"
+        for name, value in variables.items()
+        if value and (re.search(SECRET_NAME, name, re.I) or re.match(SECRET_VALUE, value))
+    )
 
 
 def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dray.description import exposed
 from dray.errors import UsageError
 from dray.secrets import resolve
+from tests.conftest import Dray
 
 FILE_BACKEND = "keyrings.alt.file.PlaintextKeyring"
 NO_BACKEND = "keyring.backends.fail.Keyring"
@@ -128,3 +130,58 @@ class TestWithoutKeyring:
 
     def test_no_secrets_wanted(self) -> None:
         assert resolve([], {}) == {}
+
+
+# -- variables that look like secrets -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_API_KEY", "0123"),
+        ("KEY", "x"),
+        ("hf_token", "x"),
+        ("AWS_SECRET_ACCESS_KEY", "x"),
+        ("MY_SECRETS", "x"),
+        ("DB_PASSWORD", "x"),
+        ("X", "hf_abcdefghijkl"),
+        ("X", "ghp_abcdefghijkl"),
+        ("X", "sk-proj-abcdefgh"),
+        ("X", "AKIAIOSFODNN7EXAMPLE"),
+        ("X", "xoxb-1234"),
+        ("X", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc"),
+    ],
+)
+def test_a_variable_that_looks_like_a_secret_is_told(name: str, value: str) -> None:
+    (note,) = exposed({"OMP_NUM_THREADS": "4", name: value})
+    assert note.startswith(f"{name} looks like a secret")
+    assert f"--secret {name}" in note
+    assert value not in note or len(value) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_API_KEY", ""),  # to unset it
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("KEYBOARD", "us"),
+        ("MONKEY", "1"),
+        ("MODEL", "sk-1"),
+        ("TASK", "AKIA"),
+        ("PATH", "/usr/bin"),
+    ],
+)
+def test_other_variables_are_not(name: str, value: str) -> None:
+    assert exposed({name: value}) == ()
+
+
+def test_it_is_told_at_submission_for_flags_and_files(dray: Dray) -> None:
+    dray.write("dray.toml", "[job.env]\nDB_PASSWORD = 'x'\n")
+    told = dray("run", "--env", "HF=hf_0123456789", "--env", "A=1", "--", "true")
+    assert "DB_PASSWORD looks like a secret" in told.stderr
+    assert "--secret HF instead" in told.stderr
+    assert "hf_0123" not in told.stderr
+    assert "A looks like" not in told.stderr
+    dray.wait(told.stdout.strip())
+    assert "note      HF looks like a secret" in dray("plan", "--env", "HF=ghp_012345678",
+                                                      "--", "true").stdout  # fmt: skip
