@@ -7,6 +7,9 @@ import string
 from collections.abc import Iterator
 
 NEVER = b"(?!)"
+LONGEST = 16 << 10  # bytes of a line; four times as long as a path can be
+# What stands for any number of bytes: of a name, of whole folders, of anything.
+IN_NAME, FOLDERS, ANYTHING = b"[^/]*", b"(?:.*?/)??", b".*?"
 ANY = frozenset(range(256))
 SLASH = frozenset(b"/")
 CLASSES = {
@@ -72,6 +75,8 @@ def read_patterns(content: bytes) -> Iterator[Pattern]:
         trimmed = trim(line.removesuffix(b"\r"))
         if trimmed and not trimmed.startswith(b"#"):
             try:
+                if len(trimmed) > LONGEST:
+                    raise Malformed
                 yield Pattern(trimmed)
             except Malformed:
                 continue
@@ -79,12 +84,43 @@ def read_patterns(content: bytes) -> Iterator[Pattern]:
 
 def trim(line: bytes) -> bytes:
     """Without the spaces at its end, unless a backslash keeps one."""
-    kept = re.match(rb"(?:\\.|[^\\ ]| +(?! *\Z))*\\?", line, re.S)
+    kept = re.match(rb"(?:\\.|[^\\ ]++| ++(?!\Z))*+\\?", line, re.S)
     return kept[0] if kept else b""
 
 
 def translate(glob: bytes, anchored: bool) -> bytes:
-    regex = []
+    """A regular expression that matches in a time of about the lengths' product, however many
+    stars there are."""
+    wilds: list[bytes] = [b""]
+    fixed: list[bytes] = [b""]  # behind each of them
+    for piece in _pieces(glob, anchored):
+        if piece in (IN_NAME, FOLDERS, ANYTHING):
+            wilds.append(piece)
+            fixed.append(b"")
+        else:
+            fixed[-1] += piece
+    return _joined(wilds, fixed)
+
+
+def _joined(wilds: list[bytes], fixed: list[bytes]) -> bytes:
+    """What stands behind a star is looked for once, at the first place where it is: a later one
+    leaves the next star nothing that it could not have from the first. Behind folders that is so
+    for all up to the next folders, since they begin and end with whole names. Only what stands
+    behind the last of them must reach to the end, and may be looked for again."""
+    blocks: list[bytes] = []
+    block = b""
+    for number in reversed(range(len(wilds))):
+        is_last = not block and not blocks
+        in_name = wilds[number] == IN_NAME
+        once = b"(?>%s?%s)" if in_name and not is_last else b"%s%s"
+        block = once % (wilds[number], fixed[number]) + block
+        if not in_name:
+            blocks.append(b"(?>%s)" % block if blocks and wilds[number] else block)
+            block = b""
+    return b"".join(reversed(blocks))
+
+
+def _pieces(glob: bytes, anchored: bool) -> Iterator[bytes]:
     # Git compares what stands before the first special character on its own, and reads the rest
     # as if the pattern began there: a** / b means what ** / b means.
     special = re.search(rb"[*?\[\\]", glob)
@@ -104,8 +140,7 @@ def translate(glob: bytes, anchored: bool) -> bytes:
             if at == len(glob):
                 raise Malformed
             piece, at = re.escape(glob[at : at + 1]), at + 1
-        regex.append(piece)
-    return b"".join(regex)
+        yield piece
 
 
 def _stars(glob: bytes, at: int, whole_folders: bool) -> tuple[bytes, int]:
@@ -115,10 +150,10 @@ def _stars(glob: bytes, at: int, whole_folders: bool) -> tuple[bytes, int]:
         end += 1
     if whole_folders and end - at > 1:
         if end == len(glob) or glob[end : end + 2] == rb"\/":
-            return b".*", end
+            return ANYTHING, end
         if glob[end : end + 1] == b"/":
-            return b"(?:.*/)?", end + 1
-    return b"[^/]*", end
+            return FOLDERS, end + 1
+    return IN_NAME, end
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
