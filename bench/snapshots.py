@@ -11,7 +11,6 @@ from pathlib import Path
 from bench.measure import Figure, best_of, command, seconds
 from dray.snapshot import Scanner, write_snapshot
 from dray.snapshot.scan import UNSURE_NS
-from dray.transport import git
 
 LIMIT = 1 << 30
 
@@ -34,7 +33,7 @@ def run(folder: Path) -> list[Figure]:
     tree, root = folder / "tree", folder / "root"
     make_tree(tree)
     time.sleep(UNSURE_NS / 1e9 + 0.1)
-    scanner = Scanner(tree, (), folder / "cache", LIMIT, git.tracked)
+    scanner = Scanner(tree, (), folder / "cache", LIMIT)
     first = seconds(lambda: write_snapshot(str(root), scanner.take(), lambda done, total: None))
     copied = seconds(lambda: shutil.copytree(tree, folder / "copy"))
     times = best_of(

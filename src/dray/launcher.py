@@ -262,12 +262,11 @@ class Launcher:
 
     def _scanner(self, outputs: tuple[str, ...], project: Path | None = None) -> Scanner:
         from dray.snapshot import Scanner  # with OpenSSL's hashes: not for a listing
-        from dray.transport import git
 
         home, most = self.config.home, self.config.snapshot_max
         project = project or self.config.project
         left_out = (*outputs, *self.config.own_folders(project))
-        return Scanner(project, left_out, home.cache, most, git.tracked)
+        return Scanner(project, left_out, home.cache, most)
 
     def _with_code(
         self,

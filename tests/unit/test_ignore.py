@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,9 +15,8 @@ from hypothesis import strategies as st
 
 from dray.node.packs import entries
 from dray.snapshot import Scanner
-from dray.snapshot.globs import Patterns
+from dray.snapshot.globs import Malformed, Patterns, _pieces, translate
 from dray.snapshot.ignore import as_rule
-from dray.transport.git import tracked
 
 ALONE = {
     "PATH": os.environ["PATH"],
@@ -59,7 +59,7 @@ def by_git_everywhere(folder: Path) -> set[bytes]:
 
 def by_dray(folder: Path, *outputs: str) -> set[bytes]:
     cache = Path(tempfile.gettempdir()) / "never-written"
-    snapshot = Scanner(folder, outputs, cache, 1 << 40, tracked).take(remember=False)
+    snapshot = Scanner(folder, outputs, cache, 1 << 40).take(remember=False)
     return {entry.path for entry in entries(snapshot.manifest) if entry.kind != "d"}
 
 
@@ -459,3 +459,29 @@ def test_the_line_offered_for_a_path_leaves_it_out(path: str) -> None:
     assert Patterns(line.encode()).verdict(path.encode(), is_folder=False) is True
     assert Patterns(line.encode()).verdict(b"other/" + path.encode(), is_folder=False) is None
     assert Patterns(as_rule(f"{path}/").encode()).verdict(path.encode(), is_folder=True) is True
+
+
+GLOBS = st.lists(
+    st.sampled_from(["a", "b", "?", "/", "*", "**", "/**/", "**\\/", "[ab]", "a*", "*/"]),
+    min_size=1,
+    max_size=8,
+).map("".join)
+PATHS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=5).map("/".join)
+
+
+@settings(max_examples=2000)
+@given(GLOBS, st.lists(PATHS, min_size=1, max_size=8), st.booleans())
+@example("**/a/**/b", ["a/a/b", "x/a/b"], True)
+@example("a**/b*a/**/*b", ["aba/bb", "aa/b/ba/ab"], True)
+def test_looking_once_finds_what_looking_everywhere_finds(
+    glob: str, paths: list[str], anchored: bool
+) -> None:
+    """A regular expression that goes back to every star says the same, and may take for ever."""
+    try:
+        plain = re.compile(b"".join(_pieces(glob.encode(), anchored)), re.S)
+    except Malformed:
+        return
+    quick = re.compile(translate(glob.encode(), anchored), re.S)
+    for path in paths:
+        found = quick.fullmatch(path.encode())
+        assert bool(found) == bool(plain.fullmatch(path.encode())), (glob, path)

@@ -24,13 +24,12 @@ from dray.node.packs import FOOTER, INDEX_ROW, Damaged, Entry, Packs, entries, h
 from dray.node.shelf import FEW_PACKS, MOST_PACKS, YOUNG, enlist, packs_after, prune
 from dray.snapshot import Scanner, write_snapshot
 from dray.snapshot.pack import write_pack
-from dray.transport import git
 
 NOISE = random.Random(3)
 
 
 def take(tree: Path) -> Snapshot:
-    return Scanner(tree, (), Path("/nonexistent"), 1 << 40, git.tracked).take(remember=False)
+    return Scanner(tree, (), Path("/nonexistent"), 1 << 40).take(remember=False)
 
 
 def fill(folder: Path, tree: dict[str, str]) -> Path:
@@ -196,9 +195,8 @@ STAGE = """
 import sys
 from pathlib import Path
 from dray.snapshot import Scanner, write_snapshot
-from dray.transport import git
 root, tree = sys.argv[1:]
-snapshot = Scanner(Path(tree), (), Path("/nonexistent"), 1 << 40, git.tracked).take(remember=False)
+snapshot = Scanner(Path(tree), (), Path("/nonexistent"), 1 << 40).take(remember=False)
 print("ready", flush=True)
 sys.stdin.readline()
 write_snapshot(root, snapshot, lambda done, total: None)
@@ -535,9 +533,8 @@ FULL = """
 import errno, os, sys
 from pathlib import Path
 from dray.snapshot import Scanner, write_snapshot
-from dray.transport import git
 root, tree = sys.argv[1:]
-snapshot = Scanner(Path(tree), (), Path("/nonexistent"), 1 << 40, git.tracked).take(remember=False)
+snapshot = Scanner(Path(tree), (), Path("/nonexistent"), 1 << 40).take(remember=False)
 try:
     write_snapshot(root, snapshot, lambda done, total: None)
 except OSError as error:

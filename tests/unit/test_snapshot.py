@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from dray.errors import SnapshotError
 from dray.model import Snapshot
 from dray.node.packs import Packs, entries
-from dray.snapshot import ChangedSince, Scanner, write_snapshot
+from dray.snapshot import ChangedSince, Scanner, index, write_snapshot
 from dray.snapshot.scan import UNSURE_NS
-from dray.transport import git
 
 HUGE = 1 << 40
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -34,7 +33,7 @@ def silent(done: int, total: int) -> None:
 
 
 def scanner(tree: Path, cache: Path, *outputs: str, max_size: int = HUGE) -> Scanner:
-    return Scanner(tree, outputs, cache, max_size, git.tracked)
+    return Scanner(tree, outputs, cache, max_size)
 
 
 def anew(tree: Path) -> Snapshot:
@@ -577,21 +576,25 @@ def test_what_git_tracks_from_now_on_is_noticed(tree: Path, cache: Path) -> None
     assert b"runs/b" not in paths(one.take())
 
 
-def test_what_a_repository_within_another_tracks_is_noticed(tree: Path, cache: Path) -> None:
+def test_what_a_repository_within_another_tracks_is_noticed(
+    tree: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run_git(folder: Path, *words: str) -> None:
         subprocess.run(["git", "-C", folder, *words], check=True, capture_output=True)
 
-    def ask(folder: str) -> bytes:
-        asked.append(folder)
-        return git.tracked(folder)
+    def read_index(path: str) -> list[bytes]:
+        asked.append(path)
+        return tracked(path)
 
     asked: list[str] = []
+    tracked = index.tracked
+    monkeypatch.setattr(index, "tracked", read_index)
     fill(tree, {".gitignore": "/a\n", "x/sub/.gitignore": "/runs/\n", "x/sub/runs/b": ""})
     run_git(tree, "init", "-q")
     (tree / ".git/modules").mkdir()
     run_git(tree / "x/sub", "init", "-q", "--separate-git-dir", tree / ".git/modules/sub")
     assert (tree / "x/sub/.git").is_file()
-    one = Scanner(tree, (), cache, HUGE, ask)
+    one = Scanner(tree, (), cache, HUGE)
     for _ in range(2):
         one.take()
         time.sleep(UNSURE_NS / 1e9 + 0.1)

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from dray.snapshot.globs import Patterns
-from dray.snapshot.repository import Ask, Repository, find_dot_git, read_bytes
 from dray.snapshot.repository import Remembered as OfRepository
+from dray.snapshot.repository import Repository, find_dot_git, read_bytes
 from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
 
 ALWAYS_OUT = frozenset(
@@ -38,12 +38,11 @@ class Rules:
     with git, those above a repository within the tree (a submodule, a clone) end where it begins;
     those of .drayignore do not."""
 
-    def __init__(self, root: Path, left_out: tuple[str, ...], ask: Ask) -> None:
+    def __init__(self, root: Path, left_out: tuple[str, ...]) -> None:
         self.root = str(root)
         self.left_out = frozenset(left_out)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
         self.heeds_git = self.file_name == ".gitignore"
-        self._ask = ask
         # path → stamp, of every ignore file that has a say
         self.files: dict[str, Stamp] = {}
         # place in the tree → repository: the one around the tree, and those found within
@@ -59,9 +58,13 @@ class Rules:
     def note_repository(self, place: str, dot_git: str | None) -> None:
         """The folder at this place of the tree lies in it; None: in none."""
         top = os.path.join(self.root, place) if place else self.root
-        self.repositories[place] = Repository(top, dot_git, self._ask)
+        self.repositories[place] = Repository(top, dot_git)
         for path, _ in self.repositories[place].outer:
             self.note(path)
+
+    @property
+    def notes(self) -> list[str]:
+        return [note for one in self.repositories.values() for note in one.notes]
 
     def seen(self, fresh: int) -> Remembered:
         """What to remember."""

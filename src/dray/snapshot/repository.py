@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 
+from dray import plain_files
+from dray.errors import SnapshotError
 from dray.node.packs import hash_of
+from dray.project import searched
+from dray.snapshot import index
 from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
-
-Ask = Callable[[str], bytes]  # a folder → what git tracks below it, each path with a NUL behind it
-
 
 Remembered = tuple[list[tuple[str, str]], Stamp, str]  # of a repository: rules, index, identity
 
 
 class Repository:
     """What git says of a tree: rules from around it, and the files that it tracks, which are code
-    whatever its ignore files say of them. It is asked for these when they are first needed; a look
-    at its index tells whether they may have changed."""
+    whatever its ignore files say of them. Its index is read when they are first needed; its stamp
+    tells whether they may have changed."""
 
-    def __init__(self, root: str, dot_git: str | None, ask: Ask) -> None:
-        self._root = root
-        self._ask = ask
+    def __init__(self, root: str, dot_git: str | None) -> None:
+        self.notes: list[str] = []
         self.outer = outer_files(root, dot_git) if dot_git else []
         self._index = os.path.join(git_folder(dot_git), "index") if dot_git else ""
         self.stamp = stamp_of_file(self._index)
 
     @cached_property
     def _listed(self) -> bytes:
-        return self._ask(self._root) if self._index else b""
+        """The tracked files below the tree's root, each path with a NUL behind it."""
+        place = os.fsencode(self.outer[-1][1]) if self.outer else b""
+        try:
+            paths = index.tracked(self._index) if self._index else []
+        except index.Unreadable as error:
+            self.notes.append(f"which files git tracks is not known: {self._index}: {error}")
+            return b""
+        return b"".join(path[len(place) :] + b"\0" for path in paths if path.startswith(place))
 
     @cached_property
     def identity(self) -> str:
@@ -59,15 +67,8 @@ class Repository:
 
 
 def find_dot_git(root: str) -> str | None:
-    folder = root
-    while True:
-        dot_git = os.path.join(folder, ".git")
-        if os.path.lexists(dot_git):
-            return dot_git
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
+    places = (os.path.join(folder, ".git") for folder in searched(Path(root)))
+    return next(filter(os.path.lexists, places), None)
 
 
 def outer_files(root: str, dot_git: str) -> list[tuple[str, str]]:
@@ -86,8 +87,7 @@ def git_folder(dot_git: str) -> str:
     pointer = read_bytes(dot_git)
     if pointer is None:
         return dot_git
-    target = os.fsdecode(pointer.removeprefix(b"gitdir:").strip())
-    return os.path.join(os.path.dirname(dot_git), target)
+    return pointed(os.path.dirname(dot_git), pointer.removeprefix(b"gitdir:"))
 
 
 def exclude_file(dot_git: str) -> str:
@@ -95,13 +95,19 @@ def exclude_file(dot_git: str) -> str:
     place = git_folder(dot_git)
     common = read_bytes(os.path.join(place, "commondir"))
     if common is not None:
-        place = os.path.join(place, os.fsdecode(common.strip()))
+        place = pointed(place, common)
     return os.path.join(place, "info", "exclude")
 
 
+def pointed(folder: str, pointer: bytes) -> str:
+    return os.path.join(folder, os.fsdecode(pointer.strip().partition(b"\0")[0]))
+
+
 def read_bytes(file: str) -> bytes | None:
+    """None where there is no such file, or it is none."""
     try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError:
+        return plain_files.read(file)[0]
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise SnapshotError(f"{file} cannot be read: {error.strerror}") from error
         return None

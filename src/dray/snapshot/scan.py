@@ -18,9 +18,9 @@ from dray.errors import SnapshotError
 from dray.model import Snapshot
 from dray.node import files
 from dray.node.packs import CHUNK, hash_of, new_hash
+from dray.plain_files import special_kind
 from dray.quantities import show_size
 from dray.snapshot.ignore import TELLTALES, Rules, ancestors, as_rule
-from dray.snapshot.repository import Ask
 from dray.snapshot.stamps import UNSURE, Stamp, doubted, stamp_of
 
 Progress = Callable[[int, int], None]
@@ -76,13 +76,10 @@ class Scanner:
     """Makes snapshots of one tree, remembering in ``cache`` what it has read. ``left_out`` is no
     code, whatever the rules say: outputs, and dray's own folders."""
 
-    def __init__(
-        self, root: Path, left_out: tuple[str, ...], cache: Path, max_size: int, tracked: Ask
-    ) -> None:
+    def __init__(self, root: Path, left_out: tuple[str, ...], cache: Path, max_size: int) -> None:
         self.root = root
         self.left_out = left_out
         self.max_size = max_size
-        self.tracked = tracked
         name = hash_of(os.fsencode(root) + b"\0" + os.fsencode("\0".join(left_out)))
         self.cache = cache / "trees" / name
 
@@ -92,7 +89,7 @@ class Scanner:
         """The tree as it is now. ``remember=False`` leaves no trace on disk."""
         refuse_hopeless_root(self.root)
         for attempt in range(TRIES):
-            scan = _Scan(self.root, Rules(self.root, self.left_out, self.tracked), self.max_size)
+            scan = _Scan(self.root, Rules(self.root, self.left_out), self.max_size)
             scan.recall(self._load(), trust_listings=attempt == 0)
             try:
                 snapshot = scan.run(progress)
@@ -165,7 +162,10 @@ class _Scan:
             manifest=manifest,
             size=sum(folder.size for folder in self.folders),
             files=sum(len(folder.names) for folder in self.folders),
-            warnings=tuple(note for folder in self.folders for note in folder.notes),
+            warnings=(
+                *self.rules.notes,
+                *(note for folder in self.folders for note in folder.notes),
+            ),
             contents=self.contents,
         )
 
@@ -419,11 +419,3 @@ def judge(path: str, mode: int, fd: int) -> tuple[list[str], bool]:
         note = f"{path} is a link out of the tree (to {target}): it may lead nowhere in the job"
         return [note], True
     return [], True
-
-
-def special_kind(mode: int) -> str:
-    if stat.S_ISSOCK(mode):
-        return "socket"
-    if stat.S_ISFIFO(mode):
-        return "named pipe"
-    return "device"
