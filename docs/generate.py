@@ -20,7 +20,12 @@ REFERENCE = Path(__file__).parent / "reference"
 HOW_FILES_COMBINE = """\
 `dray.toml` at the project's root and `config.toml` in dray's config folder have the same tables. A
 flag wins over the project's file, which wins over the user's; variables, outputs, secrets and binds
-of all three come together."""
+of all three come together.
+
+A project's file may set what a job needs, and some settings of a cluster that your own file
+defines; `kind` need not be repeated then. A new cluster, and what is marked with ▲ (where programs
+are started, what is run outside the job, which secrets go out), is heeded only in your own file, or
+in a project's file that you have trusted as it is: see [trust](../how-to/trust-a-project.md)."""
 ENVIRONMENT = """\
 A job sees what its description says. Of the shell it was submitted from it sees only {inherited}
 and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,
@@ -33,7 +38,8 @@ it. In a container it sees the image's variables instead of the shell's: see
 LEFT_OUT = """\
 Always: {always}; folders that hold {telltales}; declared outputs; dray's own folders (`DRAY_HOME`,
 the `root` of a cluster), where they lie in the project. Then what `.drayignore` says, or, where the
-project has none, what the `.gitignore` files say; files that git tracks all the same are taken."""
+project has none, what the `.gitignore` files say; files that git tracks all the same are taken. An
+ignore file of more than 1 MB is refused, a line of more than 16 KB matches nothing."""
 STATES = """\
 {states}. An attempt's outcome is `done`, `failed`, `interrupted` (to be resumed), `stopped` or
 `lost`."""
@@ -93,7 +99,8 @@ def rows(known: list[Option]) -> list[str]:
     for option in known:
         flag = f"`{option.flag} {option.metavar}`" if option.flag else ""
         example = f"`{option.name} = {option.example}`".replace("|", "\\|")
-        lines.append(f"| `{option.name}` | {flag} | {option.default} | {example} | {option.help} |")
+        name = f"`{option.name}`{'' if option.harmless else ' ▲'}"
+        lines.append(f"| {name} | {flag} | {option.default} | {example} | {option.help} |")
     return [*lines, ""]
 
 

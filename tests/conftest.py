@@ -87,6 +87,13 @@ class Dray:
         path.write_text(content)
         return path
 
+    def configure(self, content: str) -> Path:
+        """Write the user's own config file."""
+        path = Path(self.env["DRAY_HOME"], "config.toml")
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(content)
+        return path
+
     def processes(self) -> list[int]:
         """Everything still running that belongs to this home: keepers, supervisors, commands."""
         mark = os.fsencode(self.home)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dray.config import FileSettings, has_key, line_of, read_file, show_key
+from dray.config_reader import FileSettings, read_file
 from dray.errors import ConfigError, UsageError
 from dray.node import files
+from dray.toml_lines import has_key, header_key, line_of, show_key, statements
 
 BOM = "\ufeff"
 
@@ -78,7 +79,7 @@ def replaced(text: str, key: tuple[str, ...], table: str) -> str | None:
     """With this table in the place of the one that has this header; None where there is none.
     Comments above the next header are that header's."""
     lines = text.split("\n")
-    parts = statements(lines)
+    parts = statements(text)
     headers = [(start, end) for start, end in parts if header_of(lines, start, end) is not None]
     for number, (start, end) in enumerate(headers):
         if header_of(lines, start, end) != key:
@@ -93,36 +94,10 @@ def replaced(text: str, key: tuple[str, ...], table: str) -> str | None:
     return None
 
 
-def statements(lines: list[str]) -> list[tuple[int, int]]:
-    """From which line to which each statement goes: one alone is a valid document."""
-    import tomllib
-
-    found, start = [], 0
-    for end in range(1, len(lines) + 1):
-        try:
-            tomllib.loads(plain(lines, start, end))
-        except tomllib.TOMLDecodeError:
-            continue
-        found.append((start, end))
-        start = end
-    return found
-
-
 def header_of(lines: list[str], start: int, end: int) -> tuple[str, ...] | None:
     """The key of a [table] or [[table]] line."""
-    import tomllib
-
     text = plain(lines, start, end).strip()
-    if not text.startswith("["):
-        return None
-    found: Any = tomllib.loads(text)
-    key: list[str] = []
-    while found:
-        found = found[0] if isinstance(found, list) else found
-        for name, below in found.items():
-            key.append(name)
-            found = below
-    return tuple(key)
+    return header_key(text) if text.startswith("[") else None
 
 
 def plain(lines: list[str], start: int, end: int) -> str:

@@ -32,6 +32,7 @@ from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Seri
 from dray.node import faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
+from dray.project import PROJECT_FILE
 from dray.reporter import Reporter
 from dray.secrets import resolve as secret_values
 from dray.store import Damaged, Last, Row, Store, set_aside
@@ -252,6 +253,7 @@ class Launcher:
             )
 
     def _target(self) -> Cluster:
+        self.config.require_trust()
         return self.cluster(self.config.job.get("job.on", "local"))
 
     def _describe(self, command: Sequence[str]) -> JobSpec:
@@ -571,6 +573,7 @@ class Launcher:
     ) -> str:
         """Another attempt of an ended job, from its newest valid checkpoint. ``secrets`` are given
         to it in addition to those that it was submitted with from here."""
+        self.config.require_trust()
         view = self.show(reference)
         if view.state.active:
             raise Refused(f"{view.id} is {view.state}: it goes on by itself")
@@ -660,7 +663,7 @@ class Launcher:
 
     def _own_findings(self) -> list[Finding]:
         home = self.config.home
-        project = self.config.project / configuration.PROJECT_FILE
+        project = self.config.project / PROJECT_FILE
         read = [str(path) for path in (home.config_file, project) if path.exists()]
         detail = " and ".join(read) + " read" if read else f"none ({home.config_file}, dray.toml)"
         findings = [Finding(ok=True, what="config", detail=detail)]

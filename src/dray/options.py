@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from dray.node.layout import LAUNCHES
 from dray.quantities import parse_count, parse_duration, parse_gpus, parse_size
 
+LONGEST_PATH = 4096  # Linux has no longer ones
+
 
 class Option(NamedTuple):
     """``key`` is the place in dray.toml; ``parse`` reads a TOML value or a flag's text."""
@@ -21,6 +23,9 @@ class Option(NamedTuple):
     metavar: str = "TEXT"
     many: bool = False  # a list in TOML, a flag that may be repeated
     default: str = ""  # in words, where there is one
+    # Heeded also from a project's file that the user has not trusted: it decides neither where
+    # programs are started, nor what is run outside the job, nor which secrets go out.
+    harmless: bool = False
 
     @property
     def table(self) -> str:
@@ -55,6 +60,8 @@ def job_name(value: object) -> str:
 def output_path(value: object) -> str:
     path = text(value)
     parts = path.rstrip("/").split("/")
+    if len(path) > LONGEST_PATH:
+        raise ValueError(f"the output '{path[:20]}…' is longer than a path can be")
     if path.startswith("/") or ".." in parts or not path.strip("/.") or set("*?[\0") & set(path):
         raise ValueError(f"the output '{path}' must be a path below the project's folder")
     return "/".join(part for part in parts if part not in ("", "."))
@@ -113,7 +120,7 @@ def remote_path(value: object) -> str:
     path = text(value)
     if not path.startswith(("/", "~/", "$")):  # the agent fills in no other home than one's own
         raise ValueError(f"'{path}' must begin with /, ~/ or a $VARIABLE")
-    if not re.fullmatch(r"(~|\$\w+|\$\{\w+\})?/?[\w./@:+,=$-]*", path):
+    if not re.fullmatch(r"(~|\$\w++|\$\{\w+\})?/?[\w./@:+,=$-]*", path):
         raise ValueError(f"'{path}' must be a path of letters, digits and /._-@:+,= or $VARIABLES")
     return path
 
@@ -142,12 +149,16 @@ def launch_way(value: object) -> str:
     return one_of(value, LAUNCHES)
 
 
+def regular_expression(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from error
+
+
 def metric_pattern(value: object) -> str:
     pattern = text(value)
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from error
+    compiled = regular_expression(pattern)
     if compiled.groups == ("step" in compiled.groupindex):
         raise ValueError(f"'{pattern}' has no group for the value: write reward: ([-0-9.e]+)")
     return pattern
@@ -188,11 +199,7 @@ def retries(value: object) -> int:
 
 def counting_pattern(value: object) -> str:
     pattern = text(value)
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from error
-    if groups != 1:
+    if regular_expression(pattern).groups != 1:
         raise ValueError(f"'{pattern}' must have one group: the number, as in model_([0-9]+)")
     return pattern
 
@@ -266,6 +273,7 @@ JOB = (
         help="The cluster to run on.",
         example='"local"',
         default="local",
+        harmless=True,
     ),
     Option(
         key="job.name",
@@ -275,6 +283,7 @@ JOB = (
         help="The job's name, the first part of its id.",
         example='"anymal"',
         default="taken from the command",
+        harmless=True,
     ),
     Option(
         key="job.recipe",
@@ -283,6 +292,7 @@ JOB = (
         parse=text,
         help="What the trainer is: how it is started, spread and resumed (`dray recipe list`).",
         example='"isaaclab/rsl_rl"',
+        harmless=True,
     ),
     Option(
         key="job.python",
@@ -293,6 +303,7 @@ JOB = (
         example='"/isaac-sim/python.sh"',
         default="`./isaaclab.sh -p` where there is one, else `python`; `/isaac-sim/python.sh` in a "
         "container of Isaac Lab",
+        harmless=True,
     ),
     Option(
         key="job.image",
@@ -303,6 +314,7 @@ JOB = (
         "a registry's (docker://…), or the absolute path of one on the cluster.",
         example='"isaac-lab-base"',
         default="none: the command runs on the node as it is",
+        harmless=True,
     ),
     Option(
         key="job.resources.nodes",
@@ -312,6 +324,7 @@ JOB = (
         help="Nodes; GPUs, CPUs and memory are asked for on each of them.",
         example="2",
         default="1",
+        harmless=True,
     ),
     Option(
         key="job.resources.gpus",
@@ -321,6 +334,7 @@ JOB = (
         help="GPUs of a node; a fraction (0.5) shares one, a100:2 asks for a type.",
         example="1",
         default="0",
+        harmless=True,
     ),
     Option(
         key="job.resources.cpus",
@@ -330,6 +344,7 @@ JOB = (
         help="CPU cores of a node.",
         example="4",
         default="1",
+        harmless=True,
     ),
     Option(
         key="job.resources.memory",
@@ -339,6 +354,7 @@ JOB = (
         help="Memory of a node (512M, 32G); an attempt that uses more is ended.",
         example='"32G"',
         default="not limited",
+        harmless=True,
     ),
     Option(
         key="job.resources.time",
@@ -348,6 +364,7 @@ JOB = (
         help="Time limit of one attempt (90s, 30m, 4h, 1d12h); then the job is resumed.",
         example='"4h"',
         default="not limited",
+        harmless=True,
     ),
     Option(
         key="job.launch",
@@ -358,6 +375,7 @@ JOB = (
         " or `none` (once, on the first node).",
         example='"torchrun"',
         default="none on one node, srun on several",
+        harmless=True,
     ),
     Option(
         key="job.retries",
@@ -367,6 +385,7 @@ JOB = (
         help="How often a crash is retried.",
         example="2",
         default="0",
+        harmless=True,
     ),
     Option(
         key="job.outputs",
@@ -376,6 +395,7 @@ JOB = (
         parse=output_paths,
         help="A file or folder that the command writes, kept with the job.",
         example='["logs"]',
+        harmless=True,
     ),
     Option(
         key="job.env",
@@ -385,6 +405,7 @@ JOB = (
         parse=env_table,
         help="A variable for the command; K alone takes today's value.",
         example='{ OMP_NUM_THREADS = "4" }',
+        harmless=True,
     ),
     Option(
         key="job.secrets",
@@ -402,6 +423,7 @@ JOB = (
         parse=text,
         help="Checkpoint files, relative to the outputs; the newest whole one is resumed from.",
         example='"logs/**/model_*.pt"',
+        harmless=True,
     ),
     Option(
         key="job.resume.number",
@@ -411,6 +433,7 @@ JOB = (
         help="What in a checkpoint's name tells how far it is, as its one group: those of a run are"
         " ordered by that instead of by time.",
         example="'_ep_([0-9]+)'",
+        harmless=True,
     ),
     Option(
         key="job.resume.partner",
@@ -420,6 +443,7 @@ JOB = (
         help="The file that is saved beside each checkpoint, with {number} in its name: where"
         " others have theirs, one without it is passed over. $DRAY_CHECKPOINT_PARTNER is its path.",
         example="'model_vecnormalize_{number}_steps.pkl'",
+        harmless=True,
     ),
     Option(
         key="job.resume.total",
@@ -428,6 +452,7 @@ JOB = (
         parse=total_flag,
         help="The command's argument that says how many iterations there are in all, for {left}.",
         example='"--max_iterations"',
+        harmless=True,
     ),
     Option(
         key="job.resume.keep",
@@ -437,6 +462,7 @@ JOB = (
         help="How many checkpoints stay; the newest whole one is never removed.",
         example="3",
         default="all",
+        harmless=True,
     ),
     Option(
         key="job.resume.resume_args",
@@ -448,6 +474,7 @@ JOB = (
         " {checkpoint} is the checkpoint's path, {name} its file name, {run} the name of its"
         " folder, {number} how far it is, {left} how many iterations are left.",
         example='["--resume", "{checkpoint}"]',
+        harmless=True,
     ),
     Option(
         key="job.resume.checkpoint_signal",
@@ -456,6 +483,7 @@ JOB = (
         parse=signal_name,
         help="The signal that asks the trainer for a checkpoint.",
         example='"USR1"',
+        harmless=True,
     ),
     Option(
         key="job.resume.saves",
@@ -467,6 +495,7 @@ JOB = (
         "that fits into the time limit.",
         example='"periodically"',
         default="learned from the attempts before",
+        harmless=True,
     ),
     Option(
         key="job.resume.grace",
@@ -476,6 +505,7 @@ JOB = (
         help="Time to save and stop before the command is killed.",
         example='"30s"',
         default="30s, or a tenth of --time if that is less",
+        harmless=True,
     ),
     Option(
         key="job.resume.backoff",
@@ -485,6 +515,7 @@ JOB = (
         help="Pause before the first retry of a crash; doubled for each further one.",
         example='"10s"',
         default="10s",
+        harmless=True,
     ),
     Option(
         key="job.metrics.main",
@@ -496,6 +527,7 @@ JOB = (
         "several, the first that there is.",
         example='["Train/mean_reward"]',
         default="the first that is reported, else a tag that looks like a reward",
+        harmless=True,
     ),
     Option(
         key="job.metrics.tensorboard",
@@ -505,6 +537,7 @@ JOB = (
         help="TensorBoard's event files, relative to the outputs.",
         example='"logs/**/events.out.tfevents.*"',
         default="all of them",
+        harmless=True,
     ),
     Option(
         key="job.metrics.pattern",
@@ -514,6 +547,7 @@ JOB = (
         help="Reads the metric from lines of the log instead: a group named `step` is the step, "
         "the first other group the value.",
         example='"reward: ([-0-9.e]+)"',
+        harmless=True,
     ),
     Option(
         key="job.container.binds",
@@ -524,6 +558,7 @@ JOB = (
         help="A file or folder of the node that the container sees: SOURCE[:TARGET[:ro]]; ~ and "
         "$VARIABLES are the node's.",
         example='["/cluster/data:/data:ro"]',
+        harmless=True,
     ),
     Option(
         key="job.container.pass_env",
@@ -532,6 +567,7 @@ JOB = (
         help="Variables of the node that the container sees, by name or pattern. Those of the "
         "scheduler, of GPUs and of proxies it sees anyway.",
         example='["UCX_*"]',
+        harmless=True,
     ),
     Option(
         key="job.container.containall",
@@ -539,6 +575,7 @@ JOB = (
         help="Whether processes, IPC and environment are the container's own, too.",
         example="true",
         default="false",
+        harmless=True,
     ),
     Option(
         key="job.container.writable",
@@ -547,6 +584,7 @@ JOB = (
         "keeps the changes in memory (often 64 MB at most), `overlay` on the node's disk.",
         example='"overlay"',
         default="no",
+        harmless=True,
     ),
     Option(
         key="job.container.home",
@@ -554,6 +592,7 @@ JOB = (
         help="The home inside: `scratch` is an empty one for each attempt, `cluster` yours.",
         example='"cluster"',
         default="scratch",
+        harmless=True,
     ),
     Option(
         key="job.container.workdir",
@@ -561,6 +600,7 @@ JOB = (
         help="Where the work tree is inside.",
         example='"/workspace/isaaclab"',
         default="where it is outside",
+        harmless=True,
     ),
     Option(
         key="job.container.caches",
@@ -569,6 +609,7 @@ JOB = (
         help="Folders inside that are kept from job to job, each with a name; ~ is the home "
         "inside.",
         example='["pip:~/.cache/pip"]',
+        harmless=True,
     ),
     Option(
         key="job.container.local_copy",
@@ -577,6 +618,7 @@ JOB = (
         "on a network file system and there is room.",
         example='"no"',
         default="auto",
+        harmless=True,
     ),
 )
 
@@ -587,6 +629,7 @@ SNAPSHOT = (
         help="A larger tree is refused, with its biggest folders named.",
         example='"2G"',
         default="1G",
+        harmless=True,
     ),
 )
 
@@ -636,6 +679,7 @@ RUNTIME = Option(
     help="What runs containers on its nodes: `apptainer`, `singularity` or `enroot`.",
     example='"apptainer"',
     default="the first of them that is there",
+    harmless=True,
 )
 CONVERT = Option(
     key="clusters.*.convert",
@@ -652,6 +696,7 @@ RESUME_WITH = Option(
     " depends on this one).",
     example='"chain"',
     default="requeue, and chain where that is refused",
+    harmless=True,
 )
 
 CLUSTERS = {
@@ -670,6 +715,7 @@ CLUSTERS = {
             help="GPUs of this machine.",
             example="2",
             default="as many as nvidia-smi lists",
+            harmless=True,
         ),
         Option(
             key="clusters.*.cpus",
@@ -677,6 +723,7 @@ CLUSTERS = {
             help="CPU cores that jobs may use.",
             example="8",
             default="all",
+            harmless=True,
         ),
         Option(
             key="clusters.*.memory",
@@ -684,6 +731,7 @@ CLUSTERS = {
             help="Memory that jobs may use.",
             example='"64G"',
             default="all",
+            harmless=True,
         ),
         RUNTIME,
     ),
@@ -693,7 +741,13 @@ CLUSTERS = {
         ROOT,
         PYTHON,
         *(
-            Option(key=f"clusters.*.{name}", parse=one_word, help=f"{meaning}.", example=example)
+            Option(
+                key=f"clusters.*.{name}",
+                parse=one_word,
+                help=f"{meaning}.",
+                example=example,
+                harmless=name != "mail",
+            )
             for name, meaning, example in (
                 ("account", "The account to charge", '"my_account"'),
                 ("partition", "Partition, or several with commas", '"gpu"'),
@@ -712,18 +766,21 @@ CLUSTERS = {
             help="How sbatch is asked for GPUs: `gres`, `gpus-per-node` or `gpus`.",
             example='"gpus-per-node"',
             default="gres",
+            harmless=True,
         ),
         Option(
             key="clusters.*.cpus_per_gpu",
             parse=parse_count,
             help="CPU cores for each GPU, where a job does not say how many.",
             example="8",
+            harmless=True,
         ),
         Option(
             key="clusters.*.memory_per_gpu",
             parse=parse_size,
             help="Memory for each GPU, where a job does not say how much.",
             example='"60G"',
+            harmless=True,
         ),
         Option(
             key="clusters.*.exclusive",
@@ -731,6 +788,7 @@ CLUSTERS = {
             help="Whether jobs have their nodes to themselves.",
             example="true",
             default="false",
+            harmless=True,
         ),
         RUNTIME,
         CONVERT,
@@ -745,6 +803,7 @@ CLUSTERS = {
         ),
         RESUME_WITH,
     ),
+    # Of PBS, a queue can be another server's, and a chunk is passed on as it is.
     "pbs": (
         KIND._replace(example='"pbs"'),
         HOST,
@@ -759,7 +818,13 @@ CLUSTERS = {
             default="openpbs; `dray cluster add` finds out",
         ),
         *(
-            Option(key=f"clusters.*.{name}", parse=one_word, help=f"{meaning}.", example=example)
+            Option(
+                key=f"clusters.*.{name}",
+                parse=one_word,
+                help=f"{meaning}.",
+                example=example,
+                harmless=name not in ("queue", "chunk", "mail"),
+            )
             for name, meaning, example in (
                 ("account", "The account to charge", '"my_account"'),
                 ("project", "The project to charge", '"my_project"'),

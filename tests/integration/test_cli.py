@@ -216,7 +216,8 @@ def test_wait(dray: Dray) -> None:
 def test_plan_touches_nothing(dray: Dray, used_before: bool) -> None:
     dray.write("train.py", "print(1)\n")
     dray.write("sub/data.txt", "x")
-    dray.write("dray.toml", "[job]\noutputs = ['logs']\nsecrets = ['TOKEN']\n")
+    dray.write("dray.toml", "[job]\noutputs = ['logs']\n")
+    dray.configure("[job]\nsecrets = ['TOKEN']\n")
     if used_before:
         dray.wait(dray.run("--", "true", TOKEN="first"))
     before = every_file(dray.home)
@@ -287,9 +288,10 @@ def test_secrets_are_gone_however_the_job_ends(dray: Dray, end: str) -> None:
 def test_a_home_or_root_within_the_project_is_not_code(dray: Dray) -> None:
     """There lie other jobs' secrets, and the packs of all earlier snapshots."""
     other = f"[clusters.other]\nkind = 'local'\nroot = '{dray.project}/roots/other'\n"
-    dray.write("dray.toml", other)
+    dray.write("dray.toml", "")
     dray.write("roots/code.py", "")
     dray.env["DRAY_HOME"] = str(dray.project / ".dray")
+    dray.configure(other)
     for cluster in ("local", "other"):
         dray.wait(dray.run("--on", cluster, "--", "true"))
     assert (dray.project / "roots/other/jobs").is_dir()
@@ -396,7 +398,7 @@ def on_small_disk(dray: Dray, place: Path, options: str, script: str) -> list[st
 @needs_root
 def test_a_full_disk_leaves_nothing_half_made(dray: Dray) -> None:
     root = dray.home / "root"
-    dray.write("dray.toml", f"[clusters.local]\nroot = '{root}'\n")
+    dray.configure(f"[clusters.local]\nroot = '{root}'\n")
     (dray.project / "weights.bin").write_bytes(os.urandom(3 << 20))
     script = f"""
         dray run -- true; echo "exit code $?"
@@ -417,7 +419,7 @@ def test_a_full_disk_leaves_nothing_half_made(dray: Dray) -> None:
 def test_a_read_only_place_is_told(dray: Dray, place: str) -> None:
     folder = dray.home / place
     if place == "root":
-        dray.write("dray.toml", f"[clusters.local]\nroot = '{folder}'\n")
+        dray.configure(f"[clusters.local]\nroot = '{folder}'\n")
     said = on_small_disk(dray, folder, "ro", 'dray run -- true; echo "exit code $?"')
     assert said[0] == "exit code 8"
     assert "ead-only file system" in "\n".join(said)
@@ -427,7 +429,7 @@ def test_a_read_only_place_is_told(dray: Dray, place: str) -> None:
 @needs_root
 def test_doctor_tells_of_a_root_that_cannot_be_written_to(dray: Dray) -> None:
     root = dray.home / "root"
-    dray.write("dray.toml", f"[clusters.local]\nroot = '{root}'\n")
+    dray.configure(f"[clusters.local]\nroot = '{root}'\n")
     said = on_small_disk(dray, root, "ro", 'dray doctor; echo "exit code $?"')
     assert "exit code 7" in said
     assert [line for line in said if line.startswith("BAD  root")]
@@ -445,9 +447,9 @@ def complete(dray: Dray, words: str) -> set[str]:
 
 
 def test_completion(dray: Dray) -> None:
-    dray.write("dray.toml", "[clusters.box]\nkind = 'local'\n")
     assert complete(dray, "dray show ") == set()
     assert not (dray.home / "dray").exists()  # asking for help makes nothing
+    dray.configure("[clusters.box]\nkind = 'local'\n")
     job = dray.run("--", "true")
     dray.wait(job)
     assert {"run", "ps", "show", "logs", "wait", "doctor"} <= complete(dray, "dray ")

@@ -12,7 +12,7 @@ import pytest
 
 from dray.cli.group import cli
 from dray.cli.verbs import SUMMARIES
-from dray.config import read_file
+from dray.config_reader import read_file
 from tests.conftest import Dray
 
 TOP = Path(__file__).parent.parent.parent

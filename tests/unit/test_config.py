@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray import config, options
-from dray.config import Config, combine, find_home, find_project, line_of, load
+from dray.config import Config, combine, find_home, load
+from dray.config_reader import ClusterConfig
 from dray.errors import ConfigError, NotFound, UsageError
+from dray.project import find_project
+from dray.toml_lines import line_of
 
 Write = Callable[[str], Path]
 
@@ -57,7 +60,7 @@ def test_without_any_file(project: Path, home: Path) -> None:
         folder="",
         job={},
         snapshot_max=2**30,
-        clusters={"local": config.ClusterConfig("local", "local")},
+        clusters={"local": ClusterConfig("local", "local")},
     )
 
 
@@ -79,7 +82,9 @@ def test_flags_win_over_the_project_and_the_project_over_the_user(
 def test_variables_outputs_and_secrets_come_together(
     project: Path, user_file: Write, project_file: Write
 ) -> None:
-    user_file('[job]\nsecrets = ["A"]\noutputs = ["logs"]\n[job.env]\nX = "user"\nY = 4\nF = 0.5')
+    user_file(
+        '[job]\nsecrets = ["A", "B"]\noutputs = ["logs"]\n[job.env]\nX = "user"\nY = 4\nF = 0.5'
+    )
     project_file('[job]\nsecrets = ["B", "A"]\noutputs = ["out/"]\nenv = { X = "project" }')
     flags = {"job.env": {"Z": "flag"}, "job.outputs": ("logs",), "job.secrets": ("C",)}
     settings = load(project, flags)
@@ -126,7 +131,7 @@ def test_clusters_come_together_setting_by_setting(
     clusters = load(project).clusters
     assert list(clusters) == ["local", "box"]
     assert clusters["local"].settings == {"root": "/big", "gpus": 2}
-    assert clusters["box"] == config.ClusterConfig("box", "local")
+    assert clusters["box"] == ClusterConfig("box", "local")
 
 
 def test_an_unknown_cluster_is_told_with_the_nearest(project: Path) -> None:
@@ -141,11 +146,11 @@ def test_the_snapshots_limit(project: Path, project_file: Write) -> None:
     assert load(project).snapshot_max == 2**31
 
 
-def test_every_documented_example_is_valid(project: Path, project_file: Write) -> None:
+def test_every_documented_example_is_valid(project: Path, user_file: Write) -> None:
     lines = [f"{one.key} = {one.example}" for one in (*options.JOB, *options.SNAPSHOT)]
     for kind, known in options.CLUSTERS.items():
         lines += [f"{one.key.replace('*', kind)} = {one.example}" for one in known]
-    project_file("\n".join(lines))
+    user_file("\n".join(lines))
     settings = load(project)
     assert set(settings.job) == {one.key for one in options.JOB}
     local = {"root", "gpus", "cpus", "memory", "container"}
@@ -361,16 +366,19 @@ def test_jobs_inherit_what_finds_programs_and_no_more(monkeypatch: pytest.Monkey
 
 
 def test_own_folders_are_found_within_a_project(
-    project: Path, project_file: Write, monkeypatch: pytest.MonkeyPatch
+    project: Path, user_file: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load(project).own_folders(project) == ()
-    project_file(
+    user_file(
         "[clusters.a]\nkind = 'local'\nroot = '$SOMEWHERE/a'\n"
         "[clusters.b]\nkind = 'slurm'\nroot = '$SOMEWHERE/b'\n"
         "[clusters.c]\nkind = 'slurm'\nhost = 'far'\nroot = '$SOMEWHERE/c'\n"
     )
     monkeypatch.setenv("SOMEWHERE", str(project / "deep"))
     assert load(project).own_folders(project) == ("deep/a", "deep/b")
+    own = load(project).home.config_file.read_text()
+    (project / ".dray").mkdir()
+    write(project / ".dray/config.toml", own)
     monkeypatch.setenv("DRAY_HOME", str(project / ".dray"))
     assert set(load(project).own_folders(project)) > {".dray", "deep/a", "deep/b"}
     assert load(project).own_folders(project / ".dray" / "local" / "jobs") == ()

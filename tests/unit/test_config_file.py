@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.config import read_file
 from dray.config_file import (
     add_cluster,
     appended,
@@ -18,10 +17,11 @@ from dray.config_file import (
     job_tables,
     replaced,
     require_new,
-    statements,
     value,
 )
+from dray.config_reader import read_file
 from dray.errors import ConfigError, UsageError
+from dray.toml_lines import statements
 
 TABLE = '[clusters.x]\nkind = "local"\n'
 
@@ -206,7 +206,7 @@ def test_in_any_file_only_the_table_changes(lines: list[str]) -> None:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return
-    parts = statements(text.split("\n"))
+    parts = statements(text)
     assert [part for start, end in parts for part in range(start, end)] == list(
         range(len(text.split("\n")))
     )

@@ -14,7 +14,7 @@ from dray.cli import doctor
 from dray.cli.output import launcher, launcher_for, print_json, table
 from dray.cli.parameters import ClusterName, json_option
 from dray.cli.terminal import multiline, say, tell
-from dray.config import ClusterConfig
+from dray.config_reader import ClusterConfig
 from dray.errors import UsageError
 from dray.options import Option
 from dray.quantities import show_size

@@ -33,7 +33,8 @@ def push(image: str, on: str, no_wait: bool) -> None:
     a .sif or .sqsh file, or docker://NAME, which the cluster fetches. Layers that the cluster has
     are not sent again; what was sent before a broken link is not, either.
     """
-    verbs = launcher()
+    verbs = launcher(submits=True)
+    verbs.config.require_trust()
     cluster = verbs.cluster(on)
     brought = verbs.images.push(image, cluster)
     for line in describe(brought, on):

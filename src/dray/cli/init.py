@@ -5,8 +5,8 @@ import click
 from dray import config as configuration
 from dray import recipes
 from dray.cli.terminal import multiline, say, tell, visible
-from dray.config import PROJECT_FILE
 from dray.errors import UsageError
+from dray.project import PROJECT_FILE
 
 TEMPLATE = """\
 [job]

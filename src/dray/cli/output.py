@@ -179,8 +179,12 @@ def progress(label: str) -> Progress:
     return Bar(label)
 
 
-def launcher(flags: dict[str, Any] | None = None) -> Launcher:
-    return launcher_for(configuration.load(flags=flags))
+def launcher(flags: dict[str, Any] | None = None, *, submits: bool = False) -> Launcher:
+    """For a verb that submits, settings that are not trusted are an error, told by the launcher."""
+    config = configuration.load(flags=flags)
+    if config.untrusted and not submits:
+        say(f"dray: {config.untrusted.warning}")
+    return launcher_for(config)
 
 
 def launcher_for(config: configuration.Config) -> Launcher:

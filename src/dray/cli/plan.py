@@ -15,7 +15,9 @@ from dray.quantities import show_size
 @json_option
 def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values: Any) -> None:
     """Show exactly what run would submit: files, command, code. Nothing is written anywhere."""
-    plan, snapshot = launcher(job_flags(values)).plan(command, snapshot=not no_snapshot)
+    plan, snapshot = launcher(job_flags(values), submits=True).plan(
+        command, snapshot=not no_snapshot
+    )
     if as_json:
         print_json(
             {

@@ -20,6 +20,6 @@ from dray.cli.terminal import say, tell
 )
 def command(job: str, update_code: bool, secrets: tuple[str, ...]) -> None:
     """Start another attempt of an ended job from its newest valid checkpoint."""
-    job_id = launcher().resume(job, update_code=update_code, secrets=secrets)
+    job_id = launcher(submits=True).resume(job, update_code=update_code, secrets=secrets)
     tell(job_id)
     say(f"queued; follow it with: dray logs -f {job_id}")

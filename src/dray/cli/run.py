@@ -20,7 +20,7 @@ def command(command: tuple[str, ...], no_snapshot: bool, follow: bool, **values:
 
     The job's id, alone, goes to stdout; it outlives this terminal.
     """
-    verbs = launcher(job_flags(values))
+    verbs = launcher(job_flags(values), submits=True)
     job_id = verbs.run(command, snapshot=not no_snapshot)
     tell(job_id)
     if not follow:

@@ -27,6 +27,7 @@ VERBS = {
     },
     "Getting started": {
         "init": "look at the project and write a first dray.toml",
+        "trust": "let a project's dray.toml name clusters and secrets",
         "demo": "a real training run, interrupted and resumed, in under a minute",
         "completion": "print the completion script for bash, zsh or fish",
     },

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dray import config as configuration
+from dray import trust
+from dray.cli.output import say, visible
+from dray.config_file import value
+from dray.config_reader import read_document
+from dray.errors import NotFound
+from dray.project import PROJECT_FILE, find_project
+from dray.toml_lines import show_key
+
+
+@click.command("trust")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--revoke", is_flag=True, help="Trust it no more.")
+def command(file: Path | None, revoke: bool) -> None:
+    """Trust FILE (default: the project's dray.toml) as it is now, and show what that changes.
+
+    A project's file may say what a job needs. Where programs are started, what is run there outside
+    the job, and which secrets go out, it says only to those who trust it. After any change it has
+    to be trusted again.
+    """
+    path = file or find_project(configuration.current_folder()) / PROJECT_FILE
+    home = configuration.find_home()
+    records = trust.Records(home.data)
+    if revoke:
+        was = records.revoke(path)
+        say(f"{path} is trusted no more" if was else f"{path} was not trusted")
+        return
+    document = read_document(path)
+    if document is None:
+        raise NotFound(f"there is no {path}")
+    changes = trust.effects(document, configuration.own_settings(home))
+    for line, key, one in changes:
+        click.echo(visible(f"{path}:{line}: {show_key(key)} = {value(one)}"))
+    if changes:
+        records.add(document)
+    say(f"{path} is trusted as it is now" if changes else f"nothing in {path} needs to be trusted")
