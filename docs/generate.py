@@ -39,7 +39,8 @@ LEFT_OUT = """\
 Always: {always}; folders that hold {telltales}; declared outputs; dray's own folders (`DRAY_HOME`,
 the `root` of a cluster), where they lie in the project. Then what `.drayignore` says, or, where the
 project has none, what the `.gitignore` files say; files that git tracks all the same are taken. An
-ignore file of more than 1 MB is refused, a line of more than 16 KB matches nothing."""
+ignore file of more than 1 MB or 10,000 patterns is refused; a line of more than 16 KB matches
+nothing."""
 STATES = """\
 {states}. An attempt's outcome is `done`, `failed`, `interrupted` (to be resumed), `stopped` or
 `lost`."""

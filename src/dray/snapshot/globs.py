@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator
+from itertools import islice
 
 NEVER = b"(?!)"
+MOST = 10_000  # patterns of a file
+AT_ONCE = 100  # patterns in one regular expression: the time for a group grows with their number
 LONGEST = 16 << 10  # bytes of a line; four times as long as a path can be
 # What stands for any number of bytes: of a name, of whole folders, of anything.
 IN_NAME, FOLDERS, ANYTHING = b"[^/]*", b"(?:.*?/)??", b".*?"
@@ -32,26 +35,42 @@ class Malformed(Exception):
     """The pattern cannot be read; git takes it to match nothing."""
 
 
+class TooMany(Exception):
+    """More patterns than anybody has written."""
+
+
 class Patterns:
-    """The patterns of one ignore file, as one regular expression: the last pattern comes first."""
+    """The patterns of one ignore file, the last one first."""
 
     def __init__(self, content: bytes) -> None:
-        patterns = list(read_patterns(content))[::-1]
-        self._of_folders = _Choice(patterns)
-        self._of_files = _Choice([one for one in patterns if not one.only_folders])
+        patterns = list(islice(read_patterns(content), MOST + 1))[::-1]
+        if len(patterns) > MOST:
+            raise TooMany
+        self._of_folders = _choices(patterns)
+        self._of_files = _choices([one for one in patterns if not one.only_folders])
 
     def verdict(self, path: bytes, is_folder: bool) -> bool | None:
         """Whether the path, relative to the ignore file, is left out; None: nothing is said."""
-        return (self._of_folders if is_folder else self._of_files).verdict(path)
+        for choice in self._of_folders if is_folder else self._of_files:
+            verdict = choice.verdict(path)
+            if verdict is not None:
+                return verdict
+        return None
+
+
+def _choices(patterns: list[Pattern]) -> list[_Choice]:
+    return [_Choice(patterns[at : at + AT_ONCE]) for at in range(0, len(patterns), AT_ONCE)]
 
 
 class _Choice:
+    """Some patterns as one regular expression."""
+
     def __init__(self, patterns: list[Pattern]) -> None:
         self._verdicts = [not one.negated for one in patterns]
         self._match = re.compile(b"|".join(b"(%s)" % one.regex for one in patterns), re.S).fullmatch
 
     def verdict(self, path: bytes) -> bool | None:
-        found = self._match(path) if self._verdicts else None
+        found = self._match(path)
         return self._verdicts[found.lastindex - 1] if found and found.lastindex else None
 
 

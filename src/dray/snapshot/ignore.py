@@ -6,7 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from dray.snapshot.globs import Patterns
+from dray.errors import SnapshotError
+from dray.snapshot.globs import MOST, Patterns, TooMany
 from dray.snapshot.repository import Remembered as OfRepository
 from dray.snapshot.repository import Repository, find_dot_git, read_bytes
 from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
@@ -197,7 +198,10 @@ def read_rules(file: str) -> Patterns | None:
     if os.path.basename(file) == ".gitignore" and os.path.islink(file):
         return None  # as git does
     content = read_bytes(file)
-    return None if content is None else Patterns(content)
+    try:
+        return None if content is None else Patterns(content)
+    except TooMany:
+        raise SnapshotError(f"{file} has more than {MOST:,} patterns") from None
 
 
 def as_rule(path: str) -> str:
