@@ -6,7 +6,7 @@ import click
 
 from dray import config as configuration
 from dray import trust
-from dray.cli.output import say, visible
+from dray.cli.terminal import say, tell
 from dray.config_file import value
 from dray.config_reader import read_document
 from dray.errors import NotFound
@@ -36,7 +36,7 @@ def command(file: Path | None, revoke: bool) -> None:
         raise NotFound(f"there is no {path}")
     changes = trust.effects(document, configuration.own_settings(home))
     for line, key, one in changes:
-        click.echo(visible(f"{path}:{line}: {show_key(key)} = {value(one)}"))
+        tell(f"{path}:{line}: {show_key(key)} = {value(one)}")
     if changes:
         records.add(document)
     say(f"{path} is trusted as it is now" if changes else f"nothing in {path} needs to be trusted")
