@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from dray import options, trust
 from dray.config_reader import ClusterConfig, FileSettings, read_document, read_file
 from dray.errors import NotFound, UsageError, nearest
+from dray.home import Home, find_home
 from dray.project import PROJECT_FILE, find_project
 
 # What a job on this machine sees of the shell it was submitted from: enough to find programs and
@@ -29,22 +30,6 @@ INHERITED = (
     "USER",
     "VIRTUAL_ENV",
 )
-
-
-class Home(NamedTuple):
-    """Where dray keeps its own files."""
-
-    config: Path
-    data: Path
-    cache: Path
-
-    @property
-    def store(self) -> Path:
-        return self.data / "store.db"
-
-    @property
-    def config_file(self) -> Path:
-        return self.config / "config.toml"
 
 
 class Config(NamedTuple):
@@ -96,25 +81,6 @@ def inherited_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in INHERITED or name.startswith("LC_")
     }
-
-
-def find_home() -> Home:
-    own = os.environ.get("DRAY_HOME")
-    if own:
-        home = Path(own).absolute()
-        return Home(home, home, home / "cache")
-    return Home(
-        _xdg("XDG_CONFIG_HOME", ".config"),
-        _xdg("XDG_DATA_HOME", ".local/share"),
-        _xdg("XDG_CACHE_HOME", ".cache"),
-    )
-
-
-def _xdg(variable: str, default: str) -> Path:
-    value = os.environ.get(variable, "")
-    # The XDG rules: a relative path is to be ignored.
-    base = Path(value) if value.startswith("/") else Path.home() / default
-    return base / "dray"
 
 
 def real_path(folder: str | Path) -> str:

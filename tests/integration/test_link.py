@@ -132,10 +132,10 @@ if "agent" not in words:
     os.execv(words[0], words)
 agent = subprocess.Popen(words, stdout=subprocess.PIPE)
 while piece := os.read(agent.stdout.fileno(), 1 << 16):
-    if os.path.exists("{cut}"):
+    mark = {mark!r}
+    if mark in piece and os.path.exists("{cut}"):
         rest = int(open("{cut}").read())
         os.unlink("{cut}")
-        mark = {mark!r}
         os.write(1, piece[:piece.index(mark) + len(mark) + rest])
         agent.kill()
         break
@@ -213,7 +213,7 @@ def test_a_pack_cut_short_on_the_cluster(far: Dray, link: Link) -> None:
 def test_a_full_disk_on_the_cluster(far: Dray, hpc: Hpc, link: Link, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(small)], check=True)
     try:
         hpc.offer(far, root=str(small / "root"))
         (far.project / "big.bin").write_bytes(os.urandom(3_000_000))
@@ -240,7 +240,7 @@ def test_a_disk_that_fills_up_with_the_submission(
     ):
         (filling / name).write_text(f"#!/bin/sh\n{script}\nexit 0\n")
         (filling / name).chmod(0o755)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(small)], check=True)
     try:
         hpc.offer(far, root=str(small / "root"), python=str(filling / "python"))
         job = far.run(*ON, *python("pass"))

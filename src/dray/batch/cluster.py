@@ -226,7 +226,8 @@ class BatchCluster:
     def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
         request = {"id": job_id, "attempt": attempt, "offset": offset, "rank": rank}
         with self.agent.call("log", request) as answer, answers.reading(self.name):
-            return answer.stream.read(answers.log_piece(answer.record)[1])
+            answers.log_piece(answer.record)
+            return answer.payload()
 
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         answer = self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62, rank=rank)

@@ -10,6 +10,7 @@ from dray.cli.terminal import say, tell
 from dray.config_file import value
 from dray.config_reader import read_document
 from dray.errors import NotFound
+from dray.home import find_home
 from dray.project import PROJECT_FILE, find_project
 from dray.toml_lines import show_key
 
@@ -25,7 +26,7 @@ def command(file: Path | None, revoke: bool) -> None:
     to be trusted again.
     """
     path = file or find_project(configuration.current_folder()) / PROJECT_FILE
-    home = configuration.find_home()
+    home = find_home()
     records = trust.Records(home.data)
     if revoke:
         was = records.revoke(path)

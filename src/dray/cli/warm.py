@@ -90,6 +90,13 @@ def at_start() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(AT_START)}
 
 
+def places() -> dict[str, str]:
+    """Where it finds the cache folder; which one does not matter, as what it takes from there is
+    the same in all of them."""
+    names = ("DRAY_HOME", "XDG_CACHE_HOME")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def socket_path(us: "tuple[Any, ...]") -> str:
     """Beside the connections' sockets (transport/ssh.py); their folder must be there already."""
     from dray.transport import sockets  # help and the version do without
@@ -176,5 +183,5 @@ def start() -> None:
         words = [sys.executable, "-P", "-m", "dray.cli.warm_server", path]
         null = os.open(os.devnull, os.O_RDWR)
         actions = [(os.POSIX_SPAWN_DUP2, null, stream) for stream in (0, 1, 2)]
-        os.posix_spawn(words[0], words, at_start(), file_actions=actions, setsid=True)
+        os.posix_spawn(words[0], words, at_start() | places(), file_actions=actions, setsid=True)
         os.close(null)

@@ -26,7 +26,7 @@ from .jobdir import JobDir
 from .ledger import end_job
 from .scheduler import NoAnswer, Scheduler, SchedulerError
 from .supervisor import HEARTBEAT
-from .wire import MARK, Refusal
+from .wire import HEAD_LIMIT, MARK, Refusal, read_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,11 +52,9 @@ class Agent:
 
     def serve(self) -> bool:
         """Answer one request; False where there is none left. What goes wrong is an answer too."""
-        lengths = self.stdin.readline().split()
-        if not lengths:
+        request = self.next_request()
+        if request is None:
             return False
-        request = json.loads(self.stdin.read(int(lengths[0])).decode("ascii"))
-        self.payload = int(lengths[1])
         try:
             answer = VERBS[request["verb"]](self, request)
         except Refusal as error:
@@ -79,6 +77,18 @@ class Agent:
         if afterwards is not None:
             afterwards()
         return True
+
+    def next_request(self) -> "Optional[Record]":
+        """None at the end, and where what comes is not a request: nothing behind it can be one."""
+        lengths = read_head(self.stdin.readline(HEAD_LIMIT))
+        if lengths is None:
+            return None
+        try:
+            request = json.loads(self.stdin.read(lengths[0]).decode("ascii"))
+        except (ValueError, RecursionError):
+            return None
+        self.payload = lengths[1]
+        return request if isinstance(request, dict) else None
 
     def skip_payload(self) -> None:
         """What a refused request brought along must not be taken for the next request."""

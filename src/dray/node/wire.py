@@ -4,7 +4,18 @@ A message is a line with two lengths, of a JSON text and of a payload, and these
 stands behind a mark, because a login shell may print anything before the agent is started.
 """
 
-MARK = b"\n\x01dray-answer\x01\n"
+import re
+
+from .bootstrap import ANSWER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Tuple  # noqa: F401
+
+MARK = ANSWER
+HEAD_LIMIT = 40  # bytes
+TEXT_LIMIT = 256 << 20
+HEAD = re.compile(rb"([0-9]{1,12}) ([0-9]{1,18})\n")
 
 
 class Refusal(Exception):
@@ -13,3 +24,10 @@ class Refusal(Exception):
     def __init__(self, family: str, message: str) -> None:
         Exception.__init__(self, message)
         self.family = family
+
+
+def read_head(line: bytes) -> "Optional[Tuple[int, int]]":
+    """Return the two lengths of a message; None where this is not the head of one."""
+    match = HEAD.fullmatch(line)
+    text, payload = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+    return (text, payload) if 0 < text <= TEXT_LIMIT else None

@@ -55,7 +55,7 @@ def has_command(host: str | None, name: str) -> bool:
 
 def _holds(host: str, condition: str) -> bool:
     script = f'{condition} >/dev/null && printf "\\nit-%s\\n" holds'
-    words = [*ssh_words(), host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    words = [*ssh_words(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)

@@ -2,24 +2,83 @@
 
 # Nothing more: importing takes time, and the quickest of commands looks here.
 import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LIMIT = 103  # bytes in the path of a socket on macOS; on Linux there may be four more
 SSH_NAME = 40 + 17  # the hash of a host, and what ssh adds to it while it binds the socket
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def folder() -> str:
-    """It need not exist yet. The user's temporary folder on macOS has too long a name for it."""
+    """Return the first place that is ours, or can be; nothing where ``reserve`` has to make one.
+
+    It need not exist yet. One that is ours but open to others is returned as well: the user can
+    close it (``is_private``), which for somebody else's folder nobody but they could do.
+    """
+    return next((path for path in candidates() if is_usable(path)), "")
+
+
+def candidates() -> "Iterator[str]":
+    """The user's temporary folder on macOS has too long a name for it."""
     name = f"dray-{os.getuid()}"
-    for variable in ("XDG_RUNTIME_DIR", "TMPDIR"):
-        base = os.environ.get(variable, "")
-        path = f"{base.rstrip('/')}/{name}"
-        fits = len(os.fsencode(path)) + 1 + SSH_NAME <= LIMIT
-        if fits and base.startswith("/") and os.access(base, os.W_OK):
-            return path
-    return f"/tmp/{name}"
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp"):
+        if base:
+            yield f"{base.rstrip('/')}/{name}"
+    yield reserved()
+
+
+def is_usable(path: str) -> bool:
+    if not path.startswith("/") or len(os.fsencode(path)) + 1 + SSH_NAME > LIMIT:
+        return False
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return is_safe_above(os.path.dirname(path))
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def is_safe_above(base: str) -> bool:
+    """Whether a folder can be made in it that nobody else can move away."""
+    try:
+        status = os.stat(base)
+    except OSError:
+        return False
+    is_open = status.st_mode & OTHERS_WRITE and not status.st_mode & stat.S_ISVTX
+    return status.st_uid in (0, os.getuid()) and not is_open and os.access(base, os.W_OK | os.X_OK)
 
 
 def is_private(path: str) -> bool:
     """Nobody else can put a socket there, or open one."""
     status = os.lstat(path)
-    return status.st_uid == os.getuid() and not status.st_mode & 0o077
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return ours and not status.st_mode & 0o077
+
+
+def reserve() -> str:
+    """Choose a name that nobody could foresee, where all others are taken. Every process of the
+    user's finds it by a link in the cache folder."""
+    link = _link()
+    path = f"/tmp/dray-{os.getuid()}-{os.urandom(6).hex()}"
+    os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+    os.symlink(path, f"{link}.{os.getpid()}")
+    os.replace(f"{link}.{os.getpid()}", link)
+    return reserved()
+
+
+def reserved() -> str:
+    try:
+        return os.readlink(_link())
+    except OSError:
+        return ""
+
+
+def _link() -> str:
+    from dray.home import find_home  # rarely needed
+
+    return f"{find_home().cache}/sockets"

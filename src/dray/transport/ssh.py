@@ -10,13 +10,12 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from dray import background
 from dray.errors import (
@@ -28,24 +27,19 @@ from dray.errors import (
     StorageError,
     from_os_error,
 )
+from dray.node.bootstrap import MISSING, PRESENT
 from dray.node.wire import MARK
-from dray.transport import sockets, standing, zipapp
+from dray.transport import frames, sockets, standing, zipapp
+from dray.transport.session import Feeding, Opening, Payload, Session
 
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
 PERSIST_SECONDS = 600
-PIPE_BUFFER = 1 << 18
-PRESENT, MISSING = b"\n\x01dray-present\x01\n", b"\n\x01dray-missing\x01\n"
-# In a shell there, before the agent $f of the root $r is started; on one line, for any login shell.
-SAY_PRESENT, SAY_MISSING = (rf"printf '\n\001dray-{word}\001\n'" for word in ("present", "missing"))
-EXPECT = f'[ -f "$f" ] || {{ {SAY_MISSING}; exit; }}'
-RECEIVE = 'mkdir -p "$r/node" && read n && head -c "$n" > "$f.$$" && mv "$f.$$" "$f"'
-INSTALL = (
-    f'if [ -f "$f" ]; then {SAY_PRESENT}; else {SAY_MISSING}; (umask 077; {RECEIVE}) || exit 1; fi'
-)
+BOOTSTRAP = "dray_node/bootstrap.py"
 LOST = 255  # ssh's own exit code: the remote command's is never this
 TRIES = 3
 BULKY = 4 << 20
+LONGEST_PAYLOAD = 256 << 20  # that is taken into memory; files are written piece by piece
 HANGING = 6.0  # seconds
 
 # What ssh says, and what to do about it.
@@ -91,20 +85,17 @@ FAMILIES: dict[str, type[DrayError]] = {
 }
 
 
-class Payload(Protocol):
-    """What is sent behind a request. Its pieces may be asked for again, after a lost link."""
-
-    size: int
-
-    def pieces(self) -> Iterator[bytes]: ...
-
-
 class Answer:
-    """The agent's answer: a record, and a stream where more follows."""
+    """The agent's answer: a record, and a stream where so many bytes follow."""
 
-    def __init__(self, record: Mapping[str, Any], stream: IO[bytes]) -> None:
+    def __init__(self, record: Mapping[str, Any], stream: IO[bytes], length: int) -> None:
         self.record = record
         self.stream = stream
+        self.length = length
+
+    def payload(self) -> bytes:
+        """Read what follows, or what has come of it where the link broke."""
+        return bytes(frames.read_most(self.stream, min(self.length, LONGEST_PAYLOAD)))
 
 
 class AgentLink:
@@ -134,9 +125,8 @@ class AgentLink:
             yield
         finally:
             if self._opening is not None:
-                session.process.kill()
-                with suppress(LinkLost):
-                    self._take_early()
+                self._opening.break_off()
+                self._opening = None
                 session.close()
 
     def _stands(self) -> bool:
@@ -148,8 +138,19 @@ class AgentLink:
         return False
 
     def _take_early(self) -> Session | None:
+        """None where there is none, or it has to be tried again by somebody who can be asked for
+        a password."""
         opening, self._opening = self._opening, None
-        return opening.result() if opening is not None else None
+        if opening is None:
+            return None
+        with closed_on_error(opening.session):
+            opening.finish()
+            if opening.error is None:
+                return opening.session
+            if isinstance(opening.error, LinkLost):
+                raise opening.error
+        opening.session.close()
+        return None
 
     @contextmanager
     def call(
@@ -199,11 +200,9 @@ class AgentLink:
             try:
                 stream.write(message)
                 stream.flush()
-                standing.skip_to_mark(stream)
-                answer = self._parse(stream)
-            except (standing.Broken, OSError, CutShort):
-                yield None  # it broke: connect anew
-                return
+                answer = self._parse(stream) if self._finds(stream, MARK)[0] else None
+            except (OSError, CutShort):
+                answer = None  # it broke: connect anew
             yield answer
 
     def _keep_open(self) -> None:
@@ -216,9 +215,9 @@ class AgentLink:
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """An agent that answers many requests, on a connection that asks for no password."""
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
         words = self._words("-o", "BatchMode=yes")
-        null = subprocess.DEVNULL
-        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=null)
+        return subprocess.Popen(words, bufsize=0, stdin=pipe, stdout=pipe, stderr=null)
 
     @contextmanager
     def _over_ssh(
@@ -226,38 +225,40 @@ class AgentLink:
     ) -> Iterator[Answer | None]:
         """By an SSH session of its own; None where the agent is missing there."""
         session = self._take_early() or self._open(install)
-        with session, Feeding(session.stdin, message, payload) as feeding:
+        with session, Feeding(session, message, payload) as feeding:
             try:
                 answer = self._read_answer(session)
             except DrayError:
-                feeding.check()  # it may have been us who broke off
+                feeding.break_off()
+                if feeding.error is not None:  # it was us who broke off
+                    raise feeding.error from None
                 raise
             yield answer
 
     def _open(self, install: bool) -> Session:
         session = Session(self._words(install=install))
-        try:
-            if install:
+        if install:
+            with closed_on_error(session):
                 self._install(session)
-        except BaseException:
-            session.close()
-            raise
         return session
 
     def _install(self, session: Session) -> None:
-        if self._said(session, PRESENT, MISSING) == MISSING:
-            session.send_agent()
+        said = self._said(session, PRESENT, MISSING, MARK)
+        if said == MARK:
+            self._parse(session.stdout)  # why it is refused
+        if said == MISSING:
+            session.send_agent(zipapp.app().content)
 
     def _words(self, *options: str, install: bool = False) -> list[str]:
-        """For any login shell: a plain sh does the rest."""
-        script = f'r="{self._shell_root}"; f="$r/node/{self.app}"; ' + (
-            INSTALL if install else EXPECT
-        )
-        script += f'; exec {shlex.quote(self.python)} -I -S "$f" agent "$r" {self.scheduler}'
+        """For any login shell: a plain sh finds the root, and Python does the rest."""
+        size = len(zipapp.app().content) if install else 0
+        python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
+        words = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
+        script = f'r="{self._shell_root}"; exec {python} {words}'
         remote = f"exec /bin/sh -c {shlex.quote(script)}"
         if not self.host:
             return ["/bin/sh", "-c", remote]
-        return [*ssh_words(), *options, self.host, remote]
+        return [*ssh_words(), *options, "--", self.host, remote]
 
     def _read_answer(self, session: Session) -> Answer | None:
         return (
@@ -266,36 +267,45 @@ class AgentLink:
 
     def _said(self, session: Session, *signs: bytes) -> bytes:
         """Which of the signs comes; what a login shell says before does not matter."""
-        seen = b""
-        while True:
-            line = session.stdout.readline()
-            if not line:
-                raise self._silence(session, seen)
-            seen = (seen + line)[-4000:]
-            for sign in signs:
-                if seen.endswith(sign):
-                    return sign
+        sign, seen = self._finds(session.stdout, *signs)
+        if sign is None:
+            raise self._silence(session, seen)
+        return sign
+
+    def _finds(self, stream: IO[bytes], *signs: bytes) -> tuple[bytes | None, bytes]:
+        with self._distrust():
+            return frames.skip_to(stream, *signs)
 
     def _parse(self, stream: IO[bytes]) -> Answer:
-        head = stream.readline()
-        length = int(head.split()[0]) if head.endswith(b"\n") else 0
-        text = stream.read(length)
-        if not length or len(text) < length:
-            raise CutShort(f"the connection to {self.host or 'the agent'} broke inside an answer")
-        record = json.loads(text)
+        with self._distrust():
+            record, length = frames.read_record(stream)
         if "error" in record:
-            raise self._refusal(record)
-        return Answer(record, stream)
+            raise self._refusal(frames.Refused(record))
+        return Answer(record, stream, length)
 
-    def _refusal(self, record: Mapping[str, Any]) -> DrayError:
-        message = f"{self.host or 'here'}: {record['error']}"
-        if record["family"] == "OSError":
-            return from_os_error(OSError(record["errno"], message))
-        return FAMILIES.get(record["family"], ClusterError)(message)
+    @contextmanager
+    def _distrust(self) -> Iterator[None]:
+        try:
+            yield
+        except frames.CutShort:
+            raise CutShort(
+                f"the connection to {self.host or 'the agent'} broke inside an answer"
+            ) from None
+        except frames.Malformed as error:
+            raise ClusterError(
+                f"{self.host or 'this machine'} does not answer as dray's agent does: {error}",
+                hint=f"Is '{self.python}' a Python there (setting python)?",
+            ) from None
+
+    def _refusal(self, refused: frames.Refused) -> DrayError:
+        message = f"{self.host or 'here'}: {refused.text}"
+        if refused.family == "OSError" and refused.errno is not None:
+            return from_os_error(OSError(refused.errno, message))
+        return FAMILIES.get(refused.family, ClusterError)(message)
 
     def _silence(self, session: Session, seen: bytes) -> DrayError:
         """No answer: what ssh or the remote shell said instead."""
-        code = session.process.wait()
+        code = session.end()
         said = (seen + session.complaints()).decode("utf-8", "replace").strip()
         advice = next((hint for sign, hint in ADVICE if sign in said), "")
         hint = advice.format(host=self.host)
@@ -310,108 +320,25 @@ class AgentLink:
         )
 
 
-class Session:
-    """A running ssh (or a shell, on this machine), spoken to by pipes."""
-
-    def __init__(self, words: list[str]) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def send_agent(self) -> None:
-        app = zipapp.build(zipapp.sources())
-        with suppress(BrokenPipeError):  # what was wrong is told instead of an answer
-            self.stdin.write(b"%d\n" % len(app) + app)
-            self.stdin.flush()
-
-    def complaints(self) -> bytes:
-        self._errors.seek(0)
-        return self._errors.read()
-
-    def close(self) -> None:
-        for pipe in (self.stdin, self.stdout):
-            with suppress(OSError):
-                pipe.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self._errors.close()
-
-
-class Opening(threading.Thread):
-    """A session that is made ready while something else is done."""
-
-    def __init__(self, session: Session, make_ready: Callable[[Session], None]) -> None:
-        super().__init__()
-        self._session, self._make_ready = session, make_ready
-        self._error: Exception | None = None
-        self.since = time.monotonic()
-
-    def run(self) -> None:
-        try:
-            self._make_ready(self._session)
-        except (DrayError, OSError, ValueError) as error:
-            self._error = error
-
-    def result(self) -> Session | None:
-        """None where it has to be tried again, by somebody who can be asked for a password."""
-        self.join()
-        if self._error is None:
-            return self._session
-        self._session.close()
-        if isinstance(self._error, LinkLost):
-            raise self._error
-        return None
-
-
-class Feeding(threading.Thread):
-    """Sends a request, while its answer may come already."""
-
-    def __init__(self, pipe: IO[bytes], message: bytes, payload: Payload | None) -> None:
-        super().__init__()
-        self.pipe, self.message, self.payload = pipe, message, payload
-        self.error: DrayError | None = None
-
-    def run(self) -> None:
-        # A remote side that does not want it all has its reasons, and says them in its answer.
-        with suppress(BrokenPipeError, ValueError):
-            try:
-                self.pipe.write(self.message)
-                self.pipe.writelines(self.payload.pieces() if self.payload else ())
-                self.pipe.flush()
-            except DrayError as error:
-                self.error = error
-            self.pipe.close()
-
-    def check(self) -> None:
-        self.join()
-        if self.error is not None:
-            raise self.error
-
-    def __enter__(self) -> Feeding:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.join()
-
-
 def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> bytes:
     text = json.dumps({**request, "verb": verb}).encode("ascii")
     return b"%d %d\n" % (len(text), payload.size if payload else 0) + text
+
+
+@cache
+def bootstrap_line() -> str:
+    """On one line: not every login shell takes more than that between quotes."""
+    return f"exec({json.dumps(zipapp.sources()[BOOTSTRAP].decode('ascii'))})"
+
+
+@contextmanager
+def closed_on_error(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        session.process.kill()
+        session.close()
+        raise
 
 
 def ssh_words() -> list[str]:
@@ -428,7 +355,7 @@ def ssh_words() -> list[str]:
 
 
 def socket_folder() -> Path:
-    folder = sockets.folder()
+    folder = sockets.folder() or sockets.reserve()
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     if not sockets.is_private(folder):

@@ -1,14 +1,24 @@
-"""The node side and the trainers' library as one file, named by its content."""
+"""The node side and the trainers' library as one file, named by the SHA-256 of its bytes.
+
+Whoever is about to run it can tell by its name whether it is what it should be.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import marshal
 import sys
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
 
-from dray.node import files
+from dray.errors import StorageError
+from dray.home import find_home
+from dray.node import bootstrap, files
 from dray.node.packs import hash_of
 
 ENTRY = b"""import sys
@@ -22,6 +32,17 @@ sys.exit(main(sys.argv[1:]))
 PACKAGES = {"dray_node": "node", "dray/training": "training"}
 NAMESPACE = "dray/"
 EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
+# This version of marshal's format has no references to earlier objects: whether there is one
+# depends on what else the process has imported.
+PLAIN_MARSHAL = 2
+DIGEST = 64  # hex digits of a SHA-256
+NAMED_BY = 32  # so many of them are in the name
+FORGET_AFTER = 30 * 86400.0  # seconds after which another version's file leaves the cache
+
+
+class App(NamedTuple):
+    name: str
+    content: bytes
 
 
 @cache
@@ -35,14 +56,42 @@ def sources() -> dict[str, bytes]:
     return {"__main__.py": ENTRY, **found}
 
 
-def name_of(content: dict[str, bytes]) -> str:
-    everything = b"\0".join(key.encode() + b"\0" + value for key, value in content.items())
-    return f"dray-node-{hash_of(sys.version.encode() + everything)[:16]}.pyz"
-
-
 @cache
+def app() -> App:
+    """Build the file, once for each version: the cache folder keeps it."""
+    content = sources()
+    everything = b"\0".join(key.encode() + b"\0" + value for key, value in content.items())
+    kept = find_home().cache / "node" / hash_of(sys.version.encode() + everything)[:32]
+    built = recall(kept)
+    if built is None:
+        built = build(content)
+        with suppress(OSError):  # it is built anew each time, then
+            keep(kept, built)
+    return App(f"dray-node-{hashlib.sha256(built).hexdigest()[:NAMED_BY]}.pyz", built)
+
+
 def name() -> str:
-    return name_of(sources())
+    return app().name
+
+
+def recall(path: Path) -> bytes | None:
+    """What was kept, if it is whole and nobody else could have written it."""
+    try:
+        bootstrap.check_folder(str(path.parent))
+        stored = path.read_bytes()
+    except (OSError, bootstrap.Unsafe):
+        return None
+    digest, content = stored[:DIGEST], stored[DIGEST:]
+    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
+
+
+def keep(path: Path, content: bytes) -> None:
+    files.make_folder(str(path.parent))
+    digest = hashlib.sha256(content).hexdigest().encode()
+    files.write_bytes(str(path), digest + content, durable=False)
+    for other in path.parent.iterdir():
+        if other.stat().st_mtime < time.time() - FORGET_AFTER:
+            other.unlink()
 
 
 def build(content: dict[str, bytes]) -> bytes:
@@ -64,14 +113,22 @@ def compiled(name: str, source: bytes) -> bytes:
 
     code = compile(source, name, "exec", dont_inherit=True)
     unchecked_hash = (0b01).to_bytes(4, "little")
-    return MAGIC_NUMBER + unchecked_hash + source_hash(source) + marshal.dumps(code)
+    return MAGIC_NUMBER + unchecked_hash + source_hash(source) + dumped(code)
+
+
+def dumped(code: CodeType) -> bytes:
+    try:
+        return marshal.dumps(code, PLAIN_MARSHAL)
+    except ValueError:  # a constant slice: Python 3.14 knows it only in its newest format
+        return marshal.dumps(code)
 
 
 def install(root: Path) -> Path:
-    """Put the file below ``root`` unless it lies there already."""
-    content = sources()
-    path = root / "node" / name_of(content)
-    if not path.exists():
-        files.make_folder(str(path.parent))
-        files.write_bytes(str(path), build(content))
+    """Put the file below ``root`` unless it lies there already, whole."""
+    path = root / "node" / name()
+    try:
+        if not bootstrap.is_ready(str(root), str(path), create=True):
+            files.write_bytes(str(path), app().content)
+    except bootstrap.Unsafe as error:
+        raise StorageError(str(error)) from None
     return path

@@ -1,0 +1,143 @@
+"""A running ssh (or a shell, on this machine), spoken to by pipes, and the threads that do it.
+
+Whatever the other side does, or leaves undone, ends with ``kill``: no thread outlives its session.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import IO, Protocol
+
+from dray.errors import DrayError
+
+PIPE_BUFFER = 1 << 18
+ENDING_SECONDS = 5.0
+COMPLAINTS = 1 << 16  # bytes of what was said on stderr, from its end
+
+
+class Payload(Protocol):
+    """What is sent behind a request. Its pieces may be asked for again, after a lost link."""
+
+    size: int
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+
+class Session:
+    def __init__(self, words: list[str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin: IO[bytes] = self.process.stdin
+        self.stdout: IO[bytes] = self.process.stdout
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.process.kill()
+        self.close()
+
+    def send_agent(self, app: bytes) -> None:
+        with suppress(BrokenPipeError):  # what was wrong is told instead of an answer
+            self.stdin.write(app)
+            self.stdin.flush()
+
+    def end(self) -> int | None:
+        """Return the exit code of a process that has said its last; None if it had to be killed."""
+        try:
+            return self.process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return None
+
+    def complaints(self) -> bytes:
+        size = os.fstat(self._errors.fileno()).st_size
+        self._errors.seek(max(size - COMPLAINTS, 0))
+        return self._errors.read(COMPLAINTS)
+
+    def close(self) -> None:
+        for pipe in (self.stdin, self.stdout):
+            with suppress(OSError):
+                pipe.close()
+        self.end()
+        self.process.wait()
+        self._errors.close()
+
+
+class Worker(threading.Thread):
+    """Speaks with a session while something else is done. Whoever waits for it can be interrupted:
+    the session is killed then, so that the worker ends, and its pipes can be closed."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(daemon=True)
+        self.session = session
+
+    def finish(self) -> None:
+        try:
+            self.join()
+        except BaseException:
+            self.break_off()
+            raise
+
+    def break_off(self) -> None:
+        self.session.process.kill()
+        self.join(ENDING_SECONDS)
+
+
+class Opening(Worker):
+    """Makes a session ready."""
+
+    def __init__(self, session: Session, make_ready: Callable[[Session], None]) -> None:
+        super().__init__(session)
+        self._make_ready = make_ready
+        self.error: Exception | None = None
+        self.since = time.monotonic()
+
+    def run(self) -> None:
+        try:
+            self._make_ready(self.session)
+        except (DrayError, OSError, ValueError) as error:
+            self.error = error
+
+
+class Feeding(Worker):
+    """Sends a request, while its answer may come already."""
+
+    def __init__(self, session: Session, message: bytes, payload: Payload | None) -> None:
+        super().__init__(session)
+        self.message, self.payload = message, payload
+        self.error: DrayError | None = None
+
+    def run(self) -> None:
+        pipe = self.session.stdin
+        # A remote side that does not want it all has its reasons, and says them in its answer.
+        with suppress(BrokenPipeError, ValueError):
+            try:
+                pipe.write(self.message)
+                pipe.writelines(self.payload.pieces() if self.payload else ())
+                pipe.flush()
+            except DrayError as error:
+                self.error = error
+            pipe.close()
+
+    def __enter__(self) -> Feeding:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.break_off()
