@@ -42,6 +42,41 @@ def test_cut_in_the_middle_of_an_upload(far: Dray, link: Link, hpc: Hpc) -> None
     assert not list((far.jobs.parent / "packs").glob("*.tmp"))
 
 
+def test_cut_while_the_agent_is_sent(far: Dray, link: Link) -> None:
+    """Whatever has come of it is not taken for the agent."""
+    link.cut_after = 300_000
+    job = far.run(*ON, *python("print('fine')"))
+    assert link.cut_after is None  # it did happen
+    assert far.wait(job)["state"] == "done"
+    assert far.log(job) == "fine\n"
+    assert len(list((far.jobs.parent / "node").iterdir())) == 1
+
+
+def test_a_damaged_agent_is_sent_again(far: Dray, hpc: Hpc) -> None:
+    far("doctor", "hpc")
+    wait_for(far.nothing_runs)
+    (agent,) = (far.jobs.parent / "node").iterdir()
+    whole = agent.read_bytes()
+    agent.write_bytes(whole[:100_000])
+    job = far.run(*ON, *python("print('fine')"))
+    assert far.wait(job)["state"] == "done"
+    assert agent.read_bytes() == whole
+
+
+def test_a_full_disk_at_the_first_upload(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(small)], check=True)
+    try:
+        hpc.offer(far, root=str(small / "root"))
+        ended = far("run", *ON, "--no-snapshot", "--", "/bin/true", check=False)
+        assert ended.returncode == 8
+        assert "No space left" in ended.stderr
+        assert not list(small.glob("root/node/*"))
+    finally:
+        wait_for(lambda: subprocess.run(["umount", str(small)]).returncode == 0)
+
+
 def test_a_first_upload_is_sent_once(far: Dray, link: Link) -> None:
     """Also where the agent is not there yet, and has to be sent before."""
     (far.project / "big.bin").write_bytes(os.urandom(6_000_000))
@@ -294,3 +329,15 @@ def test_one_who_says_nothing_does_not_keep_others_waiting(far: Dray, hpc: Hpc) 
         silent.connect(str(standing_socket(far)))
         assert far("doctor", "hpc").returncode == 0
         assert silent.recv(1) == b""  # it was sent away
+
+
+def test_one_who_is_stopped_does_not_keep_others_waiting(far: Dray, hpc: Hpc) -> None:
+    """As by Ctrl-Z, in the middle of what he says."""
+    far("doctor", "hpc")
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.connect(str(standing_socket(far)))
+        stopped.sendall(b"1000 0\n{")
+        assert far("doctor", "hpc").returncode == 0
+        job = far.run(*ON, "--no-snapshot", "--", "/bin/echo", "fine")
+        assert far.wait(job)["state"] == "done"
+    assert len(standing_processes(far)) == 1

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -303,6 +304,16 @@ def test_one_that_hangs_is_not_waited_for(warm: Warm) -> None:
     wait_for(lambda: warm.ask()[1])
 
 
+def test_one_who_is_stopped_does_not_keep_others_waiting(warm: Warm) -> None:
+    """Before he has said anything, and in the middle of it."""
+    (path,) = warm.sockets.glob("*.warm")
+    for said in (b"", b"\0\0\1\0", b"\0\0\1\0half of it"):
+        with socket.socket(socket.AF_UNIX) as stopped:
+            stopped.connect(str(path))
+            stopped.sendall(said)
+            wait_for(lambda: warm.ask()[1])
+
+
 # -- over SSH, to Slurm ---------------------------------------------------------------------------
 
 
@@ -334,8 +345,8 @@ def test_a_job_is_submitted_by_a_warm_process(near: Dray, hpc: Hpc) -> None:
 
 def test_without_a_connection_it_is_given_back(near: Dray, hpc: Hpc) -> None:
     """Whoever opens one may be asked for a password."""
-    for socket in hpc.sockets.glob("dray-*/*.link"):
-        socket.unlink()
+    for path in hpc.sockets.glob("dray-*/*.link"):
+        path.unlink()
     ended = near("run", *ON, "--", "/bin/true")
     assert "dray.cli.group" in ended.stderr
     job = ended.stdout.strip()
