@@ -13,7 +13,7 @@ from dray import config, options
 from dray.config import Config, combine, find_home, load
 from dray.config_reader import ClusterConfig
 from dray.errors import ConfigError, NotFound, UsageError
-from dray.project import find_project
+from dray.project import find_project, searched
 from dray.toml_lines import line_of
 
 Write = Callable[[str], Path]
@@ -332,6 +332,70 @@ def test_the_project_is_found_upwards(tmp_path: Path) -> None:
     assert find_project(deep) == tmp_path / "top"
     (deep / "dray.toml").touch()
     assert find_project(deep) == deep
+
+
+def test_the_search_ends_at_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "user/repo/package"
+    deep.mkdir(parents=True)
+    (tmp_path / "dray.toml").touch()
+    assert find_project(deep) == tmp_path
+    (tmp_path / "link").symlink_to(tmp_path / "user")
+    for home in ("user", "link"):
+        monkeypatch.setenv("HOME", str(tmp_path / home))
+        assert searched(deep) == [deep, deep.parent, tmp_path / "user"]
+        assert find_project(deep) == deep
+    (tmp_path / "user/.git").mkdir()
+    assert find_project(deep) == tmp_path / "user"
+
+
+@pytest.mark.parametrize("mark", ["dray.toml", ".git"])
+def test_the_search_ends_before_a_folder_where_everybody_can_write(
+    tmp_path: Path, mark: str
+) -> None:
+    deep = tmp_path / "open/mine/deep"
+    deep.mkdir(parents=True)
+    (tmp_path / "open" / mark).touch()
+    assert find_project(deep) == tmp_path / "open"
+    (tmp_path / "open").chmod(0o1777)
+    assert searched(deep) == [deep, deep.parent]
+    assert find_project(deep) == deep
+    assert searched(tmp_path / "open") == [tmp_path / "open"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a folder to another user")
+def test_the_search_ends_before_and_at_a_folder_of_another_user(tmp_path: Path) -> None:
+    deep = tmp_path / "theirs/mine"
+    deep.mkdir(parents=True)
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    assert searched(deep) == [deep]
+    assert searched(tmp_path / "theirs") == [tmp_path / "theirs"]
+
+
+def test_the_search_ends_where_another_file_system_begins() -> None:
+    assert searched(Path("/proc/sys")) == [Path("/proc/sys"), Path("/proc")]
+
+
+def test_a_setting_needs_trust_unless_it_is_known_to_be_harmless() -> None:
+    known = [*options.JOB, *options.SNAPSHOT, *(one for kind in options.CLUSTERS.values()
+                                               for one in kind)]  # fmt: skip
+    needing = {one.key.removeprefix("clusters.*.") for one in known if not one.harmless}
+    assert needing == {
+        "job.secrets", "kind", "host", "root", "python", "modules", "setup", "extra", "convert",
+        "mail", "dialect", "queue", "chunk",
+    }  # fmt: skip
+    assert not options.Option(key="x", help="", parse=str, example="").harmless
+
+
+def test_a_project_need_not_repeat_what_a_cluster_is(
+    project: Path, user_file: Write, project_file: Write
+) -> None:
+    user_file('[clusters.euler]\nkind = "slurm"\nhost = "login"\npartition = "cpu"')
+    project_file('[clusters.euler]\npartition = "gpu"')
+    settings = load(project)
+    assert settings.clusters["euler"].settings == {"host": "login", "partition": "gpu"}
+    assert settings.untrusted is None
 
 
 def test_where_the_user_stands_in_the_project(project: Path, project_file: Write) -> None:
