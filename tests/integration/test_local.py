@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from dray.cli.output import launcher
 from dray.cli.wait import tell_ends
+from dray.node import files
 from dray.node.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, attempt_pid, parent_of, python
@@ -350,3 +352,66 @@ def test_a_checkpoint_of_several_files_is_written_to_its_end(dray: Dray) -> None
     assert shown["state"] == "done", shown["reason"]
     first = shown["attempts"][0]
     assert first["reason"] == "time limit: ended after the last checkpoint that fits"
+
+
+def test_a_root_that_others_can_write_to_is_refused(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    dray.wait(job)
+    root = dray.jobs.parent
+    root.chmod(0o777)
+    for words in (("run", "--", "true"), ("show", job), ("logs", job), ("rm", job)):
+        ended = dray(*words, check=False)
+        assert ended.returncode == 4
+        assert "can be written to by others" in ended.stderr
+    root.chmod(0o700)
+    assert dray.show(job)["state"] == "done"
+
+
+def test_a_root_of_somebody_elses_is_refused(dray: Dray, tmp_path: Path) -> None:
+    """Everybody's folders belong to root; to root, this one belongs to somebody else."""
+    root = Path("/")
+    if os.getuid() == 0:
+        root = tmp_path / "others"
+        root.mkdir()
+        os.chown(root, 12345, 12345)
+    config = dray.home / "dray/config.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(f'[clusters.local]\nroot = "{root}"\n')
+    ended = dray("run", "--", "true", check=False)
+    assert ended.returncode == 4
+    assert "belongs to another user" in ended.stderr
+    assert not (root / "jobs").exists()
+
+
+def test_a_supervisor_that_is_stopped_is_told(dray: Dray) -> None:
+    job = dray.run("--", "sleep", "1000")
+    beat = dray.job_dir(job) / "attempts/001/heartbeat.json"
+    wait_for(beat.exists)
+    keeper = int((dray.job_dir(job) / "alive").read_text())
+    (supervisor,) = [pid for pid, parent in parents().items() if parent == keeper]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        at = beat.stat().st_mtime - 400
+        os.utime(beat, (at, at))
+        shown = dray.show(job)
+        reason = "no sign of life for 6 min (its supervisor may be stopped)"
+        assert (shown["state"], shown["reason"]) == ("running", reason)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    dray("stop", "--now", job)
+    assert dray.wait(job)["state"] == "stopped"
+
+
+def test_secrets_do_not_outlive_a_submission_that_is_killed(dray: Dray) -> None:
+    """It waits for the queue's lock, a moment before the job is there."""
+    dray.wait(dray.run("--", "true"))
+    with files.Lock(str(dray.jobs.parent / "queue/lock")):
+        words = [sys.executable, "-m", "dray", "run", "--secret", "KEY", "--", "true"]
+        process = subprocess.Popen(words, cwd=dray.project, env={**dray.env, "KEY": "s3cret"})
+        wait_for(lambda: list(dray.jobs.glob(".new-true-*/job.json")))
+        dray("ps", "--all")
+        assert list(dray.jobs.glob(".new-*"))  # it lives
+        process.kill()
+        process.wait()
+    dray("ps", "--all")
+    assert not list(dray.jobs.glob(".new-*"))

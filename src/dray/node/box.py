@@ -71,7 +71,7 @@ class Box:
     def _make_folder(self) -> None:
         """Locked before it has its name: whoever sweeps here sees that it is in use."""
         scratch = os.path.dirname(self.path)
-        worktree.sweep(scratch)
+        worktree.sweep(scratch, self.job_dir.root)
         localcopy.sweep(scratch)
         files.remove_tree(self.path)
         new = os.path.join(scratch, ".dray-new-" + os.urandom(6).hex())

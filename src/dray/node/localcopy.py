@@ -103,16 +103,24 @@ def private_folder(scratch: str) -> str:
     """Scratch may be everybody's, and what lies here is run."""
     folder = folder_in(scratch)
     files.make_folder(folder)
-    about = os.lstat(folder)
-    if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode) or about.st_mode & 0o077:
+    if not is_private(folder):
         raise OSError(errno.EPERM, "not private to you", folder)
     return folder
+
+
+def is_private(folder: str) -> bool:
+    try:
+        about = os.lstat(folder)
+    except OSError:
+        return False
+    is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+    return is_own and not about.st_mode & 0o077
 
 
 def sweep(scratch: str) -> None:
     """Remove copies that jobs of this user's which were killed have left here."""
     folder = folder_in(scratch)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
+    names = os.listdir(folder) if is_private(folder) else []
     for name in names:
         if name.endswith(".users"):
             base = os.path.join(folder, name[: -len(".users")])

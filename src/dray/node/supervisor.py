@@ -168,6 +168,7 @@ class Supervisor:
     def _nothing_left(self, reserve: str) -> "Record":
         """The attempt before did all there was to do, and was ended before it could say so."""
         files.discard(reserve)
+        files.remove_tree(self.job_dir.work)
         outcome = {"outcome": "done", "reason": "", "exit_code": None, "signal": None, "cause": ""}
         self.about = self._about(None)
         self._write_about()

@@ -7,20 +7,23 @@ there is safe at once. Anything else that the command wrote is kept beside the a
 
 import os
 import shutil
+import stat
 import sys
 import time
 
-from . import files, trouble
+from . import files, shapes, trouble
 from .jobdir import JobDir
+from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import List, Optional, Tuple
 
     from .jobdir import AttemptDir
 
 MARK = ".dray-unpacked"
 PREFIX = "dray-work-"  # of trees on a node's own disk
+OURS = (PREFIX, "work.box-")  # what else begins otherwise is not ours
 BOX = ".box-"  # in the names of the folders beside them that containers need
 HELD = "held"  # in such a folder: locked as long as its attempt lives
 # Exit codes of the child that unpacks: the snapshot is damaged, it cannot be unpacked here, or the
@@ -81,31 +84,53 @@ class CannotPrepare(Exception):
 
 
 def place_of(job: "JobDir", number: int, host: str = "") -> str:
-    """On the node's own disk, where there is one. A host is named where there are several: nothing
-    says that the disk is not a shared one."""
+    """On the node's own disk, where there is one that can be used; it may be everybody's, so the
+    folder is made at once, private, under a name that nobody can have taken. A host is named where
+    there are several: nothing says that the disk is not a shared one."""
     for variable in ("SLURM_TMPDIR", "PBS_JOBFS", "TMPDIR"):
         folder = os.environ.get(variable, "")
-        if folder and os.access(folder, os.W_OK):
-            sweep(folder)
-            name = "{}{}-{}".format(PREFIX, job.id, number)
-            return os.path.join(folder, "-".join([name, host]) if host else name)
+        if not folder:
+            continue
+        sweep(folder, job.root)
+        words = [PREFIX + job.id, str(number), host, os.urandom(6).hex()]
+        path = os.path.join(folder, "-".join(word for word in words if word))
+        try:
+            os.mkdir(path, files.PRIVATE_FOLDER)
+            return path
+        except OSError as error:
+            note("{} cannot be used for the work tree: {}".format(folder, error.strerror))
     if not host:
         return job.work
-    sweep(job.path)
+    sweep(job.path, job.root)
     return os.path.join(job.path, PREFIX + host)
 
 
 def prepare(job: "JobDir", number: int, snapshot: "Optional[str]", outputs: "List[str]") -> None:
-    files.remove_tree(job.work)
-    if os.path.lexists(job.work):  # of another user, say: out of the way
-        os.rename(job.work, "{}.old-{}".format(job.work, os.urandom(3).hex()))
-    os.makedirs(job.work, mode=0o700)
+    _make_empty(job.work)
     os.makedirs(job.outputs, mode=0o700, exist_ok=True)
     if snapshot:
         _unpack_in_child(job.root, snapshot, job.work)
     for path in outputs:
         link_output(job, path)
     _mark(job, number)
+
+
+def _make_empty(path: str) -> None:
+    if is_own_folder(path) and not os.listdir(path):
+        return
+    files.remove_tree(path)
+    if os.path.lexists(path):  # of another user, say: out of the way
+        os.rename(path, "{}.old-{}".format(path, os.urandom(3).hex()))
+    os.makedirs(path, mode=files.PRIVATE_FOLDER)
+
+
+def is_own_folder(path: str) -> bool:
+    """Not a link to one, and not another user's."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
 
 
 def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
@@ -163,44 +188,86 @@ def _mark(job: "JobDir", number: int) -> None:
     time.sleep(0.01)  # longer than the tick of the file system's clock
 
 
-def sweep(scratch: str) -> None:
-    """Remove trees of this user's that killed attempts have left on this node's own disk."""
-    for name in os.listdir(scratch):
+def sweep(scratch: str, root: str) -> None:
+    """Remove trees of this user's that killed attempts have left on this node's own disk. Others
+    may write there, too, and so may any job: only what jobs of this root have left is touched."""
+    try:
+        names = os.listdir(scratch)
+    except OSError as error:
+        note("{} cannot be looked through: {}".format(scratch, error.strerror))
+        return
+    for name in names:
         path = os.path.join(scratch, name)
         try:
-            if BOX in name and os.lstat(path).st_uid == os.getuid():
+            if not name.startswith(OURS) or not is_own_folder(path):
+                continue
+            if BOX in name:
                 _sweep_box(path)
-            elif name.startswith(PREFIX) and os.lstat(path).st_uid == os.getuid():
-                _sweep_one(path)
+            elif name.startswith(PREFIX):
+                _sweep_one(path, root)
         except OSError:  # another attempt sweeps too, or it is nothing we can remove
             pass
 
 
-def _sweep_one(path: str) -> None:
-    mark = os.path.join(path, MARK)
-    if not os.path.exists(mark):  # killed while it was unpacked, or being unpacked right now
-        if time.time() - os.lstat(path).st_mtime > 86400:
+def _sweep_one(path: str, root: str) -> None:
+    fd = _open_mark(os.path.join(path, MARK))
+    if fd is None:  # killed while it was unpacked, or being unpacked right now
+        if _is_old(path):
             files.remove_tree(path)
         return
-    fd = os.open(mark, os.O_RDWR)
     try:
         if not files.try_lock(fd):
             return  # its supervisor lives
-        owner, number = files.read_json(mark) or ["", 0]
-        job = JobDir(owner)
-        description = files.read_json(job.job)
-        if description is None:
-            files.remove_tree(path)
-        else:  # what the killed attempt wrote is kept, as at the end of any other
+        job, number = _owner(os.path.join(path, MARK))
+        description = job.description() if _is_attempt(job, number, root) else None
+        if description is not None:  # what it wrote is kept, as at the end of any other attempt
             job.work = path
             clear(job, job.attempt(number), description["outputs"])
+        elif not os.path.lexists(job.path) and (is_below(job, root) or _is_old(path)):
+            files.remove_tree(path)
     finally:
         os.close(fd)
 
 
+def _open_mark(path: str) -> "Optional[int]":
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _owner(mark: str) -> "Tuple[JobDir, int]":
+    """The job and the attempt that a mark names, which any job can have written; no job where it
+    names none."""
+    value = files.read_json(mark)
+    path, number = value if isinstance(value, list) and len(value) == 2 else ("", 0)
+    is_sane = shapes.is_text(path) and shapes.is_count(number)
+    return (JobDir(path), number) if is_sane else (JobDir(""), 0)
+
+
+def is_below(job: "JobDir", root: str) -> bool:
+    """Whether it is a job of this root, by its name alone."""
+    jobs = os.path.realpath(os.path.join(root, "jobs"))
+    return shapes.is_id(job.id) and os.path.realpath(os.path.dirname(job.path)) == jobs
+
+
+def _is_attempt(job: "JobDir", number: int, root: str) -> bool:
+    return is_below(job, root) and is_own_folder(job.path) and number in job.numbers()
+
+
+def _is_old(path: str) -> bool:
+    return time.time() - os.lstat(path).st_mtime > 86400
+
+
 def _sweep_box(path: str) -> None:
     """Nothing in it is to be kept."""
-    fd = os.open(os.path.join(path, HELD), os.O_RDWR)
+    fd = _open_mark(os.path.join(path, HELD))
+    if fd is None:
+        return
     try:
         if files.try_lock(fd):
             files.remove_tree(path)
