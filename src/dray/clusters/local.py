@@ -335,7 +335,7 @@ class LocalCluster:
         from dray.node import runtimes
 
         containers = container_check.findings(runtimes.facts())
-        return [self._writable(), self._space(), *self._machine(), *containers]
+        return [self._writable(), self._locks(), self._space(), *self._machine(), *containers]
 
     def _writable(self) -> Finding:
         try:
@@ -349,6 +349,19 @@ class LocalCluster:
             advice = f"Set root under [clusters.{self.name}] to a folder you can write to."
             return Finding(ok=False, what="root", detail=f"{self.root}: {error}", advice=advice)
         return Finding(ok=True, what="root", detail=f"{self.root} can be written to")
+
+    def _locks(self) -> Finding:
+        """The queue here is nothing but locks."""
+        from dray.node import leases
+
+        try:
+            ok = leases.try_out(str(self.root))
+        except OSError as error:
+            return Finding(ok=False, what="locks", detail=str(error))
+        kind = leases.mount_of(str(self.root))["kind"]
+        advice = f"Set root under [clusters.{self.name}] to a folder on a disk of this machine."
+        detail = f"files can{'' if ok else 'not'} be locked ({kind})"
+        return Finding(ok=ok, what="locks", detail=detail, advice="" if ok else advice)
 
     def _space(self) -> Finding:
         try:

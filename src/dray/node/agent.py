@@ -13,6 +13,7 @@ from . import (
     files,
     image_requests,
     jobdir,
+    leases,
     metrics,
     packs,
     policy,
@@ -44,6 +45,7 @@ QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_
 class Agent:
     def __init__(self, root: str, batch: Scheduler, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
         self.root = root
+        files.Lock.leased = leases.are_needed(root)
         self.scheduler = batch
         self.asked = 0.0  # when the scheduler was asked for the queue that we know
         self.stdin = stdin
@@ -712,6 +714,7 @@ def hello(agent: Agent, _: "Record") -> "Record":
         "free": usage.f_bavail * usage.f_frsize,
         "files": usage.f_favail if usage.f_files else None,
         "container_facts": runtimes.facts(),
+        "locks": leases.facts(agent.root),
     }  # type: Record
     found.update(agent.scheduler.describe())
     files.write_json(facts_of(agent), found, durable=False)

@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 
-from . import files, layout, locales, policy, scheduler, worktree
+from . import files, layout, leases, locales, policy, scheduler, worktree
 from .arrays import ArrayDir
 from .images import Images
 from .jobdir import JobDir, decide, described
@@ -19,7 +19,7 @@ from .supervisor import Place, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, NoReturn, Optional
 
     Record = Dict[str, Any]
 
@@ -38,27 +38,54 @@ def attempt(path: str) -> int:
     if "commands" in job:
         job_dir = ArrayDir(job_dir.root, job_dir.id).make_job(batch.own_index())
         job = described(job_dir)
-    alive = take_charge(job_dir)
+    charge = Charge(job_dir)
+    charge.take()
     # Also where the submitting agent was killed before it could.
     job_dir.remember_number(batch.own_number())
     try:
         return Allocation(job_dir, job, batch).run()
     finally:
-        os.close(alive)
+        charge.leave()
 
 
-def take_charge(job_dir: JobDir) -> int:
-    """Only one attempt at a time, also when a requeue overtakes the attempt before it."""
-    alive = files.open_lock(job_dir.alive)
-    until = time.monotonic() + LOCK_PATIENCE
-    while time.monotonic() < until:
+class Charge:
+    """Held by the one attempt that is made at a time, also when a requeue overtakes the attempt
+    before it. Where other nodes do not see locks, that takes a lease."""
+
+    def __init__(self, job_dir: JobDir) -> None:
+        self.job_dir = job_dir
+        self.alive = files.open_lock(job_dir.alive)
+        self.lease = None  # type: Optional[leases.Lease]
+        files.Lock.leased = leases.are_needed(job_dir.path)
+
+    def take(self) -> None:
+        until = time.monotonic() + LOCK_PATIENCE
+        while not self._try():
+            if time.monotonic() > until:
+                self._give_up()
+            time.sleep(0.2)
+        if files.Lock.leased:
+            self.lease = leases.Lease(self.job_dir.alive)
+            if not self.lease.wait(LOCK_PATIENCE + leases.AGE):
+                self._give_up()
+            self.lease.keep()
+
+    def _try(self) -> bool:
         try:
-            if files.try_lock(alive):
-                return alive
-        except OSError:  # a file system without locks: the scheduler alone sees to it
-            return alive
-        time.sleep(0.2)
-    raise SystemExit("another attempt of {} is still running".format(job_dir.id))
+            return files.try_lock(self.alive)
+        except OSError as error:
+            if error.errno not in files.LOCKS_REFUSED:
+                raise
+            files.Lock.leased = True
+            return True
+
+    def _give_up(self) -> "NoReturn":
+        raise SystemExit("another attempt of {} is still running".format(self.job_dir.id))
+
+    def leave(self) -> None:
+        if self.lease is not None:
+            self.lease.release()
+        os.close(self.alive)
 
 
 class Allocation:

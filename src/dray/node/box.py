@@ -77,7 +77,7 @@ class Box:
         new = os.path.join(scratch, ".dray-new-" + os.urandom(6).hex())
         files.make_folder(new)
         self.held = files.open_lock(os.path.join(new, worktree.HELD))
-        files.try_lock(self.held)
+        files.lock_if_possible(self.held)
         os.rename(new, self.path)
 
     @property
@@ -101,7 +101,7 @@ class Box:
     def _near(self, image: str) -> str:
         """Its copy on this node's disk, where there is to be one."""
         scratch = os.path.dirname(self.path)
-        mounts = localcopy.read_mounts()
+        mounts = [(place, kind) for place, kind, _ in localcopy.read_mounts()]
         if not localcopy.is_worth_it(image, scratch, self.wanted["local_copy"], mounts):
             return image
         try:

@@ -83,7 +83,10 @@ def scratch_place(images: Images, record: "Record") -> str:
     """The node's own disk, where there is room for the layers and for their files unpacked. What
     is in memory would be taken from the job's."""
     place = tempfile.gettempdir()
-    if localcopy.file_system(place, localcopy.read_mounts()) in localcopy.IN_MEMORY:
+    if (
+        localcopy.file_system(place, [(place, kind) for place, kind, _ in localcopy.read_mounts()])
+        in localcopy.IN_MEMORY
+    ):
         return images.folder
     usage = os.statvfs(place)
     has_room = usage.f_bavail * usage.f_frsize > 3 * (record["size"] or UNKNOWN_SIZE)

@@ -12,10 +12,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Tuple  # noqa: F401
 
+    from . import leases  # noqa: F401
+
     Record = Dict[str, Any]
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+# Of file systems that were mounted without locks: see leases.py.
+LOCKS_REFUSED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 LARGEST = 16 << 20  # bytes of a state file: a job's own code may have written something else there
 # What may lie where a state file should: nothing, a folder, a link, a pipe nobody writes to, a file
 # that was made unreadable. Other errors are the disk's, and say nothing about the file.
@@ -93,13 +97,18 @@ def read_json(path: str, most: int = LARGEST) -> "Optional[Any]":
     try:
         with open_regular(path) as file:
             content = file.read(most + 1)
-        return json.loads(content.decode("ascii")) if len(content) <= most else None
-    except (ValueError, RecursionError):
-        return None
+        return decode(content) if len(content) <= most else None
     except OSError as error:
         if error.errno in NO_FILE:
             return None
         raise
+
+
+def decode(content: bytes) -> "Optional[Any]":
+    try:
+        return json.loads(content.decode("ascii"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def read_record(path: str, most: int = LARGEST) -> "Optional[Record]":
@@ -242,25 +251,46 @@ def try_lock(fd: int, shared: bool = False) -> bool:
     return True
 
 
+def lock_if_possible(fd: int) -> bool:
+    """Take the lock if it is free; where the file system has none, do without."""
+    try:
+        return try_lock(fd)
+    except OSError as error:
+        if error.errno not in LOCKS_REFUSED:
+            raise
+        return True
+
+
 def is_locked(path: str) -> bool:
     """Whether somebody holds the lock right now; a file that is not there is not locked."""
+    if os.path.lexists(path + ".lease"):
+        from . import leases
+
+        return leases.Lease(path).is_held()
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
         return not try_lock(fd, shared=True)
+    except OSError as error:
+        if error.errno not in LOCKS_REFUSED:
+            raise
+        return False
     finally:
         os.close(fd)
 
 
 class Lock:
     """A short critical section between processes. Whoever holds it may remove its file: those who
-    waited for that one take a new one."""
+    waited for that one take a new one. Where the file system has no locks, a lease is taken."""
+
+    leased = False  # whether locks are known not to be seen by all who share the file system
 
     def __init__(self, path: str, shared: bool = False) -> None:
         self.path = path
         self.how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        self.lease = None  # type: Optional[leases.Lease]
 
     def __enter__(self) -> "Lock":
         self.take()
@@ -273,16 +303,30 @@ class Lock:
             try:
                 fcntl.flock(self.fd, self.how if wait else self.how | fcntl.LOCK_NB)
                 if is_at(self.fd, self.path):
-                    return True
+                    break
             except BlockingIOError:
                 os.close(self.fd)
                 return False
-            except BaseException:
+            except OSError as error:
+                if error.errno in LOCKS_REFUSED:
+                    return self._take_lease(wait)
                 os.close(self.fd)
                 raise
             os.close(self.fd)
+        return self._take_lease(wait) if self.leased else True
+
+    def _take_lease(self, wait: bool) -> bool:
+        from . import leases  # only where there are no locks
+
+        self.lease = leases.Lease(self.path)
+        if not (self.lease.wait() if wait else self.lease.take()):
+            os.close(self.fd)
+            return False
+        return True
 
     def __exit__(self, *_: object) -> None:
+        if self.lease is not None:
+            self.lease.release()
         os.close(self.fd)
 
 

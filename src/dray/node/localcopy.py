@@ -38,20 +38,21 @@ def is_worth_it(image: str, scratch: str, wanted: str, mounts: "List[Tuple[str, 
 def file_system(path: str, mounts: "List[Tuple[str, str]]") -> str:
     """Of what kind the one is that this path lies on."""
     path = os.path.realpath(path)
-    below = [
-        (len(place), kind)
-        for place, kind in mounts
-        if path == place or path.startswith(place.rstrip("/") + "/")
-    ]
+    below = [(len(place), kind) for place, kind in mounts if is_on(path, place)]
     return max(below)[1] if below else ""
 
 
-def read_mounts() -> "List[Tuple[str, str]]":
+def is_on(path: str, place: str) -> bool:
+    return path == place or path.startswith(place.rstrip("/") + "/")
+
+
+def read_mounts() -> "List[Tuple[str, str, str]]":
+    """The place, the kind and the options of each."""
     found = []
     with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
-            _, place, kind = line.split(" ")[:3]
-            found.append((place.replace("\\040", " "), kind))
+            _, place, kind, options = line.split(" ")[:4]
+            found.append((place.replace("\\040", " "), kind, options))
     return found
 
 

@@ -48,7 +48,7 @@ class New:
             self.held = files.open_lock(mark)
         except FileNotFoundError:
             return False
-        if files.try_lock(self.held) and files.is_at(self.held, mark):
+        if files.lock_if_possible(self.held) and files.is_at(self.held, mark):
             os.write(self.held, socket.gethostname().encode("utf-8", "replace"))
             return True
         os.close(self.held)
@@ -118,12 +118,23 @@ def _remove_unless_written(path: str) -> None:
         if held is None:  # its writer was killed at once, or is about to make the file
             abandoned = _age(path) > ABANDONED
         else:
-            abandoned = files.try_lock(held) and (_is_from_here(held) or _age(path) > ABANDONED)
+            abandoned = _is_unlocked(held) or _age(path) > ABANDONED
         if abandoned:
             files.remove_tree(path)
     finally:
         if held is not None:
             os.close(held)
+
+
+def _is_unlocked(held: int) -> bool:
+    """Whether its lock tells for certain that nobody writes any more: a process of this machine
+    held it."""
+    try:
+        return files.try_lock(held) and _is_from_here(held)
+    except OSError as error:
+        if error.errno not in files.LOCKS_REFUSED:
+            raise
+        return False
 
 
 def _open_mark(path: str) -> "Optional[int]":
@@ -137,7 +148,6 @@ def _open_mark(path: str) -> "Optional[int]":
 
 
 def _is_from_here(held: int) -> bool:
-    """A lock that a process of this machine held is certainly seen here."""
     return os.pread(held, 256, 0) == socket.gethostname().encode("utf-8", "replace")
 
 

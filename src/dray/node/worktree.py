@@ -184,7 +184,7 @@ def _mark(job: "JobDir", number: int) -> None:
     whose tree this is."""
     path = os.path.join(job.work, MARK)
     files.write_json(path, [job.path, number], durable=False)
-    files.try_lock(os.open(path, os.O_RDWR))  # held as long as this process lives
+    files.lock_if_possible(os.open(path, os.O_RDWR))  # held as long as this process lives
     time.sleep(0.01)  # longer than the tick of the file system's clock
 
 

@@ -1,0 +1,236 @@
+"""Leases, where the file system has no locks. The file system is a real one: in the processes of
+these tests, fcntl.flock is made to refuse, as Lustre's does when it is mounted without flock."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.node import agent, allocation, files, leases, staging
+from dray.node.jobdir import JobDir
+from dray.node.leases import Lease
+from tests.conftest import wait_for
+from tests.unit.test_hostile_files import make_agent, make_job
+
+REFUSE = """
+import errno, fcntl, os, sys, time
+
+def refuse(*_):
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+fcntl.flock = refuse
+"""
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(files.Lock, "leased", False)
+
+
+def start(code: str, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", REFUSE + code, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+COUNT = """
+from dray.node import files
+for _ in range(20):
+    with files.Lock(sys.argv[1] + ".lock"):
+        number = int(open(sys.argv[1]).read())
+        time.sleep(0.001)
+        open(sys.argv[1], "w").write(str(number + 1))
+"""
+
+
+def test_a_critical_section_stays_one_without_locks(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    counting = [start(COUNT, str(tmp_path / "count")) for _ in range(3)]
+    for one in counting:
+        one.communicate(timeout=100)
+    assert [one.returncode for one in counting] == [0, 0, 0]
+    assert (tmp_path / "count").read_text() == "60"
+    assert sorted(os.listdir(tmp_path)) == ["count", "count.lock"]
+
+
+HOLD = """
+from dray.node import files
+with files.Lock(sys.argv[1]):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_the_lease_of_a_process_that_was_killed_is_free_at_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    holder = start(HOLD, path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "in\n"
+    assert not files.Lock(path).take(wait=False)
+    assert files.is_locked(path)
+    holder.kill()
+    holder.wait()
+    assert not files.is_locked(path)
+    with files.Lock(path):
+        pass
+    holder.communicate()
+
+
+@pytest.mark.parametrize(("idle", "free"), [(0, False), (30, False), (90, True)])
+def test_one_of_another_node_is_free_once_it_is_not_renewed(
+    tmp_path: Path, idle: int, free: bool
+) -> None:
+    path = tmp_path / "alive.lease"
+    path.write_text(json.dumps({"host": "another-node", "pid": 1, "started": "1"}))
+    at = os.stat(path).st_mtime - idle
+    os.utime(path, (at, at))
+    lease = Lease(str(tmp_path / "alive"))
+    assert lease.take() == free
+    assert lease.is_mine() == free
+
+
+def test_a_lease_that_was_taken_meanwhile_is_not_stolen(tmp_path: Path) -> None:
+    first, second = Lease(str(tmp_path / "alive")), Lease(str(tmp_path / "alive"))
+    assert first.take()
+    second._steal(b"what was found free")
+    assert first.is_mine()
+    assert not second.take()
+    assert os.listdir(tmp_path) == ["alive.lease"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", '{"host": 3, "pid": "x"}', "\xff"])
+def test_junk_in_its_place_is_free_after_a_while(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "alive.lease"
+    path.write_text(content)
+    assert not Lease(str(tmp_path / "alive")).take()
+    at = os.stat(path).st_mtime - 100
+    os.utime(path, (at, at))
+    assert Lease(str(tmp_path / "alive")).take()
+
+
+KEEP = """
+from dray.node import leases
+leases.RENEWAL = 0.05
+lease = leases.Lease(sys.argv[1])
+assert lease.take()
+lease.keep()
+print("kept", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_whoever_lost_his_lease_does_not_go_on_beside_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "alive.lease"
+    holder = start(KEEP, str(tmp_path / "alive"))
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "kept\n"
+    os.utime(path, (1, 1))
+    wait_for(lambda: os.stat(path).st_mtime > 1)  # it is renewed
+    files.write_json(str(path), {"host": "another-node"})
+    assert holder.wait(timeout=30) == -signal.SIGKILL
+    holder.communicate()
+
+
+# -- an attempt --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_second_attempt_does_not_run_beside_one_that_beats_on_another_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allocation, "LOCK_PATIENCE", -leases.AGE)
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    path = Path(job_dir.alive + leases.ENDING)
+    path.write_text(json.dumps({"host": "another-node", "pid": 1, "started": "1"}))
+    charge = allocation.Charge(job_dir)
+    with pytest.raises(SystemExit, match="still running"):
+        charge.take()
+    at = os.stat(path).st_mtime - 100
+    os.utime(path, (at, at))
+    charge.take()
+    assert job_dir.is_cared_for()
+    charge.leave()
+    assert not path.exists()
+
+
+def test_locks_that_only_this_node_sees_take_a_lease_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.Lock, "leased", False)
+    monkeypatch.setattr(leases, "mount_of", lambda _: {"kind": "beegfs", "options": ["rw"]})
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    charge = allocation.Charge(job_dir)
+    charge.take()
+    assert os.path.exists(job_dir.alive + leases.ENDING)
+    charge.leave()
+    with files.Lock(str(tmp_path / "lock")):
+        assert os.path.exists(tmp_path / "lock.lease")
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_job_is_written_and_swept_without_locks(tmp_path: Path) -> None:
+    with staging.New(str(tmp_path), "walk-7f3k") as new:
+        new.write({"secrets.json": b"s3cret"})
+        staging.sweep(str(tmp_path), os.listdir(tmp_path))
+        assert os.path.exists(new.path)
+        os.utime(new.path, (1, 1))
+        staging.sweep(str(tmp_path), os.listdir(tmp_path))
+        assert not os.path.exists(new.path)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_status_is_told_without_locks(tmp_path: Path) -> None:
+    make_job(tmp_path, "walk-7f3k")
+    (row,) = agent.status(make_agent(tmp_path), {"ids": ["walk-7f3k"]})["jobs"]
+    assert row["state"] == "lost"
+
+
+# -- what is found out ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "local"),
+    [
+        ("lustre", "rw,flock,user_xattr", False),
+        ("lustre", "rw,localflock", True),
+        ("lustre", "rw,noflock", True),
+        ("beegfs", "rw,relatime", True),
+        ("nfs", "rw,vers=3,nolock", True),
+        ("nfs", "rw,vers=3,local_lock=none", False),
+        ("nfs4", "rw,local_lock=flock", True),
+        ("ext4", "rw", False),
+    ],
+)
+def test_what_a_mount_says_of_its_locks(kind: str, options: str, local: bool) -> None:
+    assert leases.keeps_locks_to_itself(kind, options.split(",")) == local
+
+
+def test_locks_that_work_are_found_to(tmp_path: Path) -> None:
+    found = leases.facts(str(tmp_path))
+    assert (found["work"], found["only_here"]) == (True, False)
+    assert found["file_system"]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_locks_that_are_refused_are_found_out(tmp_path: Path) -> None:
+    assert leases.facts(str(tmp_path))["work"] is False
+    assert agent.hello(make_agent(tmp_path), {})["locks"]["work"] is False
+    assert JobDir(str(tmp_path)).is_cared_for() is False
