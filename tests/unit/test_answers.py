@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dray import checks
 from dray.batch import answers
+from dray.batch.cluster import lock_findings
 from dray.checks import Malformed
 from dray.clusters import pbs, slurm
 from dray.container_check import findings
@@ -98,6 +99,12 @@ ANSWERS: dict[str, Any] = {
             "subuid": False,
             "fuse": True,
         },
+        "locks": {
+            "file_system": "lustre",
+            "options": ["noflock"],
+            "work": False,
+            "only_here": False,
+        },
         "version": "pbs_version = 23",
         "dialect": "openpbs",
         "queues": {"gpu": {"enabled": "True", "resources_max.walltime": "24:00:00"}},
@@ -129,6 +136,7 @@ def read_facts(answer: Any) -> object:
         slurm.slurm_findings({"slurm": "", **facts}, settings),
         pbs.find_problem(SPEC, {}, facts),
         findings(facts.get("container_facts", {})),
+        lock_findings(facts.get("locks")),
     )
 
 
@@ -221,3 +229,17 @@ def test_ranges_are_counted_before_they_are_unfolded() -> None:
 def test_what_is_no_id(value: str) -> None:
     with pytest.raises(Malformed):
         checks.job_id(value)
+
+
+@pytest.mark.parametrize(
+    ("work", "only_here", "said"),
+    [
+        (True, False, "files can be locked (lustre, flock)"),
+        (True, True, "between nodes (lustre, flock): leases are used instead"),
+        (False, False, "at all (lustre, flock): leases are used instead"),
+    ],
+)
+def test_doctor_tells_of_locks(work: bool, only_here: bool, said: str) -> None:
+    facts = {"file_system": "lustre", "options": ["flock"], "work": work, "only_here": only_here}
+    (finding,) = lock_findings(facts)
+    assert said in finding.detail

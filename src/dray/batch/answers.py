@@ -200,6 +200,16 @@ def container_facts(value: Any) -> dict[str, Any]:
     return checks.required(value, runtimes=table(note), **yes_or_no)
 
 
+def lock_facts(value: Any) -> dict[str, Any]:
+    return checks.required(
+        value,
+        file_system=note,
+        options=several(note, 100),
+        work=checks.boolean,
+        only_here=checks.boolean,
+    )
+
+
 def node_shape(value: Any) -> dict[str, int]:
     return checks.required(value, nodes=count, cpus=count, kilobytes=integer, gpus=count)
 
@@ -225,6 +235,7 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     "free": number,
     "files": optional(integer),
     "container_facts": container_facts,
+    "locks": lock_facts,
     # Slurm
     **dict.fromkeys(("accounts", "partitions"), listing),
     **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), note),

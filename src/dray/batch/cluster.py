@@ -283,6 +283,19 @@ class BatchCluster:
                 detail=f"{hello['root']}, {show_size(free)} free"
                 + (f", {hello['files']:,} files" if hello["files"] else ""),
             ),
+            *lock_findings(hello.get("locks")),
             *container_check.findings(hello.get("container_facts", {})),
             *self.findings(hello),
         ]
+
+
+def lock_findings(facts: Mapping[str, Any] | None) -> list[Finding]:
+    """Whether locks keep a second attempt out, by what the login node found out."""
+    if facts is None:
+        return []
+    kind = ", ".join([facts["file_system"], *facts["options"]])
+    if facts["work"] and not facts["only_here"]:
+        return [Finding(ok=True, what="locks", detail=f"files can be locked ({kind})")]
+    how = "between nodes" if facts["work"] else "at all"
+    detail = f"files cannot be locked {how} ({kind}): leases are used instead"
+    return [Finding(ok=True, what="locks", detail=detail)]
