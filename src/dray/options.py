@@ -134,7 +134,8 @@ def one_word(value: object) -> str:
 
 def ssh_host(value: object) -> str:
     host = one_word(value)
-    if host.startswith("-"):  # ssh would take it for an option
+    # ssh would take it for an option, or hand it to the shell of a ProxyCommand.
+    if host.startswith("-") or re.search(r"""['"`$\\;&<>|(){}*?!#]""", host):
         raise ValueError(f"'{host}' is not a host")
     return host
 

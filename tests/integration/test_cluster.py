@@ -170,6 +170,7 @@ def test_flags_become_settings_of_the_right_type(dray: Dray) -> None:
         (("a/b",), "a cluster's name is of letters"),
         (("local",), "'local' is this machine"),
         (("x", "--host", "-oX=y"), "--host: '-oX=y' is not a host"),
+        (("x", "--host", "a`b`"), "--host: 'a`b`' is not a host"),
         (("x", "--host", "h", "--root", "a b"), "--root: "),
         (("x", "--host", "h", "--partition", "a b"), "--partition: 'a b' must be one word"),
         (("x", "--host", "h", "--cpus", "2"), "a cluster of kind slurm has no --cpus"),
