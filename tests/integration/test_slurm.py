@@ -561,6 +561,8 @@ import runpy, sys, time
 right = time.time
 time.time = lambda: right() + {seconds}
 sys.argv = [word for word in sys.argv[1:] if word not in ("-I", "-S")]
+if sys.argv[0] == "-c":
+    exec(sys.argv.pop(1))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
