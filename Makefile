@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-trainers test-docker test-slurm-versions check bench docs clean
+.PHONY: demo test test-simulation simulate test-trainers test-docker test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -18,8 +18,16 @@ demo: $(READY)  ## a real training run, interrupted and resumed
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
-	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers and not docker"
+	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers and not docker and not simulation"
 	$(BIN)/pytest -m crowd
+
+test-simulation: $(READY)  ## ten thousand schedules of the node side, with faults at every operation
+	$(BIN)/pytest -n 2 --dist worksteal -m simulation tests/simulation
+
+SIMULATED = $(if $(SEED),$(SEED) --trace,--minutes=$(or $(MINUTES),1) --first=$(or $(FIRST),0))
+
+simulate: $(READY)  ## the same for MINUTES=1, from FIRST=0 on; or what happens in one, SEED=…
+	$(BIN)/python -m tests.simulation $(SIMULATED)
 
 test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and resumed
 	tests/rigs/install

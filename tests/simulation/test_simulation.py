@@ -1,0 +1,210 @@
+"""Ten thousand schedules, the same world by Hypothesis, and that they find faults at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from dray.node import agent, allocation, files, jobdir, ledger, policy
+from tests.simulation import truth
+from tests.simulation.kinds import KINDS
+from tests.simulation.machine import Cluster
+from tests.simulation.schedule import play
+from tests.simulation.truth import KNOWN
+
+pytestmark = pytest.mark.simulation
+
+SCHEDULES = 10_000
+BLOCK = 500
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, BLOCK))
+def test_no_schedule_violates_an_invariant(first: int) -> None:
+    words = [sys.executable, "-m", "tests.simulation", f"--first={first}", f"--count={BLOCK}"]
+    ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_every_invariant_is_looked_at() -> None:
+    assert KNOWN == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_does_the_same(kind: str) -> None:
+    seed = next(seed for seed in range(100) if kind_of(seed) == kind)
+    assert traced(seed) == traced(seed)
+
+
+def kind_of(seed: int) -> str:
+    from random import Random
+
+    from tests.simulation import schedule
+
+    return Random(seed).choice(schedule.KINDS)
+
+
+def traced(seed: int) -> list[str]:
+    lines: list[str] = []
+    play(seed, lines.append)
+    return [line.partition("dray-simulation-")[0] for line in lines]
+
+
+def test_hypothesis_finds_no_violation() -> None:
+    run_state_machine_as_test(
+        Cluster,
+        settings=settings(
+            max_examples=500,
+            stateful_step_count=25,
+            derandomize=True,  # new schedules are looked for by make simulate
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+# -- that it finds what is wrong ------------------------------------------------------------------
+
+
+def keep_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No end removes them."""
+    real = files.remove
+
+    def remove(path: str) -> None:
+        if not path.endswith("secrets.json"):
+            real(path)
+
+    monkeypatch.setattr(files, "remove", remove)
+
+
+def drop_secrets_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at a job removes them."""
+    real = agent.status_of
+
+    def status_of(one: Any, job_dir: Any, queued: Any) -> Any:
+        files.remove(job_dir.secrets)
+        return real(one, job_dir, queued)
+
+    monkeypatch.setattr(agent, "status_of", status_of)
+
+
+def submit_on_every_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether an earlier try was queued."""
+    monkeypatch.setattr(agent.Agent, "already_queued", lambda self, job: None)
+    monkeypatch.setattr(jobdir.JobDir, "known_number", lambda self: None)
+
+
+def lock_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two batch jobs of a job may run at once, and a retry submits again."""
+    monkeypatch.setattr(files, "try_lock", lambda fd, shared=False: True)
+    submit_on_every_retry(monkeypatch)
+
+
+def forget_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A done attempt counts as interrupted."""
+    real = policy.decide
+
+    def decide(job: Any, attempts: Any) -> Any:
+        changed = [
+            dict(one, outcome="interrupted") if one["outcome"] == "done" else one
+            for one in attempts
+        ]
+        return real(job, changed)
+
+    monkeypatch.setattr(policy, "decide", decide)
+
+
+def retry_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "after_crash", lambda job, attempts: policy.Decision())
+
+
+def lie_about_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash is written down as success."""
+    real = files.write_json
+
+    def write_json(path: str, value: Any, durable: bool = True) -> None:
+        if path.endswith("outcome.json") and value.get("outcome") == "failed":
+            value = dict(value, outcome="done", exit_code=0)
+        real(path, value, durable)
+
+    monkeypatch.setattr(files, "write_json", write_json)
+
+
+def forget_running_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is read as if it were empty."""
+    for kind in KINDS.values():
+        monkeypatch.setattr(kind.scheduler, "parse_queue", lambda self, text: {})
+    monkeypatch.setattr(agent, "is_beating", lambda job_dir: False)
+
+
+def lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of a job that has ended is removed with its end."""
+    real = ledger.end_job
+
+    def end_job(job_dir: Any, end: Any) -> None:
+        real(job_dir, end)
+        files.remove_tree(job_dir.path)
+
+    monkeypatch.setattr(allocation, "end_job", end_job)
+
+
+def remove_only_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "remove_tree", lambda path: [])
+
+
+def leave_locks_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.Lock, "__exit__", lambda self, *details: None)
+
+
+def never_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumption is answered, and nothing is submitted."""
+    monkeypatch.setitem(agent.VERBS, "resume", lambda one, request: {"scheduler_id": "1"})
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+PLANTED: list[tuple[Plant, set[str]]] = [
+    (keep_secrets, {truth.SECRET_LEFT}),
+    (drop_secrets_early, {truth.SECRET_MISSING}),
+    (submit_on_every_retry, {truth.DOUBLED}),
+    (lock_nothing, {truth.AT_ONCE}),
+    (forget_the_end, {truth.AGAIN}),
+    (retry_forever, {truth.RETRIES}),
+    (lie_about_the_end, {truth.HAPPENED}),
+    (forget_running_jobs, {truth.STILL_RUNS}),
+    (lose_what_was_accepted, {truth.GONE}),
+    (remove_only_the_end, {truth.LEFT}),
+    (leave_locks_open, {truth.LEAK}),
+    (never_come_back, {truth.RESUMES}),
+]
+SOON = 400  # schedules
+
+
+@pytest.mark.parametrize(
+    ("plant", "expected"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED]
+)
+def test_a_planted_fault_is_found(
+    plant: Plant, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(SOON):
+        found = {violation.invariant for violation in play(seed).violations}
+        if found & expected:
+            return
+    pytest.fail(f"not found within {SOON} schedules")
+
+
+def test_every_call_is_as_it_was_afterwards() -> None:
+    import builtins
+    import os
+    import time
+
+    before = (os.open, os.replace, time.time, builtins.open, agent.Agent.serve)
+    play(0)
+    assert before == (os.open, os.replace, time.time, builtins.open, agent.Agent.serve)
