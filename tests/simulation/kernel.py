@@ -41,6 +41,7 @@ class Process:
         self.wake = 0.0  # not before then
         self.awaits: Callable[[], Any] | None = None  # unless this comes true
         self.dead = False
+        self.host = ""
         self.skew = 0.0  # how far the clock of its machine is off
         self.fault: Fault | None = None
         self.meets_full_disk = False

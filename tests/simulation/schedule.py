@@ -20,6 +20,7 @@ KINDS = ("slurm", "slurm", "pbs")  # which, by chance
 PAUSES = (0.0, 0.001, 0.005, 0.05, 0.5, 2.0, 5.0, 12.0, 40.0, 130.0)
 ROUNDS = 100  # looks at what is left to be done, once the faults are over
 LOOK = 30.0
+QUIET = 300.0  # seconds; what another machine was killed in the middle of is left alone before
 
 
 class Report(NamedTuple):
@@ -133,6 +134,7 @@ class Events:
 def settle(world: World) -> None:
     """All comes to its end; what has not succeeded is resumed; what is removed is gone."""
     world.calm_down()
+    world.let(QUIET)
     views = wait_for_ends(world)
     if world.truth.violations:
         return

@@ -11,6 +11,7 @@ import fcntl
 import io
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,8 +25,9 @@ TICK = 250.0  # the file system's clock moves so often in a second
 STANDARD = (1, 2)  # output goes to whoever started the process
 
 # Which fail where there is no space left, and which do not.
-GROWING = ("mkdir", "link", "symlink", "rename", "replace", "pwrite")
-CHANGING = ("unlink", "rmdir", "chmod", "fchmod", "fsync", "ftruncate")
+GROWING = ("mkdir", "link", "symlink", "rename", "replace")
+SHRINKING = ("unlink", "rmdir")
+CHANGING = ("chmod", "fchmod", "fsync", "ftruncate")
 LOOKING = ("stat", "lstat", "listdir", "scandir", "readlink", "access")
 
 get_ident = threading.get_ident
@@ -54,17 +56,42 @@ class Calls:
 
     # -- files ------------------------------------------------------------------------------------
 
-    def stepping(self, name: str, real: Callable[..., Any], needs_space: bool) -> Any:
+    def stepping(self, name: str, real: Callable[..., Any]) -> Any:
         """The real call, after a step."""
         kernel = self.kernel
 
         def call(*arguments: Any, **options: Any) -> Any:
             process = current.get(get_ident())
             if process is not None:
-                kernel.step(process, name, needs_space=needs_space)
+                kernel.step(process, name)
             return real(*arguments, **options)
 
         return call
+
+    def naming(self, name: str, real: Callable[..., Any]) -> Any:
+        """One that changes what is in a folder, and so the folder's time."""
+        kernel = self.kernel
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            process = current.get(get_ident())
+            if process is None:
+                return real(*arguments, **options)
+            kernel.step(process, name, needs_space=name in GROWING)
+            result = real(*arguments, **options)
+            if options.get("dir_fd") is not None:
+                self._stamp(options["dir_fd"])
+            else:
+                self._stamp_folders(name, arguments)
+            return result
+
+        return call
+
+    def _stamp_folders(self, name: str, arguments: tuple[Any, ...]) -> None:
+        count = 2 if name in ("rename", "replace") else 1
+        for path in arguments[1:2] if name in ("link", "symlink") else arguments[:count]:
+            self._stamp(os.path.dirname(path))
+        if name == "mkdir":
+            self._stamp(arguments[0])
 
     def open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
         process = current.get(get_ident())
@@ -77,6 +104,7 @@ class Calls:
         process.fds.add(fd)
         if is_new:
             self._stamp(fd)
+            self._stamp(os.path.dirname(path))
         return fd
 
     def close(self, fd: int) -> None:
@@ -167,6 +195,10 @@ class Calls:
         process = current.get(get_ident())
         return real() if process is None else process.pid
 
+    def gethostname(self, real: Callable[[], str] = socket.gethostname) -> str:
+        process = current.get(get_ident())
+        return real() if process is None else process.host
+
     def urandom(self, size: int, real: Callable[[int], bytes] = os.urandom) -> bytes:
         return real(size) if get_ident() not in current else self.kernel.noise.randbytes(size)
 
@@ -254,9 +286,9 @@ def buffered(raw: RawFile, mode: str, **options: Any) -> Any:
 def replacements(kernel: Kernel) -> list[tuple[Any, str, Any]]:
     calls = Calls(kernel)
     found: list[tuple[Any, str, Any]] = [
-        (os, name, calls.stepping(name, getattr(os, name), name in GROWING))
-        for name in (*GROWING, *CHANGING, *LOOKING)
+        (os, name, calls.stepping(name, getattr(os, name))) for name in (*CHANGING, *LOOKING)
     ]
+    found += [(os, name, calls.naming(name, getattr(os, name))) for name in (*GROWING, *SHRINKING)]
     clocks = [(time, name, calls.time(getattr(time, name))) for name in ("time", "monotonic")]
     return [
         *found,
@@ -271,6 +303,7 @@ def replacements(kernel: Kernel) -> list[tuple[Any, str, Any]]:
         (os, "getpid", calls.getpid),
         (os, "urandom", calls.urandom),
         (builtins, "open", calls.open_file),
+        (socket, "gethostname", calls.gethostname),
         (fcntl, "flock", calls.flock),
         (signal, "pthread_sigmask", calls.sigmask),
         (signal, "sigtimedwait", calls.sigtimedwait),

@@ -76,6 +76,7 @@ class World:
         process.fault = self.luck.fault(role)
         process.skew = self.luck.skew()
         process.meets_full_disk = True
+        process.host = "login" if role == "agent" else f"node-{process.pid}"
         self.truth.counts[role + "s"] += 1
         return process
 
