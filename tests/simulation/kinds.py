@@ -66,8 +66,9 @@ class Kind:
         kernel.step(process, words[0])
         patience = float(more.get("patience", scheduler.PATIENCE))
         command = kernel.spawn(words[0], lambda: self._carry_out(words))
-        process.helpers.append(command)
-        # It goes on though its caller dies, and holds the caller's lock meanwhile.
+        # It goes on though its caller dies, and holds the caller's lock meanwhile; but what is
+        # started in a batch job ends with that.
+        (process.helpers if process.place is None else process.children).append(command)
         command.fds.update(os.dup(fd) for fd in more.get("keep_open", ()))
         if not kernel.wait_for(process, lambda: command.ended, patience):
             kernel.kill(command)
