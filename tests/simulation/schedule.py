@@ -136,9 +136,9 @@ def settle(world: World) -> None:
     world.calm_down()
     world.let(QUIET)
     views = wait_for_ends(world)
+    check_secrets(world)
     if world.truth.violations:
         return
-    check_secrets(world)
     for job in world.truth.accepted - set(views):
         world.truth.violate(GONE, f"{job} was accepted")
     for view in views.values():
@@ -152,6 +152,8 @@ def wait_for_ends(world: World) -> dict[str, JobView]:
     views: dict[str, JobView] = {}
     for _ in range(ROUNDS):
         world.let(LOOK)
+        if world.truth.violations:
+            return views
         if world.system.live() or world.kernel.processes:
             continue
         views = look(world)
