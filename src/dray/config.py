@@ -46,6 +46,11 @@ class Config(NamedTuple):
         if self.untrusted:
             raise self.untrusted.error
 
+    def distrusts(self, cluster: str) -> bool:
+        """Whether the project's file says something of this cluster that is not heeded."""
+        keys = self.untrusted.keys if self.untrusted else ()
+        return any(key[:2] == ("clusters", cluster) for key in keys)
+
     def own_folders(self, project: Path) -> tuple[str, ...]:
         """Where below the project dray keeps jobs, their secrets and earlier code."""
         here = [one for one in self.clusters.values() if not one.settings.get("host")]

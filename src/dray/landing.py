@@ -27,6 +27,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)  # a link or a file, by system
 
 Stamp = tuple[str | None, int, int]  # where a link leads, or a file's size and time
+FOLDER_STAMP: Stamp = (None, -1, -1)
 
 
 class Incoming(NamedTuple):
@@ -102,17 +103,26 @@ class Landing:
         if is_unwanted(file):
             self.unwanted.append(file.path)
             return False
-        here = self._stamp(split(file.path))
+        parts = split(file.path)
+        here = self._stamp(parts)
         if here == file.stamp:
-            self.placed[file.path] = here
+            self.placed[file.path] = file.stamp
             return False
-        if here is not None and not self._owns(file.path, here):
-            self.refused.append(file.path)
-            return False
-        return True
+        for depth in range(1, len(parts)):  # a file or link where a folder has to be
+            here = self._stamp(parts[:depth])
+            if here is not None and here != FOLDER_STAMP:
+                return self._may_replace("/".join(parts[:depth]), here)
+        here = self._stamp(parts)
+        return here is None or self._may_replace(file.path, here)
+
+    def _may_replace(self, path: str, stamp: Stamp) -> bool:
+        if self._owns(path, stamp):
+            return True
+        self.refused.append(path)
+        return False
 
     def _stamp(self, parts: list[str]) -> Stamp | None:
-        """What is here under this name; None: nothing, or a folder."""
+        """What is here under this name; None: nothing."""
         try:
             with self._opened(parts[:-1]) as folder:
                 return stamp_at(folder, parts[-1])
@@ -179,11 +189,13 @@ def enter(folder: int, name: str, make: bool) -> int:
     return os.open(name, FOLDER, dir_fd=folder)
 
 
-def stamp_at(folder: int, name: str) -> Stamp | None:
+def stamp_at(folder: int, name: str) -> Stamp:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
         return os.readlink(name, dir_fd=folder), 0, 0
-    return None if stat.S_ISDIR(status.st_mode) else (None, status.st_size, status.st_mtime_ns)
+    if stat.S_ISDIR(status.st_mode):
+        return FOLDER_STAMP
+    return None, status.st_size, status.st_mtime_ns
 
 
 def write_file(folder: int, name: str, file: Incoming, pieces: Iterable[bytes]) -> None:

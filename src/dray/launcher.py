@@ -32,6 +32,7 @@ from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Seri
 from dray.node import faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
+from dray.options import env_name
 from dray.project import PROJECT_FILE
 from dray.reporter import Reporter
 from dray.secrets import resolve as secret_values
@@ -159,7 +160,7 @@ class Launcher:
             cluster.submit(cluster.plan(job), values, code, progress)
 
         with cluster.prepared():
-            job = self._register(job, cluster.name)
+            job = self._register(job, cluster)
             background.go_ahead()
             faults.reach("run:intent-stored")
             with self._intended([job.id], cluster):
@@ -208,7 +209,7 @@ class Launcher:
             cluster.submit_array(array._replace(common=job), values, code, progress)
 
         with cluster.prepared():
-            while not self.store.add_intents(array, cluster.name):
+            while not self.store.add_intents(array, cluster.name, cluster.place("")):
                 array = array._replace(common=replace(common, id=new_id(common.name)))
             background.go_ahead()
             with self._intended(array.ids, cluster):
@@ -298,9 +299,9 @@ class Launcher:
             self.reporter.say(warning)
         return job
 
-    def _register(self, job: JobSpec, cluster: str) -> JobSpec:
+    def _register(self, job: JobSpec, cluster: Cluster) -> JobSpec:
         """Give the job an id that is its own, and write the intent down before acting on it."""
-        while not self.store.add_intent(job, cluster):
+        while not self.store.add_intent(job, cluster.name, cluster.place("")):
             job = replace(job, id=new_id(job.name))
         return job
 
@@ -318,6 +319,7 @@ class Launcher:
                 self.reporter.say(f"{error.message}; jobs on {name} are shown as last seen")
 
     def _refresh_on(self, cluster: Cluster, last: Mapping[str, Last]) -> None:
+        last = self._found_there(cluster, last)
         told, waiting = cluster.glance(sorted(last, key=len))  # sweep.9 comes before sweep.10
         seen = {view.id: view for view in self._unclaimed(self.store, told.values())}
         changed = [view for view in seen.values() if self._news(view)]
@@ -338,6 +340,35 @@ class Launcher:
                 files.remove(self._lock_of(job_id))
         if changed:
             self._keep(lambda: self.store.save(changed))
+
+    def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
+        """Those that were submitted to the cluster as it is set now."""
+        if self.store.active_places(cluster.name) == {cluster.place("")}:
+            return last
+        here = {job_id: one for job_id, one in last.items() if self._is_here(job_id, cluster)}
+        if len(here) < len(last):
+            self.reporter.say(
+                f"{len(last) - len(here)} jobs were submitted to {cluster.name} with other "
+                "settings, and are shown as last seen"
+            )
+        return here
+
+    def _is_here(self, job_id: str, cluster: Cluster) -> bool:
+        """The settings of another folder, or without those that are not trusted, may lead to
+        another root, where nothing is known of the job."""
+        known = self.store.place(job_id)
+        if known:
+            return known == cluster.place("")
+        return not self.config.distrusts(cluster.name)
+
+    def _require_here(self, job_id: str, cluster: Cluster) -> None:
+        if not self._is_here(job_id, cluster):
+            known = self.store.place(job_id)
+            raise ClusterError(
+                f"{job_id} was submitted to {cluster.name} with other settings"
+                + (f": it is in {known}, and this leads to {cluster.place('')}" if known else ""),
+                hint="Stand in the project it was submitted from; dray trust if that asks for it.",
+            )
 
     def _news(self, view: JobView) -> bool:
         return self.store.view(view.id) != view or self.store.intent_age(view.id) is not None
@@ -398,6 +429,7 @@ class Launcher:
 
     def show(self, reference: str) -> JobView:
         job_id, cluster = self._find(reference)
+        self._require_here(job_id, cluster)
         told = cluster.status([job_id]).get(job_id)
         view = self.store.as_seen(told) if told is not None else None
         if view is None:
@@ -602,6 +634,11 @@ class Launcher:
         a job that another one has submitted, the secrets are named anew, and the code is that of
         the folder that the user stands in."""
         spec = view.spec
+        for name in secrets:
+            try:
+                env_name(name)
+            except ValueError as error:
+                raise UsageError(f"--secret {name}: {error}") from error
         if not spec.command:
             raise Refused(f"{view.id} cannot be resumed: {view.reason}")
         if self.store.is_own(view.id):
@@ -609,8 +646,8 @@ class Launcher:
         if spec.secrets and not secrets:
             flags = " ".join(f"--secret {name}" for name in spec.secrets)
             raise Refused(
-                f"{view.id} was not submitted from here, and {view.cluster} says that it needs "
-                f"secrets: {', '.join(spec.secrets)}",
+                f"{view.id} is not known to have been submitted from here, and {view.cluster} says "
+                f"that it needs secrets: {', '.join(spec.secrets)}",
                 hint=f"Name those that it may have: dray resume {view.id} {flags}",
             )
         return replace(spec, secrets=tuple(secrets), project=str(self.config.project))
@@ -623,9 +660,14 @@ class Launcher:
         another machine may have resumed one."""
         places: dict[str, list[str]] = {}
         for job_id in sorted(ids, key=len):
-            places.setdefault(self._find(job_id)[1].name, []).append(job_id)
+            cluster = self._find(job_id)[1]
+            self._require_here(job_id, cluster)
+            places.setdefault(cluster.name, []).append(job_id)
         for name, there in places.items():
             views, waiting = self.cluster(name).glance(there)
+            for view in views.values():
+                if view.is_unreadable:
+                    raise ClusterError(f"{view.id}: {view.reason}", hint="Try again later.")
             for job_id in [*waiting, *(one.id for one in views.values() if one.state.active)]:
                 raise Refused(f"{job_id} has not ended", hint=f"Stop it first: dray stop {job_id}")
         for name, there in places.items():

@@ -166,6 +166,7 @@ class JobView:
     reason: str = ""
     ended: float | None = None
     attempts: tuple[Attempt, ...] = ()
+    is_unreadable: bool = False  # its files could not be read just now: this tells nothing of it
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], cluster: str, job_id: str) -> JobView:
@@ -179,6 +180,7 @@ class JobView:
             reason = f"its files on {cluster} are damaged: {error}"
             told = {"state": JobState.LOST, "reason": note(reason), "ended": told["ended"]}
             spec, attempts = JobSpec(id=job_id, name="", command=()), ()
+        told["is_unreadable"] = record.get("unreadable") is True
         return cls(spec=spec, cluster=cluster, attempts=attempts, **told)
 
     @property

@@ -62,6 +62,8 @@ MIGRATIONS = (
     "ALTER TABLE jobs ADD COLUMN metric TEXT NOT NULL DEFAULT 'null'",
     # 1: this machine has submitted or resumed it, and wrote its spec itself
     "ALTER TABLE jobs ADD COLUMN own INTEGER NOT NULL DEFAULT 0",
+    # where its cluster keeps jobs, by the settings it was submitted with; '': not known
+    "ALTER TABLE jobs ADD COLUMN place TEXT NOT NULL DEFAULT ''",
 )
 VERSION = len(MIGRATIONS)
 
@@ -231,15 +233,17 @@ class Store:
                 connection.execute("ROLLBACK")
             raise
 
-    def add_intent(self, spec: JobSpec, cluster: str) -> bool:
+    def add_intent(self, spec: JobSpec, cluster: str, place: str = "") -> bool:
         """Write down that this job is about to be submitted; False where the id is taken."""
         with self._writing() as connection:
             made = connection.execute(
-                "INSERT OR IGNORE INTO jobs (id, cluster, name, state, created, command, spec, own)"
-                " VALUES (?, ?, ?, 'queued', ?, ?, ?, 1)",
+                "INSERT OR IGNORE INTO jobs"
+                " (id, cluster, place, name, state, created, command, spec, own)"
+                " VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, 1)",
                 (
                     spec.id,
                     cluster,
+                    place,
                     spec.name,
                     spec.created,
                     json.dumps(spec.command),
@@ -248,11 +252,11 @@ class Store:
             )
             return made.rowcount == 1
 
-    def add_intents(self, array: JobArray, cluster: str) -> bool:
+    def add_intents(self, array: JobArray, cluster: str, place: str = "") -> bool:
         """The same for all jobs of an array; False where an id is taken."""
         common = array.common
         rows = [
-            (job_id, cluster, common.name, common.created, json.dumps(command))
+            (job_id, cluster, place, common.name, common.created, json.dumps(command))
             for job_id, command in zip(array.ids, array.commands, strict=True)
         ]
         with self._writing() as connection:
@@ -263,8 +267,8 @@ class Store:
             if made.rowcount == 0:
                 return False
             connection.executemany(
-                "INSERT INTO jobs (id, cluster, name, state, created, command, spec, own)"
-                " VALUES (?, ?, ?, 'queued', ?, ?, '', 1)",
+                "INSERT INTO jobs (id, cluster, place, name, state, created, command, spec, own)"
+                " VALUES (?, ?, ?, ?, 'queued', ?, ?, '', 1)",
                 rows,
             )
         return True
@@ -451,6 +455,18 @@ class Store:
         """Whether this machine has submitted it: then its description is our own."""
         return bool(self._rows("SELECT 1 FROM jobs WHERE id = ? AND own", (job_id,)))
 
+    def place(self, job_id: str) -> str:
+        """Where its cluster kept jobs when it was submitted; '' where that is not known."""
+        rows = self._rows("SELECT place FROM jobs WHERE id = ?", (job_id,))
+        return str(rows[0][0]) if rows else ""
+
+    def active_places(self, cluster: str) -> set[str]:
+        """The same of all jobs there that have not ended."""
+        query = (
+            "SELECT DISTINCT place FROM jobs WHERE state IN ('queued', 'running') AND cluster = ?"
+        )
+        return {row[0] for row in self._rows(query, (cluster,))}
+
     def as_seen(self, view: JobView) -> JobView | None:
         """The job with what a cluster says of it now. Of our own jobs the cluster tells how they
         do, not what they are; of another cluster's jobs it tells nothing, hence None."""
@@ -460,12 +476,16 @@ class Store:
         cluster, own, spec, command = rows[0]
         if cluster != view.cluster:
             return None
+        if view.is_unreadable:
+            last = self.view(view.id)
+            return replace(last, reason=view.reason) if last is not None else view
         if not own:
             return view
         with self._decoding():
             ours = self._spec(view.id, spec, command)
         told = view.spec
-        ours = replace(ours, snapshot=told.snapshot, resumed_after=told.resumed_after)
+        if told.command:  # else its description is damaged there
+            ours = replace(ours, snapshot=told.snapshot, resumed_after=told.resumed_after)
         return replace(view, spec=ours)
 
     def intent_age(self, job_id: str) -> float | None:

@@ -38,10 +38,12 @@ class Wire:
         self.is_open = True  # towards the agent: more may come
         self.is_broken = False  # from the agent: nobody reads any more
 
-    def readline(self) -> bytes:
+    def readline(self, most: int = -1) -> bytes:
         self._await(lambda: b"\n" in self.input)
-        line, newline, self.input = self.input.partition(b"\n")
-        return line + newline
+        line, newline, rest = self.input.partition(b"\n")
+        found = line + newline if most < 0 else (line + newline)[:most]
+        self.input = (line + newline + rest)[len(found) :]
+        return found
 
     def read(self, size: int) -> bytes:
         self._await(lambda: len(self.input) >= size)
@@ -225,7 +227,9 @@ class Laptop:
         """Status, and whether it is true."""
         asked = self.world.kernel.now
         found = self._try("status", lambda: self.cluster.status(ids))
-        views: dict[str, JobView] = {} if found is REFUSED else found
+        told: dict[str, JobView] = {} if found is REFUSED else found
+        # Of what cannot be read just now, the launcher goes by what it last saw.
+        views = {job_id: view for job_id, view in told.items() if not view.is_unreadable}
         self.world.truth.told(asked, views)
         for view in views.values():
             self.world.kernel.say(f"{self.name} sees {view.id} {view.state} ({view.reason})")

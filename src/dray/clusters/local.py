@@ -215,7 +215,7 @@ class LocalCluster:
             except OSError as error:  # one job that cannot be read must not hide all others
                 reason = f"its files cannot be read: {error}"
                 record = {"id": job_id, "job": shapes.stand_in(job_id), "state": "lost"}
-                record |= {"reason": reason, "ended": None, "attempts": []}
+                record |= {"reason": reason, "ended": None, "attempts": [], "unreadable": True}
             if record is not None:
                 found[job_id] = JobView.from_dict(record, self.name, job_id)
         return found

@@ -16,7 +16,6 @@ from . import (
     leases,
     metrics,
     packs,
-    policy,
     scheduler,
     shapes,
     shelf,
@@ -24,7 +23,6 @@ from . import (
 )
 from .arrays import ArrayDir
 from .jobdir import JobDir
-from .ledger import end_job
 from .scheduler import NoAnswer, Scheduler, SchedulerError
 from .supervisor import HEARTBEAT
 from .wire import HEAD_LIMIT, MARK, Refusal, read_head
@@ -178,12 +176,14 @@ class Agent:
         except OSError:  # a full disk; it is forgotten in a moment anyway
             pass
 
-    def already_queued(self, job_id: str) -> "Optional[str]":
+    def already_queued(
+        self, job_id: str, states: "Tuple[str, ...]" = ("waiting", "running")
+    ) -> "Optional[str]":
         """An earlier agent may have been cut off between the submission and writing down the
         answer. A batch job that is ending is not what was submitted."""
         for name, queued in self.scheduler.queue().items():
             ours = name == job_id or name.startswith(job_id + ".")
-            if ours and queued["state"] != "ending":
+            if ours and queued["state"] in states:
                 return str(queued["id"])
         return None
 
@@ -249,12 +249,33 @@ def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Opt
 
 
 def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
-    number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
+    """Submit the job; NoAnswer where it may have been queued, SchedulerError where it was not."""
+    before = job_dir.known_number()
+    try:
+        number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
+    except NoAnswer:
+        raise
+    except SchedulerError as error:
+        number = queued_all_the_same(agent, job_dir, before, error)
     job_dir.remember_number(number)
     try:
         os.utime(job_dir.secrets)  # they are as new as the submission: see drop_secrets
     except OSError:
         pass
+    return number
+
+
+def queued_all_the_same(
+    agent: Agent, job_dir: JobDir, before: "Optional[str]", error: SchedulerError
+) -> str:
+    """The number of a batch job that is queued although its submission ended with an error: a
+    controller that is slow to answer may have taken it."""
+    try:
+        number = agent.already_queued(job_dir.id)
+    except SchedulerError as silence:
+        raise NoAnswer("{}; whether it is queued is unknown: {}".format(error, silence))
+    if number is None or number == before:
+        raise error
     return number
 
 
@@ -273,7 +294,7 @@ class Submission(files.Lock):
 
 
 def submission_lock(job_dir: JobDir) -> str:
-    return os.path.join(os.path.dirname(job_dir.path), ".lock-" + job_dir.id)
+    return os.path.join(os.path.dirname(job_dir.path), staging.LOCK + job_dir.id)
 
 
 def being_submitted(job_dir: JobDir) -> bool:
@@ -332,6 +353,7 @@ def status(agent: Agent, request: "Record") -> "Record":
             continue
         try:
             if job_id in have_directory:
+                note_array(agent, seen, job_id)
                 record = status_of(agent, agent.job(job_id), row)
             else:
                 record = status_in_array(agent, seen, job_id, row)
@@ -350,11 +372,20 @@ def status(agent: Agent, request: "Record") -> "Record":
     return {"jobs": found, "waiting": groups}
 
 
+def note_array(agent: Agent, seen: "Dict[str, ArrayDir]", job_id: str) -> None:
+    """Its array may still hold secrets, although all its jobs have their own."""
+    place = arrays.split(job_id)
+    if place is not None:
+        seen.setdefault(place[0], agent.array(place[0]))
+
+
 def unreadable(job_id: str, queued: "Optional[Record]", error: OSError) -> "Record":
-    """Of a job whose files the disk does not give away, the queue alone tells."""
+    """Of a job whose files the disk does not give away, the queue alone tells. That is no end: the
+    laptop goes by what it last saw."""
     record = of_nothing(job_id)
     state = "lost" if queued is None else "queued" if queued["state"] == "waiting" else "running"
-    return dict(record, state=state, reason="its files cannot be read: {}".format(error))
+    reason = "its files cannot be read: {}".format(error)
+    return dict(record, state=state, reason=reason, unreadable=True)
 
 
 def look_through(agent: Agent, kind: str, thoroughly: bool) -> "List[str]":
@@ -570,8 +601,7 @@ def ask_to_stop(
     if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
         agent.scheduler.interrupt(number)
         return []
-    end_job(job_dir, policy.Decision("stopped", "stopped on request"))
-    return [number]
+    return [number]  # it has ended once it has left the queue: see unqueued
 
 
 def resume(agent: Agent, request: "Record") -> "Record":
@@ -582,9 +612,9 @@ def resume(agent: Agent, request: "Record") -> "Record":
     after = image_requests.awaited(agent, request)
     with Submission(job_dir) as lock:
         # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
-        # one, what is in the queue is the batch job that has just written it.
-        ended = os.path.exists(job_dir.end)
-        number = None if ended else agent.already_queued(job_dir.id)
+        # one, what runs is the batch job that has just written it; one that waits goes on with it.
+        states = ("waiting",) if os.path.exists(job_dir.end) else ("waiting", "running")
+        number = agent.already_queued(job_dir.id, states)
         if number is None:
             number = submit_again(agent, job_dir, request, lock, after)
     agent.forget_queue()
@@ -697,6 +727,8 @@ def remove(agent: Agent, request: "Record") -> "Record":
     left = [path for job_id in ids for path in staging.remove(agent.job(job_id).path)]
     for array, indices in arrays.by_array(ids).items():
         agent.array(array).remove_jobs(indices)
+    for kind in ("jobs", "arrays"):
+        look_through(agent, kind, thoroughly=True)
     shelf.prune(agent.root)
     return {"left": left}
 

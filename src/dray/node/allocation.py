@@ -88,6 +88,21 @@ class Charge:
         os.close(self.alive)
 
 
+class Patience:
+    """How long something is tried again, after growing pauses."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+        self.next = 1.0
+
+    def pause(self, error: Exception) -> None:
+        """Raises the error once there is no time left."""
+        if time.monotonic() + self.next > self.until:
+            raise error
+        time.sleep(self.next)
+        self.next = min(self.next * 2, LONGEST_PAUSE)
+
+
 class Allocation:
     def __init__(self, job_dir: JobDir, job: "Record", batch: Scheduler) -> None:
         self.job_dir = job_dir
@@ -211,27 +226,27 @@ class Allocation:
     def _succeed(self, after: str) -> str:
         """The number of the batch job that takes this one's place. Tried for as long as a
         controller may be away: a run is not lost for that."""
-        until = time.monotonic() + OUTAGE
-        pause = 1.0
+        patience = Patience(OUTAGE)
         successor = None  # type: Optional[str]
         while successor is None:
             try:
                 successor = self.scheduler.submit(self.job_dir.script, after=after)
             except SchedulerError as error:
                 note("the next attempt could not be queued, for now: {}".format(error))
-                if time.monotonic() + pause > until:
-                    raise
-                time.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-                successor = self._find_successor()  # an answer may have been lost
+                patience.pause(error)
+                successor = self._find_successor(patience)  # an answer may have been lost
         self.job_dir.remember_number(successor)
         return successor
 
-    def _find_successor(self) -> "Optional[str]":
-        try:
-            row = self.scheduler.queue().get(self.job_dir.id)
-        except SchedulerError:
-            return None
+    def _find_successor(self, patience: "Patience") -> "Optional[str]":
+        """None where there certainly is none. While the queue does not tell, nothing is submitted
+        a second time."""
+        while True:
+            try:
+                row = self.scheduler.queue().get(self.job_dir.id)
+                break
+            except SchedulerError as error:
+                patience.pause(error)
         number = self.scheduler.number_of(row, self.job_dir.id) if row else self.number
         return number if number != self.number else None
 

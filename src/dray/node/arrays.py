@@ -138,6 +138,8 @@ class ArrayDir(JobDir):
 
     def stop_jobs(self, indices: "Iterable[int]") -> None:
         """Those that have no directory; they must not begin any more."""
+        if not os.path.exists(self.path):
+            return
         with files.Lock(self.path + ".lock"):
             add_indices(self.stopped, indices)
 

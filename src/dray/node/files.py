@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 # Of file systems that were mounted without locks: see leases.py.
+CLOCK = ".clock-"  # in the names of files that are made to learn the file system's time
 LOCKS_REFUSED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 LARGEST = 16 << 20  # bytes of a state file: a job's own code may have written something else there
 # What may lie where a state file should: nothing, a folder, a link, a pipe nobody writes to, a file
@@ -134,7 +135,7 @@ def read_piece(path: str, offset: int, most: int) -> "Tuple[int, bytes]":
 def now_in(folder: str) -> float:
     """The time by the clock of the file system, which the machines that share it may not agree
     with."""
-    probe = os.path.join(folder, ".clock-" + os.urandom(6).hex())
+    probe = os.path.join(folder, CLOCK + os.urandom(6).hex())
     os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
     try:
         return os.stat(probe).st_mtime
@@ -319,10 +320,13 @@ class Lock:
         from . import leases  # only where there are no locks
 
         self.lease = leases.Lease(self.path)
-        if not (self.lease.wait() if wait else self.lease.take()):
-            os.close(self.fd)
-            return False
-        return True
+        taken = False
+        try:
+            taken = self.lease.wait() if wait else self.lease.take()
+        finally:
+            if not taken:
+                os.close(self.fd)
+        return taken
 
     def __exit__(self, *_: object) -> None:
         if self.lease is not None:

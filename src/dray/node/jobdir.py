@@ -64,7 +64,9 @@ class JobDir:
         try:
             with os.scandir(self.attempts) as entries:
                 names = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
-        except OSError:
+        except OSError as error:
+            if error.errno not in files.NO_FILE:
+                raise  # a disk that does not tell must not make it "none"
             return []
         numbers = [int(name) for name in names if re.match("[0-9]{3,5}$", name)]
         return sorted(one for one in numbers if self.attempt(one).name in names)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NEW = ".new-"
 GONE = ".gone-"
+LOCK = ".lock-"  # of a submission: stays where whoever submitted was killed
 WRITING = ".writing"  # the locked file of a folder that is being written
 ALIVE = "alive"  # the same on this machine's own cluster, where the keeper goes on holding it
 SECRETS = "secrets.json"
@@ -48,11 +49,15 @@ class New:
             self.held = files.open_lock(mark)
         except FileNotFoundError:
             return False
-        if files.lock_if_possible(self.held) and files.is_at(self.held, mark):
-            os.write(self.held, socket.gethostname().encode("utf-8", "replace"))
-            return True
-        os.close(self.held)
-        return False
+        kept = False
+        try:
+            if files.lock_if_possible(self.held) and files.is_at(self.held, mark):
+                os.write(self.held, socket.gethostname().encode("utf-8", "replace"))
+                kept = True
+        finally:
+            if not kept:  # what a process that lives on holds is never swept
+                os.close(self.held)
+        return kept
 
     def write(self, contents: "Dict[str, bytes]", durable: bool = False) -> None:
         for name in secrets_last(contents):
@@ -103,6 +108,10 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
         try:
             if name.startswith(NEW):
                 _remove_unless_written(path)
+            elif name.startswith(LOCK) and thoroughly:
+                _remove_unless_held(path)
+            elif name.startswith(files.CLOCK) and _age(path) > ABANDONED:
+                files.discard(path)
             elif name.startswith(GONE):
                 files.discard(os.path.join(path, SECRETS))
                 if thoroughly:
@@ -124,6 +133,15 @@ def _remove_unless_written(path: str) -> None:
     finally:
         if held is not None:
             os.close(held)
+
+
+def _remove_unless_held(path: str) -> None:
+    lock = files.Lock(path)
+    if lock.take(wait=False):
+        try:
+            files.discard(path)
+        finally:
+            lock.__exit__()
 
 
 def _is_unlocked(held: int) -> bool:
