@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import signal
-import socket
 import time
 
 from . import files, localcopy
@@ -37,7 +36,7 @@ class Lease:
         self.released = False
         self.mine = files.encode(
             {
-                "host": socket.gethostname(),
+                "host": os.uname().nodename,
                 "pid": os.getpid(),
                 "started": start_of(os.getpid()),
                 "random": os.urandom(8).hex(),
@@ -148,7 +147,7 @@ class Lease:
 
 def is_dead(owner: "Record") -> bool:
     """Whether the process that has a lease was one of this machine's, and is gone."""
-    if owner.get("host") != socket.gethostname():
+    if owner.get("host") != os.uname().nodename:
         return False
     return start_of(owner.get("pid")) != owner.get("started")
 

@@ -8,7 +8,6 @@ looks at the jobs next.
 """
 
 import os
-import socket
 
 from . import files
 from .notes import note
@@ -52,7 +51,7 @@ class New:
         kept = False
         try:
             if files.lock_if_possible(self.held) and files.is_at(self.held, mark):
-                os.write(self.held, socket.gethostname().encode("utf-8", "replace"))
+                os.write(self.held, os.uname().nodename.encode("utf-8", "replace"))
                 kept = True
         finally:
             if not kept:  # what a process that lives on holds is never swept
@@ -166,7 +165,7 @@ def _open_mark(path: str) -> "Optional[int]":
 
 
 def _is_from_here(held: int) -> bool:
-    return os.pread(held, 256, 0) == socket.gethostname().encode("utf-8", "replace")
+    return os.pread(held, 256, 0) == os.uname().nodename.encode("utf-8", "replace")
 
 
 def _age(path: str) -> float:
