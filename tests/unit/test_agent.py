@@ -219,3 +219,24 @@ def test_an_attempt_without_a_sign_of_life_is_told(tmp_path: Path, age: int, rea
     assert shown["state"] == "running"
     assert shown["reason"] == (reason and reason + " (its node may be hung)")
     assert sorted(os.listdir(job_dir.attempt(1).path)) == ["attempt.json", "heartbeat.json"]
+
+
+def test_a_job_of_an_array_that_was_stopped_is_not_told_as_cancelled(tmp_path: Path) -> None:
+    """Though the scheduler's books say that it was: that was dray."""
+    array = arrays.ArrayDir(str(tmp_path), "sweep-a")
+    os.makedirs(array.path)
+    os.makedirs(tmp_path / "jobs")
+    files.write_json(array.job, {**JOB, "id": "sweep-a", "commands": [["a"], ["b"]]})
+    files.write_json(array.scheduler, {"id": "14"})
+    os.utime(array.scheduler, (1, 1))
+    array.stop_jobs([1])
+    dray = make_agent(tmp_path)
+    dray.scheduler = Remembering()
+    rows = agent.status(dray, {"ids": ["sweep-a.0-1"]})["jobs"]
+    reasons = [row["reason"] for row in rows]
+    assert reasons == ["cancelled in Slurm before it ran", "stopped on request"]
+
+
+class Remembering(Idle):
+    def ends(self, numbers: list[str]) -> dict[str, Any]:
+        return {one: {"state": "stopped", "reason": "cancelled in Slurm"} for one in numbers}

@@ -80,8 +80,11 @@ def test_secrets_do_not_outlive_a_kill_outside_of_a_job(tmp_path: Path, how: str
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     with staging.New(str(tmp_path), "walk-7f3k") as new:
         new.write({"secrets.json": b"s3cret"})
-        staging.sweep(str(tmp_path), os.listdir(tmp_path))
-        assert os.path.exists(os.path.join(new.path, "secrets.json"))
+        for age in (0, 3600):  # it may have to wait for somebody
+            at = os.stat(new.path).st_mtime - age
+            os.utime(new.path, (at, at))
+            staging.sweep(str(tmp_path), os.listdir(tmp_path))
+            assert os.path.exists(os.path.join(new.path, "secrets.json"))
         new.become(str(tmp_path / "walk-7f3k"))
     assert (tmp_path / "walk-7f3k/secrets.json").exists()
 
@@ -179,3 +182,16 @@ def test_a_lock_whose_file_was_removed_lets_only_one_in(tmp_path: Path) -> None:
 def is_in(process: subprocess.Popen[bytes]) -> bool:
     assert process.stdout is not None
     return bool(select.select([process.stdout], [], [], 1.0)[0])
+
+
+def test_what_cannot_be_removed_is_not_said_where_answers_are_written(tmp_path: Path) -> None:
+    """The agent's answers, and the id that ``dray run`` prints, go to the same place as notes."""
+    code = (
+        "import os, sys\nfrom dray.node import files, staging\n"
+        "def refuse(*_, **__):\n    raise OSError(5, 'Input/output error')\n"
+        "os.unlink = os.open = refuse\n"
+        "files.discard(sys.argv[1])\nstaging.sweep(sys.argv[1], ['.new-x', '.gone-x'])\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(words, check=True, capture_output=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == (b"", b"")

@@ -431,11 +431,11 @@ def status_in_array(
     record.update(state="queued", reason="")
     if queued is not None:
         record["scheduler"] = queued
-    elif not agent.submitted_since(array):
-        batch_log = array.batch_log_of(place[1])
-        record.update(unqueued(agent.scheduler.name, array, record, batch_log, place[1]))
     if place[1] in arrays.read_indices(array.stopped):
         record.update(state="stopped", reason="stopped on request")
+    elif queued is None and not agent.submitted_since(array):
+        batch_log = array.batch_log_of(place[1])
+        record.update(unqueued(agent.scheduler.name, array, record, batch_log, place[1]))
     return record
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import stat
 
-from .notes import note
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Dict, Iterable, List, Optional, Tuple  # noqa: F401
@@ -192,11 +190,11 @@ def remove(path: str) -> None:
 
 
 def discard(path: str) -> None:
-    """Remove a file that is no longer needed. One that stays is noted, and is no reason to stop."""
+    """Remove a file that is no longer needed. That one stays is no reason to stop."""
     try:
         remove(path)
-    except OSError as error:
-        note("{} could not be removed: {}".format(path, error.strerror))
+    except OSError:
+        pass
 
 
 def unlink_anyway(path: str) -> None:

@@ -10,7 +10,6 @@ looks at the jobs next.
 import os
 
 from . import files
-from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,19 +114,15 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
                 files.discard(os.path.join(path, SECRETS))
                 if thoroughly:
                     files.remove_tree(path)
-        except OSError as error:  # the next one who looks tries again
-            note("{} could not be removed: {}".format(path, error.strerror))
+        except OSError:  # it came into place this moment; else the next one who looks tries again
+            pass
 
 
 def _remove_unless_written(path: str) -> None:
     """The lock is held until all is gone: who has just made the folder finds that out."""
     held = _open_mark(path)
     try:
-        if held is None:  # its writer was killed at once, or is about to make the file
-            abandoned = _age(path) > ABANDONED
-        else:
-            abandoned = _is_unlocked(held) or _age(path) > ABANDONED
-        if abandoned:
+        if _is_abandoned(path, held):
             files.remove_tree(path)
     finally:
         if held is not None:
@@ -143,15 +138,24 @@ def _remove_unless_held(path: str) -> None:
             lock.__exit__()
 
 
-def _is_unlocked(held: int) -> bool:
-    """Whether its lock tells for certain that nobody writes any more: a process of this machine
-    held it."""
+def _is_abandoned(path: str, held: "Optional[int]") -> bool:
+    """Its lock tells, for certain where a process of this machine held it. Without a file to lock
+    its writer was killed at once, or is about to make it."""
+    if held is not None:
+        if not files.lock_if_possible(held):
+            return False
+        if _is_from_here(held) and not _are_refused(held):
+            return True
+    return _age(path) > ABANDONED
+
+
+def _are_refused(held: int) -> bool:
+    """Whether the file system has no locks, so that one that was taken says nothing."""
     try:
-        return files.try_lock(held) and _is_from_here(held)
-    except OSError as error:
-        if error.errno not in files.LOCKS_REFUSED:
-            raise
-        return False
+        files.try_lock(held)
+    except OSError:
+        return True
+    return False
 
 
 def _open_mark(path: str) -> "Optional[int]":
