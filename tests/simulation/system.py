@@ -199,6 +199,13 @@ class Calls:
         process = current.get(get_ident())
         return real() if process is None else process.host
 
+    def uname(self, real: Callable[[], os.uname_result] = os.uname) -> os.uname_result:
+        process = current.get(get_ident())
+        found = real()
+        if process is None:
+            return found
+        return os.uname_result((found[0], process.host, *found[2:]))
+
     def urandom(self, size: int, real: Callable[[int], bytes] = os.urandom) -> bytes:
         return real(size) if get_ident() not in current else self.kernel.noise.randbytes(size)
 
@@ -301,6 +308,7 @@ def replacements(kernel: Kernel) -> list[tuple[Any, str, Any]]:
         (os, "write", calls.write),
         (os, "utime", calls.utime),
         (os, "getpid", calls.getpid),
+        (os, "uname", calls.uname),
         (os, "urandom", calls.urandom),
         (builtins, "open", calls.open_file),
         (socket, "gethostname", calls.gethostname),

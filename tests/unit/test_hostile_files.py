@@ -159,7 +159,8 @@ def test_junk_in_one_file_hides_no_other_job(root: Path, name: str, kind: str) -
     assert rows["bad-7f3k"]["state"] in (("lost", "running") if beats else ("lost", "stopped"))
     agent.log(dray, {"id": "bad-7f3k", "attempt": 1, "offset": 0})
     agent.series(dray, {"id": "bad-7f3k"})
-    agent.pull(dray, {"id": "bad-7f3k", "have": {}})
+    agent.outputs(dray, {"id": "bad-7f3k"})
+    agent.pull(dray, {"id": "bad-7f3k", "paths": ["a"]})
     agent.news_of_this_place(dray, {})
 
 
@@ -256,9 +257,9 @@ def test_an_id_that_could_lead_elsewhere_is_refused(root: Path, forged: Any) -> 
     if isinstance(forged, str):
         with pytest.raises(Refusal):
             agent.status(dray, {"ids": [forged + ".3"]})
-    for verb in (agent.log, agent.series, agent.pull):
+    for verb in (agent.log, agent.series, agent.outputs, agent.pull):
         with pytest.raises(Refusal):
-            verb(dray, {"id": forged, "attempt": 1, "offset": 0, "have": {}})
+            verb(dray, {"id": forged, "attempt": 1, "offset": 0, "paths": []})
     assert JobDir(str(root / "jobs/good-7f3k")).ended()
 
 
@@ -289,7 +290,7 @@ def test_a_pipe_in_the_outputs_does_not_hold_up_a_pull(root: Path) -> None:
     """It has taken the place of a file between the list and the contents."""
     outputs = root / "jobs/good-7f3k/outputs"
     (outputs / "model.pt").write_bytes(b"weights")
-    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "have": {}})
+    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "paths": ["model.pt"]})
     (outputs / "model.pt").unlink()
     os.mkfifo(outputs / "model.pt")
     assert b"".join(answer["pieces"]) == bytes(7) + b"\0"
@@ -299,7 +300,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(root: Path, tmp_path: Path) -
     (tmp_path / "private").write_bytes(b"private")
     outputs = root / "jobs/good-7f3k/outputs"
     (outputs / "model.pt").write_bytes(b"weights")
-    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "have": {}})
+    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "paths": ["model.pt"]})
     (outputs / "model.pt").unlink()
     (outputs / "model.pt").symlink_to(tmp_path / "private")
     assert b"".join(answer["pieces"]) == bytes(7) + b"\0"
@@ -310,7 +311,7 @@ def test_outputs_that_are_a_link_are_not_walked_into(root: Path, tmp_path: Path)
     outputs.rmdir()
     outputs.symlink_to(tmp_path)
     with pytest.raises(Refusal, match="is a link"):
-        agent.pull(make_agent(root), {"id": "good-7f3k", "have": {}})
+        agent.outputs(make_agent(root), {"id": "good-7f3k"})
 
 
 def test_hostile_reports_are_left_out(root: Path) -> None:
