@@ -73,15 +73,10 @@ class Launcher:
         return store
 
     def _fill(self, store: Store) -> None:
-        """From the jobs' own directories on every cluster, all asked at once."""
-        from concurrent.futures import ThreadPoolExecutor  # only here
-
-        names = list(self.config.clusters)
-        with ThreadPoolExecutor(len(names)) as pool:
-            asked = {name: pool.submit(self._jobs_on, self.cluster(name)) for name in names}
-        for name, found in asked.items():
+        """From the jobs' own directories on every cluster."""
+        for name in self.config.clusters:
             try:
-                store.save(self._unclaimed(store, found.result()))
+                store.save(self._unclaimed(store, self._jobs_on(self.cluster(name))))
             except (ClusterError, Refused) as error:
                 self.reporter.say(
                     f"jobs on {name} are not listed: {error.message}. "

@@ -386,7 +386,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file s
 def on_small_disk(dray: Dray, place: Path, options: str, script: str) -> list[str]:
     """Run a script where ``place`` is a file system of its own: what it printed."""
     place.mkdir(exist_ok=True)
-    mounted = f"mount -t tmpfs -o {options} none {shlex.quote(str(place))} && {{ {script}\n}}"
+    mounted = (
+        f"mount -t tmpfs -o {options},mode=700 none {shlex.quote(str(place))} && {{ {script}\n}}"
+    )
     ended = subprocess.run(
         ["unshare", "-m", "sh", "-c", mounted],
         cwd=dray.project, env=dray.env, capture_output=True, text=True, check=False, timeout=60,

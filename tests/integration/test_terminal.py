@@ -251,7 +251,7 @@ def test_a_login_node_that_speaks_only_escapes(dray: Dray, tmp_path: Path) -> No
 
 def test_an_error_from_a_cluster(dray: Dray, tmp_path: Path) -> None:
     record = json.dumps({"error": EVIL, "family": "Refused"}).encode()
-    answer = MARK + b"%d\n" % len(record) + record
+    answer = MARK + b"%d 0\n" % len(record) + record
     script = f"import sys; sys.stdin.readline(); sys.stdout.buffer.write({answer!r})"
     offer(dray, tmp_path, "ssh", script, host="hpc")
     for debug in ([], ["--debug"]):

@@ -225,7 +225,9 @@ def listing(value: Any) -> str:
 
 def plain(value: Any) -> str:
     """Read a text in which digits are those of ASCII: int() takes no others."""
-    return text(value).encode("ascii", "replace").decode()
+    if text(value).isascii():
+        return text(value)
+    return "".join("?" if one.isdigit() and not one.isascii() else one for one in value)
 
 
 FACTS: Mapping[str, checks.Check[Any]] = {
