@@ -215,8 +215,8 @@ def name_of(command: Sequence[str]) -> str:
     return cleaned or "job"
 
 
-def new_id(name: str) -> str:
-    return f"{name}-{''.join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in urandom(4))}"
+def new_id(name: str, letters: int = 4) -> str:
+    return f"{name}-{''.join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in urandom(letters))}"
 
 
 def add_to_environment(pairs: Sequence[str]) -> dict[str, str]:

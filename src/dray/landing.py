@@ -21,6 +21,7 @@ from dray.errors import Refused
 OUTPUTS_MARK = ".dray-outputs"  # in a folder that holds a job's outputs, and nothing else
 MOST_PARTS = 200
 LONGEST_PART = 255  # bytes
+LONGEST_LINK = 4095
 # No bits that make a program run as somebody else, nothing that others can write.
 ALLOWED_MODE, LEAST_MODE = 0o755, 0o600
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -48,20 +49,28 @@ class Incoming(NamedTuple):
 def split(path: str) -> list[str]:
     """The names on the way to a file, or Malformed where they could lead anywhere else."""
     parts = path.split("/")
-    try:
-        sizes = [len(os.fsencode(part)) for part in parts]
-    except UnicodeEncodeError:
-        raise Malformed(f"{brief(path)} is not the name of a file") from None
-    if len(parts) > MOST_PARTS or max(sizes) > LONGEST_PART or "\0" in path:
+    if not is_encodable(path) or len(parts) > MOST_PARTS or "\0" in path:
+        raise Malformed(f"{brief(path)} is not the name of a file")
+    if max(len(os.fsencode(part)) for part in parts) > LONGEST_PART:
         raise Malformed(f"{brief(path)} is not the name of a file")
     if any(part in ("", ".", "..") for part in parts):
         raise Malformed(f"{brief(path)} leads out of the folder")
     return parts
 
 
+def is_encodable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def leads_out(path: str, link: str) -> bool:
     """Whether a link at this path may lead out of the folder. Behind a name that may be a link
     itself, nobody can tell where '..' leads."""
+    if "\0" in link or not is_encodable(link) or len(os.fsencode(link)) > LONGEST_LINK:
+        return True
     parts = [part for part in link.split("/") if part not in ("", ".")]
     up = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
     return not link or link.startswith("/") or up > path.count("/") or ".." in parts[up:]
@@ -69,16 +78,16 @@ def leads_out(path: str, link: str) -> bool:
 
 def is_unwanted(file: Incoming) -> bool:
     """Whether it is left where it is: a link out of the folder; dray's own mark, which a job must
-    not set; and git's folders, whose configuration would run programs here."""
-    parts = split(file.path)
-    if parts[-1] == OUTPUTS_MARK or any(is_dot_git(part) for part in parts):
+    not set; and what makes a folder a repository, whose configuration git would run programs of."""
+    parts = [as_seen(part) for part in split(file.path)]
+    if OUTPUTS_MARK in parts or ".git" in parts or parts[-1] == "head":
         return True
     return file.link is not None and leads_out(file.path, file.link)
 
 
-def is_dot_git(name: str) -> bool:
-    """Also as a file system sees it that ignores case and invisible characters."""
-    return "".join(one for one in name if one.isprintable()).casefold() == ".git"
+def as_seen(name: str) -> str:
+    """The name to a file system that ignores case and invisible characters."""
+    return "".join(one for one in name if one.isprintable()).casefold()
 
 
 class Landing:
@@ -106,14 +115,19 @@ class Landing:
         parts = split(file.path)
         here = self._stamp(parts)
         if here == file.stamp:
-            self.placed[file.path] = file.stamp
+            if self._owns(file.path, here):
+                self.placed[file.path] = file.stamp
             return False
+        return self._is_free(parts)
+
+    def _is_free(self, parts: list[str]) -> bool:
+        """Whether nothing of the user's own is in the way; what is, is refused."""
         for depth in range(1, len(parts)):  # a file or link where a folder has to be
             here = self._stamp(parts[:depth])
             if here is not None and here != FOLDER_STAMP:
                 return self._may_replace("/".join(parts[:depth]), here)
         here = self._stamp(parts)
-        return here is None or self._may_replace(file.path, here)
+        return here is None or self._may_replace("/".join(parts), here)
 
     def _may_replace(self, path: str, stamp: Stamp) -> bool:
         if self._owns(path, stamp):
@@ -134,6 +148,10 @@ class Landing:
     def put(self, file: Incoming, pieces: Iterable[bytes]) -> None:
         """Place it whole, or, where ``pieces`` fails, not at all."""
         parts = split(file.path)
+        if not self._is_free(parts):  # somebody may have made it since it was asked for
+            for _ in pieces:
+                pass
+            return
         with self._opened(parts[:-1], make=True) as folder:
             temporary = f".{os.urandom(6).hex()}.part"
             try:
@@ -141,6 +159,8 @@ class Landing:
                     os.symlink(file.link, temporary, dir_fd=folder)
                 else:
                     write_file(folder, temporary, file, pieces)
+                if not self._is_free(parts):
+                    return
                 move_folder_aside(folder, parts[-1])
                 os.replace(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
             finally:
@@ -185,7 +205,7 @@ def enter(folder: int, name: str, make: bool) -> int:
         if error.errno != errno.ENOENT:
             os.unlink(name, dir_fd=folder)
     with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=folder)
+        os.mkdir(name, ALLOWED_MODE, dir_fd=folder)
     return os.open(name, FOLDER, dir_fd=folder)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -204,8 +205,10 @@ class Launcher:
             cluster.submit_array(array._replace(common=job), values, code, progress)
 
         with cluster.prepared():
+            letters = count(4)
             while not self.store.add_intents(array, cluster.name, cluster.place("")):
-                array = array._replace(common=replace(common, id=new_id(common.name)))
+                renamed = replace(common, id=new_id(common.name, next(letters)))
+                array = array._replace(common=renamed)
             background.go_ahead()
             with self._intended(array.ids, cluster):
                 project = self.config.project if snapshot else None
@@ -296,8 +299,9 @@ class Launcher:
 
     def _register(self, job: JobSpec, cluster: Cluster) -> JobSpec:
         """Give the job an id that is its own, and write the intent down before acting on it."""
+        letters = count(4)  # a longer one each time: a cluster may claim to have all the short ones
         while not self.store.add_intent(job, cluster.name, cluster.place("")):
-            job = replace(job, id=new_id(job.name))
+            job = replace(job, id=new_id(job.name, next(letters)))
         return job
 
     # -- looking ------------------------------------------------------------------------------

@@ -310,6 +310,7 @@ class Finding(NamedTuple):
 
 MOST_ATTEMPTS = 100_000
 MOST_POINTS = 100_000
+LARGEST_VALUE = 1e150  # of a metric: what is beyond cannot be drawn
 TEXTS = several(text_of)
 
 
@@ -330,7 +331,9 @@ def _point(value: Any) -> tuple[int, float | None, int]:
     read = several(lambda one: one, 3)(value)
     if len(read) != 3:
         raise Malformed(f"{checks.brief(value)} is not a point of a curve")
-    return integer(read[0]), optional(number)(read[1]), count(read[2])
+    value = optional(number)(read[1])
+    plain = value if value is None or abs(value) < LARGEST_VALUE else None
+    return integer(read[0]), plain, count(read[2])
 
 
 def _step(value: Any) -> int | float:

@@ -42,7 +42,7 @@ def mark_outputs(landing: Landing, job_id: str) -> bool:
         return True
     if any(landing.folder.iterdir()):
         return False
-    (landing.folder / OUTPUTS_MARK).write_text(f"{job_id}\n")
+    files.write_bytes(str(landing.folder / OUTPUTS_MARK), f"{job_id}\n".encode(), durable=False)
     return True
 
 

@@ -168,7 +168,10 @@ class Records:
         return self.folder / self._digest(self._real(path)).decode()
 
     def _real(self, path: Path) -> bytes:
-        return os.fsencode(os.path.realpath(path))
+        """Where the file itself stands, also where it is a link: a clone must not borrow the trust
+        in another project's file."""
+        folder, name = os.path.split(os.path.abspath(path))
+        return os.fsencode(os.path.join(os.path.realpath(folder), name))
 
     def _digest(self, content: bytes) -> bytes:
         import hashlib  # with OpenSSL: not for a listing

@@ -112,11 +112,18 @@ def test_files_come_without_bits_that_matter(evil: HostileCluster, tmp_path: Pat
 def test_marks_and_repositories_are_not_brought(evil: HostileCluster, tmp_path: Path) -> None:
     """git would run what a repository's configuration says, also from a prompt."""
     job = submitted(evil)
-    bad = (".git/config", "a/.GIT/config", ".gi\u200ct/x", ".dray-outputs", "a/.dray-outputs")
+    bad = (
+        ".git/config",
+        "a/.GIT/config",
+        ".gi\u200ct/x",
+        ".dray-outputs",
+        "a/.dray-outputs/x",
+        "HEAD",
+    )
     evil.answers(offering(*((path, None, 0o644) for path in (*bad, "good"))))
     ended = evil.dray("pull", job, str(tmp_path / "home"))
     assert tree(tmp_path / "home") == {".dray-outputs": f"{job}\n", "good": "evil"}
-    assert "5 left there" in ended.stderr
+    assert "6 left there" in ended.stderr
 
 
 def test_files_that_were_not_asked_for_are_not_taken(evil: HostileCluster, tmp_path: Path) -> None:
@@ -164,6 +171,51 @@ def test_files_of_ones_own_are_not_replaced(evil: HostileCluster) -> None:
     (evil.dray.project / "result").write_text("edited here")
     assert evil.dray("pull", job, ".", check=False).returncode == 4
     assert (evil.dray.project / "result").read_text() == "edited here"
+
+
+def test_nothing_of_ones_own_is_in_the_way(evil: HostileCluster) -> None:
+    """A file or link where a folder would have to be, a folder where a file would."""
+    job, project = submitted(evil), evil.dray.project
+    evil.dray.write("thesis.tex", "mine")
+    evil.dray.write("src/code.py", "mine")
+    (project / "lnk").symlink_to("src")
+    evil.answers(
+        offering(*((path, None, 0o644) for path in ("thesis.tex/x", "src", "lnk/y", "ok")))
+    )
+    ended = evil.dray("pull", job, ".", check=False)
+    assert (ended.returncode, "3 files" in ended.stderr) == (4, True)
+    assert tree(project) == {"thesis.tex": "mine", "src/code.py": "mine", "ok": "evil"}
+    assert (project / "lnk").readlink() == Path("src")
+
+
+def test_what_is_made_meanwhile_is_not_replaced(evil: HostileCluster) -> None:
+    job, mine = submitted(evil), evil.dray.project / "results.csv"
+    (evil.dray.project / "other").touch()
+    offer = offering(("results.csv", None, 0o644))
+    write = f'if request["verb"] == "pull": open({str(mine)!r}, "w").write("mine")\n'
+    evil.answers(write + offer)
+    assert evil.dray("pull", job, ".", check=False).returncode == 4
+    assert mine.read_text() == "mine"
+
+
+def test_a_file_that_only_looks_the_same_does_not_become_the_jobs(evil: HostileCluster) -> None:
+    job, mine = submitted(evil), evil.dray.write("Makefile", "mine")
+    os.utime(mine, ns=(0, 0))
+    evil.answers(offering(("Makefile", None, 0o644)))
+    assert "0 of 1" in evil.dray("pull", job, ".").stderr
+    evil.answers(offering(("Makefile", None, 0o644)).replace("mtime=0", "mtime=7"))
+    assert evil.dray("pull", job, ".", check=False).returncode == 4
+    assert mine.read_text() == "mine"
+    evil.answers(offering(*[("Makefile", None, 0o644)] * 2))
+    assert evil.dray("pull", job, ".", check=False).returncode == 7
+
+
+@pytest.mark.parametrize("link", ["b\0c", "\ud800", "x" * 5000])
+def test_links_that_no_system_has(evil: HostileCluster, link: str) -> None:
+    job = submitted(evil)
+    evil.answers(offering(("a", link, 0o777), ("ok", None, 0o644)))
+    assert "1 left there" in evil.dray("pull", job).stderr
+    assert (evil.dray.project / job / "ok").exists()
 
 
 # -- jobs that edit their own description ---------------------------------------------------------
@@ -255,6 +307,45 @@ def test_a_damaged_description_hides_no_other_job(dray: Dray, on: tuple[str, str
     assert listed[good]["state"] == "done"
     assert listed[bad]["state"] == "failed"  # that is known all the same
     assert "damaged" in listed[bad]["reason"]
+
+
+def test_a_deep_folder_stops_nothing(dray: Dray, on: tuple[str, str]) -> None:
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    code = f"import os; os.chdir(os.environ['DRAY_OUTPUTS']); open('ok', 'w')\n{deep}"
+    job = dray.run(*on, "--no-snapshot", "--", sys.executable, "-c", code)
+    assert dray.wait(job)["state"] == "done"
+    assert "1 of 1" in dray("pull", job).stderr
+    assert dray("rm", job).stderr == f"removed {job}\n"
+    assert dray.wait(dray.run(*on, "--no-snapshot", "--", "true"))["state"] == "done"
+    assert [path.name for path in dray.jobs.glob(".gone-*")] == []
+
+
+def test_an_output_below_a_link_stays_in_the_work_tree(
+    dray: Dray, on: tuple[str, str], tmp_path: Path
+) -> None:
+    """A link in the project, or one that the command makes, may lead anywhere."""
+    victim = tmp_path / "victim"
+    (victim / "docs").mkdir(parents=True)
+    (victim / "docs/a.txt").write_text("precious")
+    (victim / "keys.txt").write_text("precious")
+    (dray.project / "a").symlink_to(os.path.relpath(victim, dray.project))
+    flags = [f"--output={path}" for path in ("a/docs", "a/keys.txt", "a/new/x", "b/keys.txt")]
+    code = f"import os; os.rename('b', 'c'); os.symlink({str(victim)!r}, 'b')"
+    dray.write("swap.py", code)
+    job = dray.run(*on, *flags, "--", sys.executable, "swap.py")
+    assert dray.wait(job)["state"] == "done"
+    assert tree(victim) == {"docs/a.txt": "precious", "keys.txt": "precious"}
+    assert sorted(path.name for path in victim.iterdir()) == ["docs", "keys.txt"]
+
+
+def test_values_that_cannot_be_drawn(dray: Dray) -> None:
+    values = "".join(
+        f"step {n}: r = {value}\\n" for n, value in enumerate(("1", "1e308", "-1e308"))
+    )
+    pattern = r"step (?P<step>\d+): r = ([-0-9.e]+)"
+    job = dray.run("--metric-pattern", pattern, "--", "printf", values)
+    dray.wait(job)
+    assert dray("show", job).returncode == 0
 
 
 # -- one cluster and another ----------------------------------------------------------------------

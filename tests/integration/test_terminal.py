@@ -282,7 +282,7 @@ def toml(text: str) -> str:
         (f"[job]\nrecipe = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
         (f"[job]\non = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
         (f"[clusters.{toml(EVIL)}]\nkind = 'local'\n", ["cluster", "list"], 2),
-        (f"[clusters.x]\nkind = 'local'\nroot = {toml('/' + EVIL)}\n", ["cluster", "show", "x"], 0),
+        (f"[clusters.x]\nkind = 'local'\nroot = {toml('/' + EVIL)}\n", ["trust"], 0),
     ],
 )
 def test_a_hostile_dray_toml(dray: Dray, content: str, words: list[str], code: int) -> None:

@@ -3,6 +3,7 @@ machine."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Dray
+from tests.conftest import Dray, wait_for
 from tests.unit.test_ignore import fill, git
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="gives files to another user")
@@ -443,3 +444,38 @@ def test_no_pattern_takes_long(dray: Dray, pattern: str, name: str) -> None:
     dray.write("kept-out", "")
     dray.write(name, "")
     assert "(2 files," in taken(dray)
+
+
+def test_a_link_borrows_no_trust(dray: Dray) -> None:
+    """A clone may guess where a file lies that was trusted."""
+    mine = dray.write("mine/dray.toml", '[job]\nsecrets = ["TOKEN"]\n')
+    dray("trust", str(mine))
+    (dray.project / "cloned").mkdir()
+    (dray.project / "cloned/dray.toml").symlink_to("../mine/dray.toml")
+    for folder, code in (("mine", 0), ("cloned", 2)):
+        ended = subprocess.run(
+            [sys.executable, "-m", "dray", "plan", "--", "true"],
+            cwd=dray.project / folder,
+            env={**dray.env, "TOKEN": "x"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == code, ended.stderr
+
+
+def test_a_job_elsewhere_is_not_told_as_gone(dray: Dray, tmp_path: Path) -> None:
+    """Without the settings that it was submitted with, it would be looked for in another root."""
+    dray.write("dray.toml", f"[clusters.local]\nroot = '{tmp_path}/other'\n")
+    dray("trust")
+    job = dray.run("--", "sleep", "100")
+    wait_for(lambda: dray.show(job)["state"] == "running")
+    dray.write("dray.toml", f"[clusters.local]\nroot = '{tmp_path}/other'\n# a comment\n")
+    listed = dray("ps", "--json")
+    assert json.loads(listed.stdout)[0]["state"] == "running"
+    assert "with other settings" in listed.stderr
+    for verb in ("show", "logs", "stop", "rm"):
+        ended = dray(verb, job, check=False)
+        assert (ended.returncode, "other settings" in ended.stderr) == (7, True), verb
+    dray("trust")
+    assert dray("stop", "--now", job).returncode == 0

@@ -17,7 +17,7 @@ from dray.cluster import ImageState
 from dray.landing import Incoming
 from dray.model import JobView
 
-MOST_JOBS = 10**6  # that one cluster may list
+MOST_JOBS = 10**5  # that one cluster may list
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
 RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
@@ -96,7 +96,10 @@ def log_piece(answer: Record) -> tuple[int, int]:
 
 
 def output_files(answer: Record) -> list[Incoming]:
-    return list(checks.required(answer, files=several(output_file))["files"])
+    found = list(checks.required(answer, files=several(output_file))["files"])
+    if len({file.path for file in found}) < len(found):
+        raise Malformed("a file is named twice")
+    return found
 
 
 def promised_files(answer: Record, asked: Collection[str]) -> list[Incoming]:
@@ -186,6 +189,11 @@ def facts(answer: Record) -> dict[str, Any]:
     return checks.fields(answer, FACTS)
 
 
+def line(value: Any) -> str:
+    """Read a text that is shown in one line."""
+    return " ".join(note(value).split())
+
+
 def dialect(value: Any) -> str:
     if value not in DIALECTS:
         raise Malformed(f"{checks.brief(value)} is not a dialect of PBS")
@@ -232,18 +240,18 @@ def plain(value: Any) -> str:
 
 FACTS: Mapping[str, checks.Check[Any]] = {
     "time": number,
-    "root": note,
-    "python": note,
-    "free": number,
+    "root": line,
+    "python": line,
+    "free": lambda value: min(number(value), 2.0**80),
     "files": optional(integer),
     "container_facts": container_facts,
     "locks": lock_facts,
     # Slurm
     **dict.fromkeys(("accounts", "partitions"), listing),
-    **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), note),
+    **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), line),
     "config": table(note),
     # PBS
-    "version": note,
+    "version": line,
     "dialect": dialect,
     "queues": table(table(lambda one: plain(note(one)))),
     "queues_error": note,

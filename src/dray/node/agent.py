@@ -651,9 +651,8 @@ def outputs(agent: Agent, request: "Record") -> "Record":
     """All files and links among a job's outputs."""
     top = outputs_of(agent, request)
     found = []
-    for folder, folders, names in os.walk(top):
-        for path in (os.path.join(folder, name) for name in names + folders):
-            found += described(top, path)
+    for path in files.files_below(top):
+        found += described(top, path)
     return {"files": found}
 
 

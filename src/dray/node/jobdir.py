@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ENDED = ("done", "failed", "stopped", "lost")
 MOST_ATTEMPTS = 99999
 SILENT = 180.0  # seconds without a sign of life, which should come every ten
+LARGEST_OF_ATTEMPT = 1 << 20  # bytes of what is written down of one attempt
 LARGEST_WITH_COMMANDS = 256 << 20  # bytes of an array's description, which has every command in it
 NUMBER = re.compile(r"[0-9][\w.\[\]-]{0,99}$")  # as Slurm and PBS number their jobs
 
@@ -164,7 +165,9 @@ class AttemptDir:
 
     def ended(self) -> "Optional[Record]":
         """Its outcome, once it was written down."""
-        outcome = shapes.fitting(files.read_record(self.outcome), shapes.ATTEMPT)
+        outcome = shapes.fitting(
+            files.read_record(self.outcome, LARGEST_OF_ATTEMPT), shapes.ATTEMPT
+        )
         return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
 
     def silence(self) -> "Optional[float]":
@@ -187,7 +190,8 @@ class AttemptDir:
         """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
         record = {}  # type: Record
         for part in (self.attempt, self.heartbeat):
-            record.update(shapes.fitting(files.read_record(part), shapes.ATTEMPT))
+            found = files.read_record(part, LARGEST_OF_ATTEMPT)
+            record.update(shapes.fitting(found, shapes.ATTEMPT))
         record["outcome"] = None
         record.update(self.ended() or {})
         record["number"] = self.number

@@ -114,7 +114,7 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
                 files.discard(os.path.join(path, SECRETS))
                 if thoroughly:
                     files.remove_tree(path)
-        except OSError:  # it came into place this moment; else the next one who looks tries again
+        except (OSError, RuntimeError):  # it came into place this moment; else the next one tries
             pass
 
 

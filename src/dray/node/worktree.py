@@ -167,16 +167,37 @@ def link_output(job: "JobDir", path: str) -> None:
     """A name with a usual file ending is taken for a file, any other for a folder."""
     target = os.path.join(job.outputs, path)
     link = os.path.join(job.work, path)
-    if os.path.splitext(path)[1].lower() in FILE_ENDINGS:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-    else:
+    make_parents(job.outputs, path)
+    if os.path.splitext(path)[1].lower() not in FILE_ENDINGS:
         os.makedirs(target, exist_ok=True)
-    os.makedirs(os.path.dirname(link), exist_ok=True)
+    make_parents(job.work, path)
     if os.path.isdir(link) and not os.path.islink(link):
         files.remove_tree(link)
     elif os.path.lexists(link):
         os.unlink(link)
     os.symlink(target, link)
+
+
+def make_parents(top: str, path: str) -> None:
+    """Make the folders on the way to this path below ``top``. A link on the way, which came with
+    the code or was made by the command, gives way to a folder: it may lead anywhere."""
+    folder = top
+    for part in path.split("/")[:-1]:
+        folder = os.path.join(folder, part)
+        if os.path.islink(folder) or not os.path.isdir(folder):
+            if os.path.lexists(folder):
+                os.unlink(folder)
+            os.mkdir(folder)
+
+
+def passes_link(top: str, path: str) -> bool:
+    """Whether the way to this path leads through a link, and so maybe out of ``top``."""
+    folder = top
+    for part in path.split("/")[:-1]:
+        folder = os.path.join(folder, part)
+        if os.path.islink(folder):
+            return True
+    return False
 
 
 def _mark(job: "JobDir", number: int) -> None:
@@ -299,6 +320,8 @@ def rescue_outputs(job: "JobDir", number: int, outputs: "List[str]", folders: bo
         link = os.path.join(job.work, path)
         if os.path.islink(link) or not os.path.lexists(link):
             continue
+        if passes_link(job.work, path) or passes_link(job.outputs, path):
+            continue  # the command has put a link on the way: what is there is not its own
         is_folder = os.path.isdir(link)
         if is_folder and not folders:
             continue

@@ -128,13 +128,15 @@ def bits(data: bytes, count: int) -> Iterator[int]:
         if words[at] & 1:
             yield from range(position, min(position + run, count))
         position += run
-        yield from set_in(words[at + 1 : at + 1 + plain], position)
+        yield from set_in(words[at + 1 : at + 1 + plain], position, count)
         position += plain * WORD
         at += 1 + plain
 
 
-def set_in(words: Sequence[int], position: int) -> Iterator[int]:
+def set_in(words: Sequence[int], position: int, count: int) -> Iterator[int]:
     for number, word in enumerate(words):
+        if position + number * WORD >= count:
+            return
         for bit in range(WORD):
             if word >> bit & 1:
                 yield position + number * WORD + bit

@@ -16,6 +16,10 @@ from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
 
 Remembered = tuple[list[tuple[str, str]], Stamp, str]  # of a repository: rules, index, identity
 
+# Characters of all names together that are kept in memory: far more than any project's own, but
+# an index can be made to name a folder of thousands of levels in a few bytes.
+MOST_NAMES = 1 << 28
+
 
 class Repository:
     """What git says of a tree: rules from around it, and the files that it tracks, which are code
@@ -49,9 +53,11 @@ class Repository:
         """The files, and the folders that they are in; of a repository within this one its place
         alone, where it is a submodule."""
         found: set[str] = set()
+        room = MOST_NAMES
         for path in os.fsdecode(self._listed).split("\0"):
-            while path and path not in found:
+            while path and path not in found and room > 0:
                 found.add(path)
+                room -= len(path)
                 path = path.rpartition("/")[0]
         return frozenset(found)
 

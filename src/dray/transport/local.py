@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,8 @@ def start_keeper(
     app: Path, job_dir: str, alive: int, ticket: int, log: str, extra_env: dict[str, str]
 ) -> None:
     """Start it detached and return once it has taken charge. It inherits the two locks."""
-    with open(log, "ab") as output:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with os.fdopen(os.open(log, flags, 0o600), "ab") as output:
         ended = subprocess.run(
             keeper_command(app, job_dir, alive, ticket),
             stdin=subprocess.DEVNULL,

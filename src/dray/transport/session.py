@@ -18,6 +18,7 @@ from dray.errors import DrayError
 
 PIPE_BUFFER = 1 << 18
 ENDING_SECONDS = 5.0
+FLOOD = 64 << 20  # bytes on stderr that nobody needs
 COMPLAINTS = 1 << 16  # bytes of what was said on stderr, from its end
 
 
@@ -62,6 +63,12 @@ class Session:
             self.process.kill()
             return None
 
+    def is_flooded(self) -> bool:
+        try:
+            return os.fstat(self._errors.fileno()).st_size > FLOOD
+        except ValueError:  # closed
+            return False
+
     def complaints(self) -> bytes:
         size = os.fstat(self._errors.fileno()).st_size
         self._errors.seek(max(size - COMPLAINTS, 0))
@@ -74,6 +81,29 @@ class Session:
         self.end()
         self.process.wait()
         self._errors.close()
+
+
+class Watch(threading.Thread):
+    """Kills a session that does not answer for ``seconds``, or complains without end."""
+
+    def __init__(self, session: Session, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.session = session
+        self.until = time.monotonic() + seconds
+        self.answered = threading.Event()
+
+    def run(self) -> None:
+        while not self.answered.wait(1.0):
+            if time.monotonic() > self.until or self.session.is_flooded():
+                self.session.process.kill()
+                return
+
+    def __enter__(self) -> Watch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.answered.set()
 
 
 class Worker(threading.Thread):

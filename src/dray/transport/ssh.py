@@ -30,7 +30,7 @@ from dray.errors import (
 from dray.node.bootstrap import MISSING, PRESENT
 from dray.node.wire import MARK
 from dray.transport import frames, sockets, standing, zipapp
-from dray.transport.session import Feeding, Opening, Payload, Session
+from dray.transport.session import Feeding, Opening, Payload, Session, Watch
 
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
@@ -41,6 +41,8 @@ TRIES = 3
 BULKY = 4 << 20
 LONGEST_PAYLOAD = 256 << 20  # that is taken into memory; files are written piece by piece
 HANGING = 6.0  # seconds
+ANSWER_SECONDS = 180.0  # longer than a scheduler is given to answer
+SLOWEST = 10_000.0  # bytes per second: a link that is slower than that is of no use
 
 # What ssh says, and what to do about it.
 ADVICE = (
@@ -227,7 +229,8 @@ class AgentLink:
         session = self._take_early() or self._open(install)
         with session, Feeding(session, message, payload) as feeding:
             try:
-                answer = self._read_answer(session)
+                with Watch(session, patience_for(payload)):
+                    answer = self._read_answer(session)
             except DrayError:
                 feeding.break_off()
                 if feeding.error is not None:  # it was us who broke off
@@ -251,6 +254,7 @@ class AgentLink:
 
     def _words(self, *options: str, install: bool = False) -> list[str]:
         """For any login shell: a plain sh finds the root, and Python does the rest."""
+        zipapp.remember()
         size = len(zipapp.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
         words = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
@@ -318,6 +322,11 @@ class AgentLink:
             f"{last_lines(said)}",
             hint=f"Does '{self.python}' exist there (setting python), and can {self.root} be used?",
         )
+
+
+def patience_for(payload: Payload | None) -> float:
+    """Seconds for an answer: what is big has to get there first, over a link that may be slow."""
+    return ANSWER_SECONDS + (payload.size / SLOWEST if payload else 0.0)
 
 
 def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> bytes:

@@ -6,8 +6,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from dray.landing import Incoming, Landing
+from dray.node import files
 
 Progress = Callable[[int, int], None]
 
@@ -33,18 +35,15 @@ def copy_tree(source: Path, landing: Landing, progress: Progress) -> tuple[int, 
 
 def walk(top: Path) -> Iterator[Incoming]:
     """Files and links below ``top``; a socket or pipe cannot be copied."""
-    for folder, folders, names in os.walk(top):
-        folders.sort()
-        for name in sorted([*names, *folders]):
-            path = os.path.join(folder, name)
-            try:
-                status = os.lstat(path)
-                if stat.S_ISLNK(status.st_mode):
-                    yield described(top, path, status, os.readlink(path))
-                elif stat.S_ISREG(status.st_mode):
-                    yield described(top, path, status, None)
-            except GONE:
-                continue
+    for path in files.files_below(str(top)):
+        try:
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                yield described(top, path, status, os.readlink(path))
+            elif stat.S_ISREG(status.st_mode):
+                yield described(top, path, status, None)
+        except GONE:
+            continue
 
 
 def described(top: Path, path: str, status: os.stat_result, link: str | None) -> Incoming:
@@ -62,5 +61,12 @@ def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:
     except GONE:
         return False
     with os.fdopen(fd, "rb") as opened:
-        landing.put(file, iter(lambda: opened.read(CHUNK), b""))
+        landing.put(file, beginning(opened, file.size))
     return True
+
+
+def beginning(opened: IO[bytes], left: int) -> Iterator[bytes]:
+    """As much of it as there was when it was listed: the job may go on writing for ever."""
+    while left and (piece := opened.read(min(left, CHUNK))):
+        left -= len(piece)
+        yield piece

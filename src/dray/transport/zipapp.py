@@ -43,6 +43,8 @@ FORGET_AFTER = 30 * 86400.0  # seconds after which another version's file leaves
 class App(NamedTuple):
     name: str
     content: bytes
+    kept: Path  # where it is kept between commands
+    is_kept: bool
 
 
 @cache
@@ -58,16 +60,21 @@ def sources() -> dict[str, bytes]:
 
 @cache
 def app() -> App:
-    """Build the file, once for each version: the cache folder keeps it."""
+    """Build the file, unless it was kept; touches nothing."""
     content = sources()
     everything = b"\0".join(key.encode() + b"\0" + value for key, value in content.items())
     kept = find_home().cache / "node" / hash_of(sys.version.encode() + everything)[:32]
-    built = recall(kept)
-    if built is None:
-        built = build(content)
+    recalled = recall(kept)
+    built = recalled or build(content)
+    name = f"dray-node-{hashlib.sha256(built).hexdigest()[:NAMED_BY]}.pyz"
+    return App(name, built, kept, recalled is not None)
+
+
+def remember() -> None:
+    """Keep the file for the next command, once this one is about to use it."""
+    if not app().is_kept:
         with suppress(OSError):  # it is built anew each time, then
-            keep(kept, built)
-    return App(f"dray-node-{hashlib.sha256(built).hexdigest()[:NAMED_BY]}.pyz", built)
+            keep(app().kept, app().content)
 
 
 def name() -> str:
@@ -126,6 +133,7 @@ def dumped(code: CodeType) -> bytes:
 def install(root: Path) -> Path:
     """Put the file below ``root`` unless it lies there already, whole."""
     path = root / "node" / name()
+    remember()
     try:
         if not bootstrap.is_ready(str(root), str(path), create=True):
             files.write_bytes(str(path), app().content)
