@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-simulation simulate test-trainers test-docker test-slurm-versions check bench docs clean
+.PHONY: demo test test-simulation simulate test-faults faults test-trainers test-docker \
+	test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -18,7 +19,7 @@ demo: $(READY)  ## a real training run, interrupted and resumed
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
-	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers and not docker and not simulation"
+	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers and not docker and not simulation and not faults"
 	$(BIN)/pytest -m crowd
 
 test-simulation: $(READY)  ## ten thousand schedules of the node side, with faults at every operation
@@ -37,6 +38,17 @@ test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and 
 test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root
 	tests/rigs/install
 	$(BIN)/pytest -m docker
+
+NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut
+ALL_POINTS := -n 2 --dist loadgroup --all-points tests/faults
+
+test-faults: $(READY)  ## death, full and broken disks, power cuts: a sample of all points
+	tests/rigs/install cc:gcc
+	$(BIN)/pytest -n 2 --dist loadgroup -m faults tests/faults
+
+faults: $(READY)  ## all of them, for hours; or one: make faults POINT=local:train:keeper:kill:17
+	tests/rigs/install cc:gcc
+	$(BIN)/pytest -m faults $(if $(POINT),--point=$(POINT) $(NAMED),$(ALL_POINTS))
 
 test-slurm-versions: test-slurm-bullseye test-slurm-trixie  ## the same on Slurm 20.11 and 24.11
 

@@ -205,6 +205,8 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm-root", help="run Slurm and sshd in this root file system", type=Path)
+    parser.addoption("--all-points", help="tests/faults: not only a sample", action="store_true")
+    parser.addoption("--point", help="tests/faults: only this point or power cut")
 
 
 @pytest.fixture(scope="session")

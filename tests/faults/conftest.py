@@ -1,0 +1,39 @@
+"""Undisturbed lives, made once for each worker, and the numbers at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from tests.faults.kinds import KINDS, Kind
+from tests.faults.points import Point, summary
+from tests.faults.trial import Undisturbed, undisturbed
+
+PROPERTY = "faults"
+ELSEWHERE = "faults, elsewhere"  # another call was struck than in the life without a fault
+
+
+@pytest.fixture(scope="session")
+def kind_of(request: pytest.FixtureRequest) -> Callable[[str], Kind]:
+    return cache(lambda name: KINDS[name](request))
+
+
+@pytest.fixture(scope="session")
+def usual(kind_of: Callable[[str], Kind]) -> Callable[[str, str], Undisturbed]:
+    """A life of this kind without a fault."""
+    return cache(lambda kind, life: undisturbed(kind_of(kind), life))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [one for key in ("passed", "failed") for one in terminalreporter.stats.get(key, [])]
+    told = [(name, str(value)) for one in reports for name, value in one.user_properties]
+    tried = [text for name, text in told if name in (PROPERTY, ELSEWHERE)]
+    if tried:
+        points = [Point.read(text) for text in tried if not text.startswith("cut:")]
+        elsewhere = sum(name == ELSEWHERE for name, _ in told)
+        terminalreporter.write_line(
+            f"faults: {summary(points)}; {elsewhere} struck a call next to the one that was meant; "
+            f"{len(tried) - len(points)} power cuts"
+        )

@@ -1,0 +1,60 @@
+"""The model of a disk: what is certain after which sync."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.disk import MODELS, Disk, tree_of
+from tests.faults.shim import Call
+
+Names = dict[str, bytes]
+
+
+def call(what: str, path: str, inode: int, data: bytes = b"", **more: object) -> Call:
+    fields = {"offset": 0, "created": what == "open", "other": "", "result": len(data), **more}
+    return Call("run", what, 1, 0, inode=inode, path=path, data=data, **fields)  # type: ignore[arg-type]
+
+
+def saved(top: Path, *, sync: bool) -> list[Call]:
+    """A file that is saved by temp file and rename, in a folder that is made for it."""
+    folder, new, path = f"{top}/d", f"{top}/d/f.tmp", f"{top}/d/f"
+    calls = [call("mkdir", folder, 1), call("open", new, 2), call("write", new, 2, b"text")]
+    calls += [call("fsync", new, 2)] if sync else []
+    calls += [call("rename", path, 2, other=new)]
+    calls += [call("fsync", folder, 1)] if sync else []
+    return calls
+
+
+def outcomes(top: Path, model: str, calls: list[Call]) -> list[Names]:
+    found = []
+    for seed in range(200):
+        disk = Disk(top, model)
+        disk.replay(calls)
+        disk.cut(random.Random(seed))
+        disk.write(0, 10**18)
+        tree = tree_of(top, ["d"])
+        if tree not in found:
+            found.append(tree)
+    return found
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_was_not_synced_may_be_empty_torn_or_missing(tmp_path: Path, model: str) -> None:
+    found = outcomes(tmp_path, model, saved(tmp_path, sync=False))
+    for expected in ({}, {"d/f": b""}, {"d/f": b"te"}, {"d/f.tmp": b"text"}, {"d/f": b"text"}):
+        assert expected in found
+
+
+def test_a_synced_name_is_certain_where_names_have_one_order(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "journal", saved(tmp_path, sync=True))
+    assert found == [{"d/f": b"text"}]
+
+
+def test_posix_promises_nothing_of_a_folder_whose_own_name_was_not_synced(tmp_path: Path) -> None:
+    calls = saved(tmp_path, sync=True)
+    assert {} in outcomes(tmp_path, "strict", calls)
+    calls.append(call("fsync", str(tmp_path), 0))
+    assert outcomes(tmp_path, "strict", calls) == [{"d/f": b"text"}]
