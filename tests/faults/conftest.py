@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.points import Point, summary
-from tests.faults.trial import Undisturbed, undisturbed
+from tests.faults.trial import REPRODUCE, Undisturbed, undisturbed
 
 PROPERTY = "faults"
 ELSEWHERE = "faults, elsewhere"  # another call was struck than in the life without a fault
@@ -24,6 +24,29 @@ def kind_of(request: pytest.FixtureRequest) -> Callable[[str], Kind]:
 def usual(kind_of: Callable[[str], Kind]) -> Callable[[str, str], Undisturbed]:
     """A life of this kind without a fault."""
     return cache(lambda kind, life: undisturbed(kind_of(kind), life))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The tests of a point that is named are there only where one is."""
+    if not config.getoption("--point"):
+        items[:] = [item for item in items if item.name not in ("test_point", "test_cut")]
+
+
+class Herald:
+    """Tells of a point that fails at once: all of them take hours."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.getplugin("terminalreporter")
+        for line in report.longreprtext.splitlines() if report.failed and terminal else ():
+            if REPRODUCE in line:
+                terminal.write_line("\n" + line.removeprefix("E").strip())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Herald(config))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

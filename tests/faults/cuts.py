@@ -15,7 +15,7 @@ from tests.faults.kinds import Kind
 from tests.faults.lives import Life, go_on, remove, see_through, submit
 from tests.faults.points import SEED
 from tests.faults.shim import Call
-from tests.faults.site import Said, Site
+from tests.faults.site import PATIENCE, Said, Site
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,7 @@ class Record:
 def record(site: Site, kind: Kind) -> Record:
     site.shim.plan(log="contents")
     life = submit(site, kind, kind.way)
-    until = time.monotonic() + 60
-    while not site.is_quiet() and time.monotonic() < until:
-        time.sleep(0.05)
+    site.becomes_quiet(PATIENCE)
     site("ps", "--all", shimmed=True)
     assert "end" in site.journal_words(), life.run
     journal = tuple(map(tuple, site.journal()))

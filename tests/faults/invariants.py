@@ -90,7 +90,7 @@ def of_what_is_left(site: Site, life: Life, clean: frozenset[str] | None) -> Ite
         left = sorted(path for path in site.tree() if shape(path) not in clean)
         if left:
             yield f"left behind: {', '.join(left)}"
-    if not site.is_quiet():
+    if not site.becomes_quiet():
         yield f"processes are left: {site.dray.processes()}"
 
 
@@ -109,6 +109,7 @@ def of_the_store(site: Site) -> Iterator[str]:
 
 # What differs from one life to the next: ids and hashes, numbers, random endings.
 VARYING = (
+    (re.compile(r"(?<=-)[0-9a-f]{8}\b"), "HASH"),
     (re.compile(r"\btrainer-[0-9a-z]{4}\b"), "ID"),
     (re.compile(r"\b[0-9a-f]{12,}\b"), "HASH"),
     (re.compile(r"\d+"), "N"),

@@ -93,7 +93,8 @@ def remove(site: Site, life: Life) -> None:
 
 
 def go_on(site: Site, kind: Kind, life: Life) -> None:
-    """Hours later: another job comes and goes, and with it what the fault has left."""
+    """Days later: another job comes and goes, and with it what the fault has left."""
+    site.shim.plan()
     site.age()
     site.rows()
     run = site("run", *kind.flags, "--", "/bin/true")
@@ -112,11 +113,9 @@ def wait_for_start(site: Site, job: str) -> None:
 
 
 def stop(site: Site, life: Life, job: str) -> None:
-    def has_stopped() -> bool:
-        life.stopped = site.settle().get(job, {}).get("state", "gone")
-        return life.stopped not in ("queued", "running")
-
-    again(lambda: site("stop", job, shimmed=True), has_stopped)
+    """One that was not heard is told again; then it has to show."""
+    again(lambda: site("stop", job, shimmed=True), lambda: site.said[-1].code == 0)
+    life.stopped = site.settle().get(job, {}).get("state", "gone")
 
 
 def has_resumed(site: Site, job: str) -> bool:

@@ -205,6 +205,16 @@ static void take_order(struct call *call) {
     if (call->lock >= 0) flock(call->lock, LOCK_EX);
 }
 
+/* Whether the planned error can happen to it: what frees room does not lack it, and a process is
+ * not born on a disk. */
+static int can_fail(const char *what) {
+    int error = atoi(plan.how);
+    int births = strstr(what, "fork") || strstr(what, "spawn");
+    int frees = strstr(what, "unlink") || strstr(what, "rmdir") || strstr(what, "chmod") ||
+                strstr(what, "utimens");
+    return !births && !(frees && (error == ENOSPC || error == EDQUOT));
+}
+
 /* 0: go on. Otherwise errno is set, and the call is to fail. */
 static int before(struct call *call, int counts) {
     call->lock = -1;
@@ -214,11 +224,13 @@ static int before(struct call *call, int counts) {
     if (strcmp(role(), plan.role)) return 0;
     long number = __atomic_add_fetch(&state->count, 1, __ATOMIC_SEQ_CST);
     if (number < plan.first || number > plan.last) return 0;
+    int kills = !strcmp(plan.how, "kill"), dies = !strcmp(plan.how, "after");
+    if (!kills && !dies && !can_fail(call->what)) return 0;
     mark_hit(call);
-    if (!strcmp(plan.how, "kill")) syscall(SYS_kill, getpid(), SIGKILL);
-    if (!strcmp(plan.how, "after")) call->dies = 1;
-    else errno = atoi(plan.how);
-    return !call->dies;
+    if (kills) syscall(SYS_kill, getpid(), SIGKILL);
+    call->dies = dies;
+    if (!dies) errno = atoi(plan.how);
+    return !dies;
 }
 
 static void after(struct call *call, long inode, long result) {

@@ -17,7 +17,7 @@ from tests.faults.shim import Shim
 
 SECRET = "fault-s3cr3t"  # as trainer.py expects it
 TRAINER = Path(__file__).parent / "trainer.py"
-HOURS = 4 * 3600.0
+DAYS = 2 * 86400.0
 PATIENCE = 90.0  # seconds for a job that is to end
 
 
@@ -87,13 +87,20 @@ class Site:
         """Look as a user does, until nothing goes on any more."""
         until = time.monotonic() + PATIENCE
         while True:
-            while not self.is_quiet() and time.monotonic() < until:
-                time.sleep(0.05)
+            self.becomes_quiet(until - time.monotonic())
             rows = self.rows()
             active = any(row["state"] in ("queued", "running") for row in rows.values())
             if not active or time.monotonic() > until:
                 return rows
             time.sleep(0.1)
+
+    def becomes_quiet(self, seconds: float = 10.0) -> bool:
+        until = time.monotonic() + seconds
+        while not self.is_quiet():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
 
     def is_quiet(self) -> bool:
         """Whether nothing of dray's or of the job's runs here, but what waits for commands."""
@@ -115,15 +122,15 @@ class Site:
         )
 
     def age(self) -> None:
-        """Let hours pass, by the times of the files and by what the store says of submissions."""
+        """Let days pass, by the times of the files and by what the store says of submissions."""
         for root in self.existing_roots():
             for path in [root, *root.rglob("*")]:
                 with suppress(FileNotFoundError):
-                    then = path.lstat().st_mtime - HOURS
+                    then = path.lstat().st_mtime - DAYS
                     os.utime(path, (then, then), follow_symlinks=False)
         store = self.home / "dray/store.db"
         with suppress(sqlite3.Error), closing(sqlite3.connect(store)) as connection, connection:
-            connection.execute("UPDATE jobs SET created = created - ?", (HOURS,))
+            connection.execute("UPDATE jobs SET created = created - ?", (DAYS,))
 
 
 def is_waiting(pid: int) -> bool:

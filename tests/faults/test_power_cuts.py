@@ -10,7 +10,7 @@ from tests.faults.conftest import PROPERTY
 from tests.faults.cuts import Cut, Record, after, record, restore
 from tests.faults.disk import MODELS, tree_of
 from tests.faults.kinds import Kind
-from tests.faults.trial import Undisturbed, surroundings
+from tests.faults.trial import REPRODUCE, Undisturbed, surroundings
 
 pytestmark = [pytest.mark.faults]
 
@@ -51,9 +51,9 @@ def test_cut(
     told: Record, usual: Callable[[str, str], Undisturbed], request: pytest.FixtureRequest
 ) -> None:
     """The one that is named: make faults POINT=cut:…"""
-    text = request.config.getoption("--point") or ""
+    text = request.config.getoption("--point")
     if not text.startswith("cut:"):
-        pytest.skip("no cut is named")
+        pytest.skip("it is no power cut that is named")
     report(told, [Cut.read(text)], usual)
 
 
@@ -61,7 +61,7 @@ def report(told: Record, cuts: list[Cut], usual: Callable[[str, str], Undisturbe
     clean = usual("local", "train").tree
     wrong = {cut: after(told, cut, clean) for cut in cuts}
     failed = [
-        f"make faults POINT={cut}  # after {describe(told, cut)}: {'; '.join(found)}"
+        f"{REPRODUCE}{cut}  # after {describe(told, cut)}: {'; '.join(found)}"
         for cut, found in wrong.items()
         if found
     ]

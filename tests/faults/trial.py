@@ -17,6 +17,8 @@ from tests.faults.points import HOWS, Point, Series, by_role
 from tests.faults.shim import Call, name_of
 from tests.faults.site import Site
 
+REPRODUCE = "make faults POINT="
+
 
 @dataclass(frozen=True)
 class Undisturbed:
@@ -48,7 +50,7 @@ class Verdict:
 
     def __str__(self) -> str:
         where = " ".join(self.hit) if self.hit else "not reached"
-        return f"make faults POINT={self.point}  # {where}: {'; '.join(self.wrong)}"
+        return f"{REPRODUCE}{self.point}  # {where}: {'; '.join(self.wrong)}"
 
 
 @contextmanager
