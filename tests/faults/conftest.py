@@ -13,6 +13,8 @@ from tests.faults.trial import REPRODUCE, Undisturbed, undisturbed
 
 PROPERTY = "faults"
 ELSEWHERE = "faults, elsewhere"  # another call was struck than in the life without a fault
+MISSED = "faults, missed"  # that call was not made: it depends on the clock
+NAMES = (PROPERTY, ELSEWHERE, MISSED)
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [one for key in ("passed", "failed") for one in terminalreporter.stats.get(key, [])]
     told = [(name, str(value)) for one in reports for name, value in one.user_properties]
-    tried = [text for name, text in told if name in (PROPERTY, ELSEWHERE)]
-    if tried:
-        points = [Point.read(text) for text in tried if not text.startswith("cut:")]
-        elsewhere = sum(name == ELSEWHERE for name, _ in told)
+    tried = {name: [text for key, text in told if key == name] for name in NAMES}
+    every = [text for texts in tried.values() for text in texts]
+    if every:
+        points = [Point.read(text) for text in every if not text.startswith("cut:")]
         terminalreporter.write_line(
-            f"faults: {summary(points)}; {elsewhere} struck a call next to the one that was meant; "
-            f"{len(tried) - len(points)} power cuts"
+            f"faults: {summary(points)}; {len(every) - len(points)} power cuts; "
+            f"{len(tried[ELSEWHERE])} struck a call beside the one that was meant, "
+            f"{len(tried[MISSED])} none"
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.faults.conftest import ELSEWHERE, PROPERTY
+from tests.faults.conftest import ELSEWHERE, MISSED, PROPERTY
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.points import HOWS, Point
 from tests.faults.trial import Undisturbed, Verdict, trial
@@ -49,7 +49,8 @@ def test_points(
     assert points or how not in ("kill", "after"), f"{role} changes no file in this life"
     verdicts = [trial(kind_of(kind), point, usual(kind, life)) for point in points]
     for verdict in verdicts:
-        record_property(ELSEWHERE if verdict.is_elsewhere else PROPERTY, str(verdict.point))
+        missed = MISSED if verdict.hit is None else PROPERTY
+        record_property(ELSEWHERE if verdict.is_elsewhere else missed, str(verdict.point))
     report(verdicts)
 
 
@@ -64,5 +65,5 @@ def test_point(usual: Usual, kind_of: KindOf, request: pytest.FixtureRequest) ->
 
 def report(verdicts: list[Verdict]) -> None:
     """Each that failed in a line that tries it again."""
-    failed = [str(verdict) for verdict in verdicts if verdict.wrong or verdict.hit is None]
+    failed = [str(verdict) for verdict in verdicts if verdict.is_bad]
     assert not failed, "\n" + "\n".join(failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,10 @@ pytestmark = [pytest.mark.faults]
 
 @dataclass(frozen=True)
 class Plant:
-    """A mistake that somebody could make, and where it shows."""
+    """A mistake that somebody could make, written behind a module's code, and where it shows."""
 
     file: str
-    right: str
-    wrong: str
+    code: str
     where: tuple[str, str, str, str]  # life, role, how, and the end of the file's name
     complaint: str
 
@@ -32,26 +32,38 @@ class Plant:
 PLANTS = {
     "files are written in place": Plant(
         "node/files.py",
-        'temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())',
-        "temporary = path",
+        """
+        def write_bytes(path, content, durable=True):
+            with open(path, "wb") as file:
+                file.write(content)
+        """,
         ("train", "run", "after", ".pyz"),
         "the next job",
     ),
     "secrets of a killed keeper are left": Plant(
         "node/jobdir.py",
-        "            if files.try_lock(fd):\n                files.remove(self.secrets)",
-        "            pass",
+        "JobDir.drop_secrets = lambda self: None",
         ("train", "keeper", "kill", "/secrets.json"),
         "the secret is left",
     ),
     "a lost attempt is told as done": Plant(
         "node/ledger.py",
-        '"outcome": "lost"',
-        '"outcome": "done"',
+        """
+        def record_lost(job_dir, job, number, reason):
+            record = {"outcome": "done", "reason": "", "exit_code": 0, "ended": time.time()}
+            write_stubbornly(job_dir.attempt(number).outcome, record)
+        """,
         ("train", "supervisor", "kill", "/log"),
         "its command never ended",
     ),
 }
+UNSYNCED = """
+def write_bytes(path, content, durable=True):
+    temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
+    with open(temporary, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)
+"""
 
 
 class Patched(Local):
@@ -64,19 +76,17 @@ class Patched(Local):
         site.dray.env["PYTHONPATH"] = str(self.code)
 
 
-def patched(folder: Path, plant: Plant) -> Patched:
+def patched(folder: Path, file: str, code: str) -> Patched:
     shutil.copytree(Path(dray.__file__).parent, folder / "dray")
-    path = folder / "dray" / plant.file
-    source = path.read_text()
-    assert plant.right in source, f"{plant.file} has changed: plant it anew"
-    path.write_text(source.replace(plant.right, plant.wrong))
+    with (folder / "dray" / file).open("a") as module:
+        module.write("\n\n" + textwrap.dedent(code) + "\n")
     return Patched(folder)
 
 
 @pytest.mark.parametrize("mistake", PLANTS)
 def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
     plant = PLANTS[mistake]
-    kind = patched(tmp_path / "code", plant)
+    kind = patched(tmp_path / "code", plant.file, plant.code)
     life, role, how, name = plant.where
     usual = undisturbed(kind, life)
     series = usual.series(role, how)
@@ -85,23 +95,14 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
     assert any(plant.complaint in wrong for verdict in verdicts for wrong in verdict.wrong)
 
 
-UNSYNCED = Plant(
-    "node/files.py",
-    "            if durable:\n                os.fsync(fd)\n",
-    "",
-    ("train", "run", "cut", "/job.json"),
-    "not in ps",
-)
-
-
 def test_a_missing_sync_is_found(tmp_path: Path) -> None:
     """The power goes when the job's id was printed: its description may be empty."""
-    kind = patched(tmp_path / "code", UNSYNCED)
+    kind = patched(tmp_path / "code", "node/files.py", UNSYNCED)
     with surroundings(kind) as site:
         told = cuts.record(site, kind)
         printed = next(number for number, call in enumerate(told.calls, 1) if call.what == "say")
         tried = (cuts.after(told, cuts.Cut("journal", seed, printed), None) for seed in range(20))
-        assert any(UNSYNCED.complaint in wrong for found in tried for wrong in found)
+        assert any("not in ps" in wrong for found in tried for wrong in found)
 
 
 def test_an_error_that_stays_is_met_again(request: pytest.FixtureRequest) -> None:
