@@ -41,7 +41,7 @@ class Local:
         "train": ("run", "starter", "keeper", "supervisor", "child", "rm"),
         "manage": ("stop", "resume", "keeper", "supervisor"),
     }
-    sample: ClassVar = {"kill": 3, "after": 2, "ENOSPC": 2, "EIO": 2, "ENOSPC+": 1, "EIO+": 1}
+    sample: ClassVar = {"kill": 3, "after": 2, "ENOSPC": 1, "EIO": 2, "ENOSPC+": 1, "EIO+": 1}
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         """It needs nothing but this machine."""
@@ -62,7 +62,7 @@ class Slurm:
         "train": ("run", "agent-run", "attempt", "child", "agent-rm"),
         "manage": ("agent-stop", "agent-resume", "attempt"),
     }
-    sample: ClassVar = {"kill": 2, "after": 1, "EIO": 1}
+    sample: ClassVar = {"kill": 1, "after": 1, "EIO": 1}
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.hpc = request.getfixturevalue("hpc")
