@@ -223,6 +223,7 @@ class Launcher:
         then a lock tells other processes that it is under way."""
         try:
             files.make_folder(str(self.config.home.data / UNDER_WAY))
+            self._sweep_locks()
             with files.Lock(self._lock_of(ids[0])) as lock:
                 try:
                     yield
@@ -234,6 +235,15 @@ class Launcher:
         except BaseException:
             self._forget_unless_submitted(ids, cluster)
             raise
+
+    def _sweep_locks(self) -> None:
+        """Those of submissions that were killed."""
+        folder = self.config.home.data / UNDER_WAY
+        for name in files.names_in(str(folder)):
+            with suppress(OSError):
+                age = time.time() - (folder / name).stat().st_mtime
+                if age > ABANDONED and not files.is_locked(str(folder / name)):
+                    (folder / name).unlink()
 
     def _lock_of(self, job_id: str) -> str:
         """Jobs of an array are submitted together."""

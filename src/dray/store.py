@@ -122,7 +122,8 @@ class Store:
         if self.path.stat().st_mode & 0o777 != files.PRIVATE_FILE:
             self.path.chmod(files.PRIVATE_FILE)
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        # A job whose id was printed must not be forgotten, not even by a power cut.
+        connection.execute("PRAGMA synchronous = FULL")
         if self._version(connection) < VERSION:
             self._migrate(connection)
 

@@ -156,7 +156,7 @@ class LocalCluster:
         staging.sweep(jobs, files.all_names_in(jobs))
         with staging.New(jobs, job.id, staging.ALIVE) as new:
             for folder in (job_dir.attempts, job_dir.outputs):
-                files.make_folder(os.path.join(new.path, os.path.basename(folder)))
+                files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
             link_snapshot(new.path, self._snapshot_of(job))
             new.write(contents_of(job, {}), durable=True)
             with unbroken():
@@ -188,6 +188,9 @@ class LocalCluster:
             log = job_dir.dray_log
             start_keeper(app, job_dir.path, alive, ticket, log, faults.requested())
             faults.reach("run:keeper-started")
+        except ClusterError:  # killed, maybe, when the keeper was on its own already
+            if not has_keeper(job_dir):
+                raise
         finally:
             os.close(ticket)
 
@@ -463,6 +466,16 @@ def foreign(root: Path) -> str:
     if about.st_uid != os.getuid():
         return "belongs to another user"
     return "can be written to by others (chmod go-w)" if about.st_mode & 0o022 else ""
+
+
+def has_keeper(job_dir: JobDir) -> bool:
+    """Whether a keeper has taken charge, or does so within a moment."""
+    for _ in range(50):
+        pid = job_dir.keeper_pid()
+        if pid is not None and os.path.exists(f"/proc/{pid}"):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def expand(root: str) -> Path:

@@ -183,7 +183,7 @@ def write_directory(
     with staging.New(folder, name) as new:
         if not isinstance(job_dir, ArrayDir):
             for path in (job_dir.attempts, job_dir.outputs):
-                files.make_folder(os.path.join(new.path, os.path.basename(path)))
+                files.make_folder(os.path.join(new.path, os.path.basename(path)), durable=False)
         link_snapshot(new.path, snapshot)
         new.write(contents)
         try:

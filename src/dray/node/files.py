@@ -151,18 +151,31 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def make_folder(path: str) -> None:
+def make_folder(path: str, durable: bool = True) -> None:
     """Private, and so is every folder above it that has to be made."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     if parent and not os.path.isdir(parent):
-        make_folder(parent)
+        make_folder(parent, durable)
     try:
         os.mkdir(path, PRIVATE_FOLDER)
     except FileExistsError:
         if not os.path.isdir(path):
             raise
+    if durable:
+        sync_folder(parent or ".")
+
+
+def sweep_temporaries(folder: str, before: float) -> None:
+    """Remove what writers that were killed have left there before that moment."""
+    for name in all_names_in(folder):
+        path = os.path.join(folder, name)
+        try:
+            if name.endswith(".tmp") and os.lstat(path).st_mtime < before:
+                discard(path)
+        except OSError:  # it came into place this moment
+            pass
 
 
 def names_in(folder: str) -> "List[str]":

@@ -135,6 +135,8 @@ def prune(root: str) -> None:
         young = time.time() - YOUNG
         needed = prune_snapshots(packs, young)
         prune_packs(packs, needed, young)
+    for folder in ("", "queue", "node", "snapshots", "images"):
+        files.sweep_temporaries(os.path.join(root, folder), young)
 
 
 def prune_snapshots(packs: Packs, young: float) -> "Set[str]":

@@ -41,7 +41,7 @@ class New:
 
     def _make(self) -> bool:
         self.path = hidden(NEW, os.path.join(self.folder, self.name))
-        files.make_folder(self.path)
+        files.make_folder(self.path, durable=False)
         mark = os.path.join(self.path, self.mark)
         try:
             self.held = files.open_lock(mark)

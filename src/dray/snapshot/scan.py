@@ -28,6 +28,7 @@ Progress = Callable[[int, int], None]
 CACHE_VERSION = (4, sys.version_info[:2], sys.getfilesystemencoding())
 # A change within the file system's tick of our reading would not show in the stamp.
 UNSURE_NS = 1_000_000_000
+DAY = 86400.0
 KEPT_CONTENT = 64 << 20  # contents kept in memory between hashing and packing
 SMALL = 4 << 20
 TRIES = 3
@@ -117,6 +118,7 @@ class Scanner:
         with suppress(OSError):  # no room to remember is no reason not to run
             files.make_folder(str(self.cache.parent))
             files.write_bytes(str(self.cache), marshal.dumps(record), durable=False)
+            files.sweep_temporaries(str(self.cache.parent), time.time() - DAY)
 
 
 class _Scan:
