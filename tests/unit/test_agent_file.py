@@ -83,7 +83,8 @@ def test_every_process_builds_the_same(tmp_path: Path) -> None:
 
 def test_a_damaged_build_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     env = {**os.environ, "DRAY_HOME": str(tmp_path)}
-    words = [sys.executable, "-c", "from dray.transport import zipapp; print(zipapp.name())"]
+    code = "from dray.transport import zipapp; zipapp.remember(); print(zipapp.name())"
+    words = [sys.executable, "-c", code]
     first = subprocess.run(words, env=env, capture_output=True, check=True).stdout
     (kept,) = (tmp_path / "cache/node").iterdir()
     kept.write_bytes(kept.read_bytes()[:-1])

@@ -115,6 +115,7 @@ def make_job(root: Path, job_id: str) -> JobDir:
     os.makedirs(job_dir.outputs)
     files.write_json(job_dir.job, {**JOB, "id": job_id, "name": "x", "created": 1.0})
     files.write_json(job_dir.scheduler, {"id": "14"})
+    os.utime(job_dir.scheduler, (1, 1))  # before anybody asked for the queue
     files.write_json(job_dir.attempt(1).attempt, {"started": 1.0})
     return job_dir
 
