@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from dray.node import leases
 from dray.node import process as node_process
 from tests.simulation.kernel import Kernel, Process, simulated
 
@@ -82,4 +83,5 @@ class Children:
             (node_process, "send", self.send),
             (node_process, "reap", self.reap),
             (node_process, "memory_of", lambda pids: 0),
+            (leases, "try_out", lambda folder: True),  # it forks
         ]
