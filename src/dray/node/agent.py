@@ -220,12 +220,14 @@ def submit(agent: Agent, request: "Record") -> "Record":
     with Submission(job_dir) as lock:
         number = None
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
-        if not os.path.lexists(job_dir.job):
+        if not files.exists(job_dir.job):
             arrays.write_directory(job_dir, *contents_of(agent, request))
         elif known.get("created") != record["created"]:
             raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
         else:  # an earlier answer was lost: it may be queued already
             number = job_dir.known_number() or agent.already_queued(job_dir.id)
+            if number is None:  # its secrets may have been swept, as those of a lost job
+                arrays.rewrite(job_dir, *contents_of(agent, request))
         if number is None:
             try:
                 number = hand_over(agent, job_dir, lock, after)
@@ -453,7 +455,7 @@ def status_in_damaged_array(
 def drop_secrets(agent: Agent, job_dir: JobDir) -> None:
     """Of a job that the queue does not have, unless it was submitted after the queue was asked.
     Under the submission's lock: a resume may be about to bring them anew."""
-    if not os.path.lexists(job_dir.secrets):
+    if not files.exists(job_dir.secrets):
         return
     lock = Submission(job_dir)
     if not lock.take(wait=False):
@@ -613,7 +615,7 @@ def resume(agent: Agent, request: "Record") -> "Record":
     with Submission(job_dir) as lock:
         # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
         # one, what runs is the batch job that has just written it; one that waits goes on with it.
-        states = ("waiting",) if os.path.exists(job_dir.end) else ("waiting", "running")
+        states = ("waiting",) if files.exists(job_dir.end) else ("waiting", "running")
         number = agent.already_queued(job_dir.id, states)
         if number is None:
             number = submit_again(agent, job_dir, request, lock, after)

@@ -106,7 +106,7 @@ class ArrayDir(JobDir):
         """The job's own directory. Several may try at once: one is first, all find the same."""
         name = job_id(self.id, index)
         job_dir = JobDir(os.path.join(self.root, "jobs", name))
-        if os.path.exists(job_dir.job):
+        if files.exists(job_dir.job):
             return job_dir
         description = self.description_of(index)
         if description is None:
@@ -125,7 +125,7 @@ class ArrayDir(JobDir):
 
     def _forget_secrets(self) -> None:
         """Once every job has them for itself."""
-        if os.path.exists(self.secrets) and not self.without_directory():
+        if files.exists(self.secrets) and not self.without_directory():
             files.discard(self.secrets)
 
     def indices(self) -> "Set[int]":
@@ -138,10 +138,13 @@ class ArrayDir(JobDir):
 
     def stop_jobs(self, indices: "Iterable[int]") -> None:
         """Those that have no directory; they must not begin any more."""
-        if not os.path.exists(self.path):
+        if not files.exists(self.path):
             return
         with files.Lock(self.path + ".lock"):
-            add_indices(self.stopped, indices)
+            if files.exists(self.path):
+                add_indices(self.stopped, indices)
+        if not files.exists(self.path):  # its submission was refused this moment
+            files.discard(self.path + ".lock")
 
     def remove_jobs(self, indices: "Iterable[int]") -> None:
         """The array's directory goes with its last job."""
@@ -204,5 +207,5 @@ def rewrite(job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[s
 
 
 def link_snapshot(folder: str, snapshot: "Optional[str]") -> None:
-    if snapshot and os.path.exists(snapshot):
+    if snapshot and files.exists(snapshot):
         os.link(snapshot, os.path.join(folder, "snapshot"))

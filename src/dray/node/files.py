@@ -151,6 +151,18 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def exists(path: str) -> bool:
+    """Whether there is something of this name, also a link that leads nowhere. A disk that does not
+    tell is an error: what is there must not be taken for missing."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise
+        return False
+    return True
+
+
 def make_folder(path: str, durable: bool = True) -> None:
     """Private, and so is every folder above it that has to be made."""
     if os.path.isdir(path):
@@ -161,7 +173,7 @@ def make_folder(path: str, durable: bool = True) -> None:
     try:
         os.mkdir(path, PRIVATE_FOLDER)
     except FileExistsError:
-        if not os.path.isdir(path):
+        if not stat.S_ISDIR(os.stat(path).st_mode):
             raise
     if durable:
         sync_folder(parent or ".")

@@ -87,7 +87,7 @@ class JobDir:
 
     def is_damaged(self) -> bool:
         """Whether there is a description that cannot be used."""
-        return os.path.lexists(self.job) and self.description() is None
+        return files.exists(self.job) and self.description() is None
 
     def ended(self) -> "Optional[Record]":
         """The job's end, once it was written down."""
@@ -96,7 +96,7 @@ class JobDir:
 
     def stop_request(self) -> "Optional[Record]":
         """What was asked for; one that was cut short is a request all the same."""
-        if not os.path.lexists(self.stop):
+        if not files.exists(self.stop):
             return None
         return {"now": (files.read_record(self.stop) or {}).get("now") is True}
 
@@ -112,7 +112,7 @@ class JobDir:
 
     def drop_secrets(self) -> None:
         """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
-        if not os.path.lexists(self.secrets):
+        if not files.exists(self.secrets):
             return
         fd = files.open_lock(self.alive)
         try:

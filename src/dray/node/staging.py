@@ -106,7 +106,7 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
         try:
             if name.startswith(NEW):
                 _remove_unless_written(path)
-            elif name.startswith(LOCK) and thoroughly:
+            elif thoroughly and (name.startswith(LOCK) or _is_left_lock(path)):
                 _remove_unless_held(path)
             elif name.startswith(files.CLOCK) and _age(path) > ABANDONED:
                 files.discard(path)
@@ -127,6 +127,11 @@ def _remove_unless_written(path: str) -> None:
     finally:
         if held is not None:
             os.close(held)
+
+
+def _is_left_lock(path: str) -> bool:
+    """Of an array whose submission was refused."""
+    return path.endswith(".lock") and not files.exists(path[: -len(".lock")])
 
 
 def _remove_unless_held(path: str) -> None:

@@ -107,7 +107,7 @@ def place_of(job: "JobDir", number: int, host: str = "") -> str:
 
 def prepare(job: "JobDir", number: int, snapshot: "Optional[str]", outputs: "List[str]") -> None:
     _make_empty(job.work)
-    os.makedirs(job.outputs, mode=0o700, exist_ok=True)
+    files.make_folder(job.outputs)
     if snapshot:
         _unpack_in_child(job.root, snapshot, job.work)
     for path in outputs:
@@ -169,7 +169,7 @@ def link_output(job: "JobDir", path: str) -> None:
     link = os.path.join(job.work, path)
     make_parents(job.outputs, path)
     if os.path.splitext(path)[1].lower() not in FILE_ENDINGS:
-        os.makedirs(target, exist_ok=True)
+        files.make_folder(target)
     make_parents(job.work, path)
     if os.path.isdir(link) and not os.path.islink(link):
         files.remove_tree(link)
