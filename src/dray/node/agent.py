@@ -461,7 +461,8 @@ def drop_secrets(agent: Agent, job_dir: JobDir) -> None:
     if not lock.take(wait=False):
         return
     try:
-        if not agent.submitted_since(job_dir):
+        # A batch job that has written the end down needs them no more; a resume removes the end.
+        if job_dir.ended() or not agent.submitted_since(job_dir):
             files.discard(job_dir.secrets)
     finally:
         lock.__exit__()
@@ -485,7 +486,7 @@ def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Opt
     elif record["state"] == "running":
         silence = jobdir.hung(job_dir)
         record["reason"] = silence and silence + " (its node may be hung)"
-    if record["state"] in jobdir.ENDED and queued is None and not is_new:
+    if record["state"] in jobdir.ENDED and (job_dir.ended() or (queued is None and not is_new)):
         drop_secrets(agent, job_dir)
     return record
 

@@ -227,7 +227,8 @@ class Allocation:
         """The number of the batch job that takes this one's place. Tried for as long as a
         controller may be away: a run is not lost for that."""
         patience = Patience(OUTAGE)
-        successor = None  # type: Optional[str]
+        # One may wait already: the scheduler may have requeued this batch job right after that.
+        successor = self._find_successor(patience)
         while successor is None:
             try:
                 successor = self.scheduler.submit(self.job_dir.script, after=after)

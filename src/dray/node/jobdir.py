@@ -96,7 +96,7 @@ class JobDir:
 
     def stop_request(self) -> "Optional[Record]":
         """What was asked for; one that was cut short is a request all the same."""
-        if not files.exists(self.stop):
+        if not os.path.lexists(self.stop):
             return None
         return {"now": (files.read_record(self.stop) or {}).get("now") is True}
 

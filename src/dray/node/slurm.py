@@ -38,9 +38,10 @@ COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED
 
 
 def parse_queue(text: str) -> "Dict[str, Record]":
-    """squeue's answer. The jobs of an array share a line while they wait."""
+    """squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs of one
+    job the later one is found: it is the other one's successor."""
     found = {}  # type: Dict[str, Record]
-    for line in text.splitlines():
+    for line in sorted(text.splitlines(), key=serial):
         parts = line.split(SEPARATOR)
         if len(parts) != 6:
             continue
@@ -54,6 +55,11 @@ def parse_queue(text: str) -> "Dict[str, Record]":
             names = [one for one in names if one not in found]
         found.update(dict.fromkeys(names, row))
     return found
+
+
+def serial(line: str) -> int:
+    number = line.partition(SEPARATOR)[0]
+    return int(number) if re.match("[0-9]{1,18}$", number) else 0
 
 
 def number_of(row: "Record", job_id: str) -> str:

@@ -102,6 +102,9 @@ class Supervisor:
         self.command = self._make_command()
         self.ask = None  # type: Optional[Ask]
         self.told = False  # whether the command has felt anything of it
+        self.signalled = (
+            False  # whether the scheduler has signalled us, and so maybe all of the job
+        )
         self.started = time.time()
         limit = place.seconds
         self.deadline = self.started + limit if limit else None  # told to the command
@@ -279,8 +282,7 @@ class Supervisor:
             self._wait(until - time.monotonic())
         # We may have been looking at a slow disk meanwhile, and find both at once; whatever the
         # exit code was then, it is that of a trainer that was told to leave.
-        signalled = self.ask is not None and self.ask.cause == "signal"
-        self.told = signalled or (self.ask is not None and seconds > 0)
+        self.told = self.ask is not None and (self.signalled or seconds > 0)
 
     def _until_limit(self) -> float:
         """Seconds until the command has to be asked to end."""
@@ -308,7 +310,12 @@ class Supervisor:
             pass  # news of the command, which are heard next
         elif number in (signal.SIGUSR1, signal.SIGUSR2):
             self.command.signal(number)
-        elif self.job_dir.stop_request() is None and self.ask is None:
+        else:
+            self._be_signalled(number)
+
+    def _be_signalled(self, number: int) -> None:
+        self.signalled = True
+        if self.job_dir.stop_request() is None and self.ask is None:
             reason = "interrupted by {}".format(process.signal_name(number))
             self.ask = Ask("interrupted", reason, self._in_grace(), cause="signal")
 
