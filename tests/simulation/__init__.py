@@ -1,4 +1,4 @@
-"""dray's node side under ten thousand schedules: real code on real files, in a made-up world.
+"""dray's node side under thousands of schedules: real code on real files, in a made-up world.
 
 kernel.py      processes that take turns at every file operation, and a clock that only they move
 system.py      the calls of the operating system that simulated processes reach the kernel through

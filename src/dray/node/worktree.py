@@ -121,7 +121,7 @@ def _make_empty(path: str) -> None:
     files.remove_tree(path)
     if os.path.lexists(path):  # of another user, say: out of the way
         os.rename(path, "{}.old-{}".format(path, os.urandom(3).hex()))
-    os.makedirs(path, mode=files.PRIVATE_FOLDER)
+    files.make_folder(path)
 
 
 def is_own_folder(path: str) -> bool:
