@@ -282,7 +282,6 @@ def toml(text: str) -> str:
         (f"[job]\nrecipe = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
         (f"[job]\non = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
         (f"[clusters.{toml(EVIL)}]\nkind = 'local'\n", ["cluster", "list"], 2),
-        (f"[clusters.x]\nkind = 'local'\nroot = {toml('/' + EVIL)}\n", ["trust"], 0),
     ],
 )
 def test_a_hostile_dray_toml(dray: Dray, content: str, words: list[str], code: int) -> None:
@@ -291,6 +290,11 @@ def test_a_hostile_dray_toml(dray: Dray, content: str, words: list[str], code: i
     assert ended.returncode == code, ended.stderr
     harmless(ended.stdout + ended.stderr)
     spelled(on_terminal(dray, *words, columns=1000, code=code))
+
+
+def test_a_hostile_root(dray: Dray) -> None:
+    dray.configure(f"[clusters.x]\nkind = 'local'\nroot = {toml('/' + EVIL)}\n")
+    assert SPELLED in spelled(on_terminal(dray, "cluster", "show", "x", columns=400))
 
 
 def test_a_file_to_import(dray: Dray) -> None:
