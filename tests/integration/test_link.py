@@ -298,8 +298,13 @@ def standing_processes(dray: Dray) -> list[int]:
     ]
 
 
+def standing_process(dray: Dray) -> int:
+    """Wait for the one process that stays: a second one that was started ends at the lock."""
+    return wait_for(lambda: len(pids := standing_processes(dray)) == 1 and pids)[0]
+
+
 def standing_socket(dray: Dray) -> Path:
-    (process,) = wait_for(lambda: standing_processes(dray))
+    process = standing_process(dray)
     words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     path = Path(os.fsdecode(words[words.index(b"dray.transport.standing") + 1]))
     wait_for(path.exists)
@@ -308,15 +313,15 @@ def standing_socket(dray: Dray) -> Path:
 
 def test_a_connection_is_kept_open_and_never_needed(far: Dray, hpc: Hpc, link: Link) -> None:
     far("doctor", "hpc")
-    (first,) = wait_for(lambda: standing_processes(far))
     path = wait_for(lambda: list(hpc.sockets.glob("dray-*/*.link")))[0]
+    first = standing_process(far)
     assert path.parent.stat().st_mode & 0o077 == 0
     wait_for(lambda: far("doctor", "hpc").returncode == 0)
     assert standing_processes(far) == [first]  # it was used, no second one was started
     os.kill(first, signal.SIGKILL)
     job = far.run(*ON, *python("print('fine')"))
     assert far.wait(job)["state"] == "done"
-    (second,) = wait_for(lambda: standing_processes(far))
+    second = standing_process(far)
     assert second != first
     link.cut()
     wait_for(lambda: second not in standing_processes(far))  # ends with its session
