@@ -82,7 +82,13 @@ static void read_plan(void) {
     state = found == MAP_FAILED ? NULL : found;
 }
 
-/* The words of the command line, in order: "-m dray run", "….pyz keep", "trainer.py". */
+static int is_app(const char *word) {
+    size_t length = strlen(word);
+    return length > 4 && !strcmp(word + length - 4, ".pyz");
+}
+
+/* The words of the command line, in order: "-m dray run", "….pyz keep", "trainer.py", or, where
+ * the bootstrap has checked the file, "….pyz SIZE agent". */
 static void find_base_role(void) {
     char text[16384], *word, *before = "", *before_that = "";
     int fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -92,9 +98,8 @@ static void find_base_role(void) {
     text[size] = 0;
     for (word = text; word < text + size && !base_role[0]; word += strlen(word) + 1) {
         int is_verb = !strcmp(before, "dray") && !strcmp(before_that, "-m");
-        size_t length = strlen(before);
-        int is_node = length > 4 && !strcmp(before + length - 4, ".pyz");
-        if (is_verb || is_node) snprintf(base_role, sizeof base_role, "%.63s", word);
+        int is_node = is_app(before) && strspn(word, "0123456789") < strlen(word);
+        if (is_verb || is_node || is_app(before_that)) snprintf(base_role, sizeof base_role, "%.63s", word);
         if (strstr(word, "/trainer.py")) strcpy(base_role, "command");
         before_that = before, before = word;
     }

@@ -394,15 +394,7 @@ def test_an_agent_killed_while_sbatch_runs_does_not_submit_twice(
     far: Dray, hpc: Hpc, tmp_path: Path
 ) -> None:
     """sbatch lives on without its agent; the retry waits for it and finds the job."""
-    slow = tmp_path / "slow"
-    slow.mkdir()
-    for name, script in (
-        ("sbatch", 'sleep 3; exec /usr/bin/sbatch "$@"'),
-        ("python", f'PATH={slow}:$PATH exec python3 "$@"'),
-    ):
-        (slow / name).write_text(f"#!/bin/sh\n{script}\n")
-        (slow / name).chmod(0o755)
-    hpc.offer(far, python=str(slow / "python"))
+    offer_with_sbatch(far, hpc, tmp_path, 'sleep 3; exec /usr/bin/sbatch "$@"')
     far("doctor", "hpc")
     with subprocess.Popen(
         [sys.executable, "-m", "dray", "run", *ON, "--", "/bin/sleep", "5"],
@@ -418,6 +410,34 @@ def test_an_agent_killed_while_sbatch_runs_does_not_submit_twice(
     assert queued_names(hpc).count(job) == 1
     shown = far.wait(job)
     assert (shown["state"], len(shown["attempts"])) == ("done", 1)
+
+
+def offer_with_sbatch(dray: Dray, hpc: Hpc, folder: Path, script: str) -> None:
+    """A cluster where the agent, and nobody else, finds this in sbatch's place."""
+    place = folder / "bin"
+    place.mkdir()
+    for name, text in (("sbatch", script), ("python", f'PATH={place}:$PATH exec python3 "$@"')):
+        (place / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / name).chmod(0o755)
+    hpc.offer(dray, python=str(place / "python"))
+
+
+def test_a_job_that_has_ended_before_sbatch_fails_was_submitted(
+    far: Dray, hpc: Hpc, tmp_path: Path
+) -> None:
+    """A controller that takes the job and is too slow to say so; the job is quicker."""
+    over = tmp_path / "over"
+    script = f"""
+/usr/bin/sbatch "$@" >/dev/null
+n=0
+until [ -e {over} ] && [ -z "$(squeue --noheader)" ] || [ $n = 300 ]; do sleep 0.1; n=$((n+1)); done
+echo 'sbatch: error: Socket timed out on send/recv operation' >&2
+exit 1"""
+    offer_with_sbatch(far, hpc, tmp_path, script)
+    job = far.run(*ON, "--no-snapshot", "--", "sh", "-c", f"echo >> {over}; exit 3")
+    shown = far.wait(job)
+    assert (shown["state"], len(shown["attempts"])) == ("failed", 1)
+    assert over.read_text() == "\n"
 
 
 def agents_of(dray: Dray) -> list[int]:

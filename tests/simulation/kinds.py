@@ -75,6 +75,8 @@ class Kind:
             raise NoAnswer(f"{words[0]} did not answer within {patience:.0f} s")
         if command.error is not None:
             raise command.error
+        if command.dead:
+            raise SchedulerError(f"{words[0]} was killed by signal {command.status}")
         return str(command.result)
 
     def _carry_out(self, words: Words) -> str:

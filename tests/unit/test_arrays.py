@@ -73,3 +73,10 @@ def test_a_removed_job_does_not_come_back(array: ArrayDir) -> None:
         array.make_job(1)
     array.remove_jobs([0])
     assert not Path(array.path).exists()
+
+
+def test_a_job_that_has_begun_knows_its_arrays_number(array: ArrayDir) -> None:
+    array.make_job(0).remember_number("35")  # resumed by itself since
+    assert array.known_number() is None
+    array.make_job(1).remember_number("34_1")
+    assert array.known_number() == "34"

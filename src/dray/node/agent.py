@@ -271,14 +271,16 @@ def queued_all_the_same(
     agent: Agent, job_dir: JobDir, before: "Optional[str]", error: SchedulerError
 ) -> str:
     """The number of a batch job that is queued although its submission ended with an error: a
-    controller that is slow to answer may have taken it."""
+    controller that is slow to answer may have taken it. One that was quick has left the queue, and
+    its attempt has written its number down."""
     try:
-        number = agent.already_queued(job_dir.id)
+        queued = agent.already_queued(job_dir.id)
     except SchedulerError as silence:
         raise NoAnswer("{}; whether it is queued is unknown: {}".format(error, silence))
-    if number is None or number == before:
-        raise error
-    return number
+    for number in (queued, job_dir.known_number()):
+        if number is not None and number != before:
+            return number
+    raise error
 
 
 class Submission(files.Lock):
@@ -608,11 +610,22 @@ def ask_to_stop(
 
 
 def resume(agent: Agent, request: "Record") -> "Record":
-    job_dir = agent.own_directory(request["job"]["id"])
+    place = arrays.split(request["job"]["id"])
     missing = stage(agent, request)
     if missing:
         return {"missing": missing}
     after = image_requests.awaited(agent, request)
+    if place is None:
+        number = resume_one(agent, request, after)
+    else:
+        with Submission(agent.array(place[0])):  # which may be on its way to the scheduler
+            number = resume_one(agent, request, after)
+    agent.forget_queue()
+    return {"scheduler_id": number}
+
+
+def resume_one(agent: Agent, request: "Record", after: str) -> str:
+    job_dir = agent.own_directory(request["job"]["id"])
     with Submission(job_dir) as lock:
         # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
         # one, what runs is the batch job that has just written it; one that waits goes on with it.
@@ -620,8 +633,7 @@ def resume(agent: Agent, request: "Record") -> "Record":
         number = agent.already_queued(job_dir.id, states)
         if number is None:
             number = submit_again(agent, job_dir, request, lock, after)
-    agent.forget_queue()
-    return {"scheduler_id": number}
+        return number
 
 
 def submit_again(

@@ -123,6 +123,16 @@ class ArrayDir(JobDir):
         self._forget_secrets()
         return job_dir
 
+    def known_number(self) -> "Optional[str]":
+        """Also where only its jobs that have begun have written it down."""
+        number = JobDir.known_number(self)
+        for name in files.names_in(os.path.join(self.root, "jobs")) if number is None else ():
+            if (split(name) or ("",))[0] == self.id:
+                own = JobDir(os.path.join(self.root, "jobs", name)).known_number() or ""
+                if "_" in own:  # else it has been resumed by itself
+                    return own.partition("_")[0]
+        return number
+
     def _forget_secrets(self) -> None:
         """Once every job has them for itself."""
         if files.exists(self.secrets) and not self.without_directory():

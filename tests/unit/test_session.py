@@ -1,0 +1,32 @@
+"""A session that answers nothing, or complains without end, is killed."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from dray.transport import session
+from dray.transport.session import Session, Watch
+
+
+def test_silence_has_an_end() -> None:
+    with Session(["sleep", "60"]) as silent, Watch(silent, 0.1):
+        assert silent.stdout.read() == b""
+        assert silent.process.wait() == -signal.SIGKILL
+
+
+def test_complaints_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "FLOOD", 1 << 20)
+    with Session(["sh", "-c", "exec yes >&2"]) as loud, Watch(loud, 60):
+        assert loud.stdout.read() == b""
+        assert loud.process.wait() == -signal.SIGKILL
+        assert loud.complaints().endswith(b"y\ny\n")
+
+
+def test_who_answers_in_time_is_left_alone() -> None:
+    with Session(["sh", "-c", "echo fine; read word; exit 7"]) as prompt:
+        with Watch(prompt, 30):
+            assert prompt.stdout.readline() == b"fine\n"
+        prompt.stdin.close()
+        assert prompt.end() == 7
