@@ -150,6 +150,17 @@ static int is_below_root(const char *path) {
     return 0;
 }
 
+/* A root is a name in the folder above it, which a sync of that folder makes certain. */
+static int holds_root(const char *path) {
+    size_t length = strlen(path);
+    for (int i = 0; i < plan.root_count; i++) {
+        const char *root = plan.roots[i];
+        if (!strncmp(path, root, length) && root[length] == '/' && !strchr(root + length + 1, '/'))
+            return 1;
+    }
+    return 0;
+}
+
 static void name_of_fd(const char *link, char *into) {
     ssize_t size = readlink(link, into, PATH_SIZE - 1);
     into[size < 0 ? 0 : size] = 0;
@@ -316,7 +327,8 @@ SYMLINK(symlinkat, (const char *text, int at, const char *path), (text, at, path
         if (!folder[0]) return real arguments; \
         struct call call = {.what = #name, .data = data_, .size = size_}; \
         path_of_fd(fd, call.path); \
-        int counts = is_below_root(call.path); \
+        int syncs = strstr(#name, "sync") != NULL; \
+        int counts = is_below_root(call.path) || (syncs && holds_root(call.path)); \
         if (before(&call, counts)) return -1; \
         call.offset = counts ? place : 0; \
         type result = real arguments; \
