@@ -22,7 +22,7 @@ test: $(READY) check  ## everything that must hold, against real components
 	$(BIN)/pytest -n 4 --dist worksteal -m "not crowd and not trainers and not docker and not simulation and not faults"
 	$(BIN)/pytest -m crowd
 
-test-simulation: $(READY)  ## a thousand schedules of the node side, with faults at every operation
+test-simulation: $(READY)  ## ten thousand schedules of the node side, with faults at every operation
 	$(BIN)/pytest -n 2 --dist worksteal -m simulation tests/simulation
 
 SIMULATED = $(if $(SEED),$(SEED) --trace,--minutes=$(or $(MINUTES),1) --first=$(or $(FIRST),0))

@@ -30,16 +30,6 @@ class Plant:
 
 
 PLANTS = {
-    "files are written in place": Plant(
-        "node/files.py",
-        """
-        def write_bytes(path, content, durable=True):
-            with open(path, "wb") as file:
-                file.write(content)
-        """,
-        ("train", "run", "after", ".pyz"),
-        "the next job",
-    ),
     "secrets of a killed keeper are left": Plant(
         "node/jobdir.py",
         "JobDir.drop_secrets = lambda self: None",
@@ -57,13 +47,7 @@ PLANTS = {
         "its command never ended",
     ),
 }
-UNSYNCED = """
-def write_bytes(path, content, durable=True):
-    temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
-    with open(temporary, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
-"""
+UNSYNCED = "def sync_folder(path): pass"
 
 
 class Patched(Local):
@@ -96,12 +80,12 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_sync_is_found(tmp_path: Path) -> None:
-    """The power goes when the job's id was printed: its description may be empty."""
+    """The power goes when the job's id was printed: its directory may be gone."""
     kind = patched(tmp_path / "code", "node/files.py", UNSYNCED)
     with surroundings(kind) as site:
         told = cuts.record(site, kind)
         printed = next(number for number, call in enumerate(told.calls, 1) if call.what == "say")
-        tried = (cuts.after(told, cuts.Cut("journal", seed, printed), None) for seed in range(20))
+        tried = (cuts.after(told, cuts.Cut("strict", seed, printed), None) for seed in range(20))
         assert any("not in ps" in wrong for found in tried for wrong in found)
 
 

@@ -99,7 +99,8 @@ def request(job_id: str) -> dict[str, Any]:
     description = {**JOB, "id": job_id, "name": "x", "created": 1.0}
     contents = {"job.json": files.encode(description).decode(), "batch.sh": "x"}
     contents["secrets.json"] = '{"KEY": "s3cret"}'
-    return {"job": {"id": job_id, "created": 1.0, "snapshot": None}, "files": contents}
+    job = {"id": job_id, "created": 1.0, "snapshot": None, "resumed_after": 1}
+    return {"job": job, "files": contents}
 
 
 def test_a_rejected_submission_leaves_nothing(tmp_path: Path) -> None:
@@ -240,3 +241,55 @@ def test_a_job_of_an_array_that_was_stopped_is_not_told_as_cancelled(tmp_path: P
 class Remembering(Idle):
     def ends(self, numbers: list[str]) -> dict[str, Any]:
         return {one: {"state": "stopped", "reason": "cancelled in Slurm"} for one in numbers}
+
+
+class Counting(Taking):
+    """Has a new number for each submission, and a queue that is something else at each look."""
+
+    def __init__(self, *looks: dict[str, Any]) -> None:
+        super().__init__()
+        self.looks = list(looks)
+        self.submitted = 14
+
+    def queue(self) -> dict[str, Any]:
+        return self.looks.pop(0) if self.looks else {}
+
+    def submit(self, *_: Any, **__: Any) -> str:
+        self.submitted += 1
+        return str(self.submitted)
+
+
+def test_a_resume_whose_answer_was_lost_is_not_made_again(ended: JobDir) -> None:
+    """The laptop asks again once it is awake; by then the resumed attempt has ended."""
+    dray = make_agent(Path(ended.root))
+    dray.scheduler = Counting()
+    assert agent.resume(dray, request(ended.id))["scheduler_id"] == "15"
+    os.makedirs(ended.attempt(2).path)
+    files.write_json(ended.attempt(2).outcome, {"outcome": "done", "exit_code": 0})
+    files.write_json(ended.end, {"state": "done", "reason": "", "time": 3.0})
+    assert agent.resume(dray, request(ended.id))["scheduler_id"] == "15"
+    assert os.path.exists(ended.end)
+    assert dray.scheduler.submitted == 15
+
+
+def test_a_resume_waits_for_a_batch_job_that_may_be_requeued(
+    ended: JobDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "ENDING_LOOK", 0.0)
+    files.remove(ended.end)
+    rows = [{"id": "14", "state": state} for state in ("ending", "ending", "waiting")]
+    dray = make_agent(Path(ended.root))
+    dray.scheduler = Counting(*({ended.id: row} for row in rows))
+    assert agent.resume(dray, request(ended.id))["scheduler_id"] == "14"
+    assert dray.scheduler.submitted == 14
+
+
+def test_a_batch_job_that_does_not_end_is_not_waited_for_without_end(
+    ended: JobDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "ENDING", -1.0)
+    files.remove(ended.end)
+    dray = make_agent(Path(ended.root))
+    dray.scheduler = Counting({ended.id: {"id": "14", "state": "ending"}})
+    with pytest.raises(agent.Refusal, match="still ending"):
+        agent.resume(dray, request(ended.id))

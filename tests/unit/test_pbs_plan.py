@@ -216,12 +216,12 @@ class Scripted(Pbs):
     def __init__(self) -> None:
         super().__init__()
         self.lists = [["1.pbs"], ["2.pbs"]]
-        self.asked: list[tuple[str, ...]] = []
+        self.asked: list[list[str]] = []
 
     def _own_numbers(self) -> list[str]:
         return self.lists.pop(0)
 
-    def _full(self, *numbers: str) -> str:
+    def _full(self, numbers: list[str], patience: float = 0.0) -> str:  # noqa: ARG002
         self.asked.append(numbers)
         path = "Output_Path = h:/r/jobs/x-1/pbs.log"
         return "".join(
@@ -233,7 +233,7 @@ class Scripted(Pbs):
 def test_a_job_that_goes_on_between_two_questions_is_not_lost() -> None:
     pbs = Scripted()
     assert pbs.queue()["x-1"]["id"] == "2.pbs"
-    assert pbs.asked == [("1.pbs",), ("2.pbs",)]
+    assert pbs.asked == [["1.pbs"], ["2.pbs"]]
     pbs.lists = [["1.pbs"], ["1.pbs"]]  # as Torque still lists what is over
     assert pbs.queue() == {}
 

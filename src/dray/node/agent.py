@@ -37,6 +37,8 @@ LOG_PIECE = 1 << 20
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 LAST_WORDS = 4096  # bytes at the end of a batch job's log in which its last line is looked for
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
+ENDING = 90.0  # seconds for which a batch job is given to end
+ENDING_LOOK = 2.0  # seconds between two looks whether it has
 QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
 
 
@@ -181,11 +183,15 @@ class Agent:
     ) -> "Optional[str]":
         """An earlier agent may have been cut off between the submission and writing down the
         answer. A batch job that is ending is not what was submitted."""
-        for name, queued in self.scheduler.queue().items():
-            ours = name == job_id or name.startswith(job_id + ".")
-            if ours and queued["state"] in states:
+        for queued in self.batch_jobs_of(job_id):
+            if queued["state"] in states:
                 return str(queued["id"])
         return None
+
+    def batch_jobs_of(self, job_id: str) -> "List[Record]":
+        """The rows of a job, or of an array's jobs, in the queue as it is now."""
+        queue = self.scheduler.queue()
+        return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
 
 
 def checked_id(job_id: "Any") -> str:
@@ -627,13 +633,37 @@ def resume(agent: Agent, request: "Record") -> "Record":
 def resume_one(agent: Agent, request: "Record", after: str) -> str:
     job_dir = agent.own_directory(request["job"]["id"])
     with Submission(job_dir) as lock:
+        if has_gone_on(job_dir, request["job"]["resumed_after"]):
+            return job_dir.known_number() or ""
         # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
         # one, what runs is the batch job that has just written it; one that waits goes on with it.
-        states = ("waiting",) if files.exists(job_dir.end) else ("waiting", "running")
-        number = agent.already_queued(job_dir.id, states)
+        if files.exists(job_dir.end):
+            number = agent.already_queued(job_dir.id, ("waiting",))
+        else:
+            number = number_in_queue(agent, job_dir)
         if number is None:
             number = submit_again(agent, job_dir, request, lock, after)
         return number
+
+
+def has_gone_on(job_dir: JobDir, seen: int) -> bool:
+    """Whether an attempt was made since the laptop saw the job: an earlier answer of ours was lost
+    on its way, or another laptop was quicker. The attempt may have ended by now."""
+    return bool(job_dir.numbers()) and job_dir.numbers()[-1] > seen
+
+
+def number_in_queue(agent: Agent, job_dir: JobDir) -> "Optional[str]":
+    """Return the number of the batch job that goes on with the job. One that is ending may be it:
+    a job that is requeued waits again only once it has ended."""
+    until = time.monotonic() + ENDING
+    while True:
+        rows = agent.batch_jobs_of(job_dir.id)
+        live = [str(row["id"]) for row in rows if row["state"] != "ending"]
+        if live or not rows:
+            return live[0] if live else None
+        if time.monotonic() > until:
+            raise Refusal("ClusterError", "its last batch job is still ending: try again later")
+        time.sleep(ENDING_LOOK)
 
 
 def submit_again(

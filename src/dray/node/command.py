@@ -108,7 +108,7 @@ class Command:
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
         try:
             folder = os.path.join(self.job_dir.work, self.job["folder"])
-            os.makedirs(folder, exist_ok=True)
+            files.make_folder(folder, durable=False)
             if self.box is not None:
                 self.pid = self._start_in(self.box, told, log)
             else:

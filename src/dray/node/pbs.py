@@ -228,24 +228,26 @@ class Pbs(scheduler.Scheduler):
     def __init__(self) -> None:
         self._version = None  # type: Optional[str]
 
-    def version(self) -> str:
+    def version(self, patience: float = scheduler.PATIENCE) -> str:
         """Of the commands here; nothing where they do not tell."""
         if self._version is None:
             try:
-                self._version = call("qstat", "--version", with_errors=True).strip()
+                words = ("qstat", "--version")
+                self._version = call(*words, with_errors=True, patience=patience).strip()
             except SchedulerError:
                 self._version = ""
         return self._version
 
-    def _full(self, *numbers: str) -> str:
-        if "pbs_version" in self.version():  # Torque has no such format
-            text = call("qstat", "-f", "-F", "json", *numbers, fine=GONE)
+    def _full(self, numbers: "List[str]", patience: float = scheduler.PATIENCE) -> str:
+        if "pbs_version" in self.version(patience):  # Torque has no such format
+            words = ["qstat", "-f", "-F", "json"] + numbers
+            text = call(*words, fine=GONE, patience=patience)
             if is_readable(text):
                 return text
-        return call("qstat", "-f", *numbers, fine=GONE)
+        return call("qstat", "-f", *numbers, fine=GONE, patience=patience)
 
-    def _attributes(self, number: str) -> "Attributes":
-        for attributes in parse_jobs(self._full(number)).values():
+    def _attributes(self, number: str, patience: float = scheduler.PATIENCE) -> "Attributes":
+        for attributes in parse_jobs(self._full([number], patience)).values():
             return attributes
         return {}
 
@@ -257,7 +259,7 @@ class Pbs(scheduler.Scheduler):
         numbers = self._own_numbers()
         text = ""
         for _ in range(TRIES):
-            text = self._full(*numbers) if numbers else ""
+            text = self._full(numbers) if numbers else ""
             if count_alive(text) == len(numbers):
                 break
             known, numbers = numbers, self._own_numbers()
@@ -293,12 +295,8 @@ class Pbs(scheduler.Scheduler):
         except SchedulerError:
             pass
 
-    def time_left(
-        self,
-        number: str,
-        patience: float = scheduler.PATIENCE,  # noqa: ARG002
-    ) -> "Optional[float]":
-        return parse_time_left(self._attributes(number), time.time())
+    def time_left(self, number: str, patience: float = scheduler.PATIENCE) -> "Optional[float]":
+        return parse_time_left(self._attributes(number, patience), time.time())
 
     def fate(self, number: str) -> str:
         try:

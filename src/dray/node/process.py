@@ -49,10 +49,11 @@ def start(
 ) -> int:
     """Start the command in a session of its own; its output goes straight into the log file."""
     reader, writer = os.pipe()
+    supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _become(argv, folder, env, log, stdin, writer)
+        _become(argv, folder, env, log, stdin, writer, supervisor)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         complaint = pipe.read()
@@ -70,11 +71,14 @@ def _become(
     log: int,
     stdin: "Optional[int]",
     complaints: int,
+    supervisor: int,
 ) -> "NoReturn":
     try:
         os.setsid()
         # The command must not outlive its supervisor: nobody would record what it did.
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != supervisor:  # which has died before the kernel could be asked
+            os._exit(127)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
