@@ -141,7 +141,8 @@ class BatchCluster:
         if secrets:
             contents["secrets.json"] = files.encode(dict(secrets)).decode()
         job = plan.job
-        about = {"id": job.id, "created": job.created, "snapshot": job.snapshot}
+        keys = ("id", "created", "snapshot", "resumed_after")
+        about = {key: getattr(job, key) for key in keys}
         request: dict[str, Any] = {"job": about, "files": contents, **more}
         request["facts"] = self._known_facts().get("time")
         request["image"] = job.container.image if job.container else None
