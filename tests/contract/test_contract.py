@@ -218,6 +218,20 @@ def test_the_environment_is_the_described_one(dray: Dray, on: tuple[str, str]) -
     assert "DRAY_CHECKPOINT" not in seen
 
 
+@pytest.mark.parametrize("term", ["", "dumb"])
+def test_a_script_that_is_written_for_a_terminal_runs(
+    dray: Dray, on: tuple[str, str], term: str
+) -> None:
+    """As isaaclab.sh begins: ``tabs`` fails where TERM says nothing."""
+    words = ("--", "bash", "-c", "set -e; tabs 4 > /dev/null; echo $TERM")
+    job = dray.run(*on, *words, TERM=term)
+    assert dray.wait(job)["state"] == "done"
+    assert dray.log(job) == "xterm\n"
+    job = dray.run(*on, "--env", "TERM=dumb", "--", "sh", "-c", "echo $TERM")
+    dray.wait(job)
+    assert dray.log(job) == "dumb\n"
+
+
 # -- it runs until it is done -------------------------------------------------------------------
 
 

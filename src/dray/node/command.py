@@ -28,11 +28,19 @@ NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not b
 LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
 
 
+# A job has no terminal, but its scripts may be written for one: isaaclab.sh begins with
+# ``set -e; tabs 4``, which fails where the terminal has no name or no tabs.
+NO_TERMINAL = ("", "dumb", "unknown")
+TERMINAL = "xterm"
+
+
 def environment(
     job_dir: "JobDir", job: "Record", base: "Dict[str, str]", told: "Dict[str, str]"
 ) -> "Dict[str, str]":
     """What the command sees: secrets are read here, and were nowhere before."""
     env = dict(base)
+    if env.get("TERM", "") in NO_TERMINAL:
+        env["TERM"] = TERMINAL
     env.update(job["env"])
     env.update(secrets_of(job_dir))
     if job.get("recipe"):  # all attempts are one run there
