@@ -51,9 +51,14 @@ class Job:
     def stop(self, *, now: bool = False) -> JobState:
         return self._launcher.stop(self.id, now=now).state
 
-    def resume(self, *, update_code: bool = False, secrets: Sequence[str] = ()) -> None:
-        """Start another attempt; ``secrets`` come in addition to those it was submitted with."""
-        self._launcher.resume(self.id, update_code=update_code, secrets=secrets)
+    def resume(
+        self, *, update_code: bool = False, start_from: str = "", secrets: Sequence[str] = ()
+    ) -> None:
+        """Start another attempt, from the newest checkpoint or the one that ``start_from`` names;
+        ``secrets`` come in addition to those it was submitted with."""
+        self._launcher.resume(
+            self.id, update_code=update_code, start_from=start_from, secrets=secrets
+        )
 
     def pull(self, target: str | PathLike[str] | None = None) -> Path:
         """Bring the outputs home; return the folder."""

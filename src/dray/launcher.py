@@ -610,10 +610,16 @@ class Launcher:
         self.store.note("stop requested", *ids)
 
     def resume(
-        self, reference: str, *, update_code: bool = False, secrets: Sequence[str] = ()
+        self,
+        reference: str,
+        *,
+        update_code: bool = False,
+        start_from: str = "",
+        secrets: Sequence[str] = (),
     ) -> str:
-        """Another attempt of an ended job, from its newest valid checkpoint. ``secrets`` are given
-        to it in addition to those that it was submitted with from here."""
+        """Start another attempt of an ended job from its newest valid checkpoint, or from the one
+        that ``start_from`` names; "scratch" is none. ``secrets`` are given to it in addition to
+        those that it was submitted with from here."""
         self.config.require_trust()
         view = self.show(reference)
         if view.state.active:
@@ -622,7 +628,7 @@ class Launcher:
             raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
         cluster = self.cluster(view.cluster)
         last = view.attempts[-1].number if view.attempts else 0
-        job = replace(self._ours(view, secrets), resumed_after=last)
+        job = replace(self._ours(view, secrets), resumed_after=last, start_from=start_from)
         project = Path(job.project) if update_code else None
         if project is not None and not project.is_dir():
             raise Refused(f"the project's folder {project} is not there any more")

@@ -120,6 +120,7 @@ class JobSpec:
     notes: tuple[str, ...] = ()  # what the recipe has to tell
     created: float = 0.0
     resumed_after: int = 0  # attempts up to this number do not count for retries any more
+    start_from: str = ""  # where the attempt after that begins: a checkpoint, or "scratch"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -149,6 +150,7 @@ class Attempt:
     checkpoint: str | None = None
     metric: Mapping[str, Any] | None = None  # the latest value: name, value, step
     left: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Attempt:
@@ -406,6 +408,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "notes": TEXTS,
     "created": moment,
     "resumed_after": count,
+    "start_from": text_of,
 }
 ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: integer(value, 1, 10**6),
@@ -419,5 +422,5 @@ ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "from_checkpoint": optional(note),
     "checkpoint": optional(note),
     "metric": _metric,
-    "left": lambda value: several(note)(value or ()),
+    **dict.fromkeys(("left", "remarks"), lambda value: several(note)(value or ())),
 }

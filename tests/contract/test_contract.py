@@ -252,6 +252,19 @@ def test_time_limits_are_survived(dray: Dray, on: tuple[str, str]) -> None:
     assert set(map(int, steps)) == set(range(1, 31))
 
 
+def test_one_can_say_which_checkpoint_to_go_on_from(dray: Dray, on: tuple[str, str]) -> None:
+    command = ("--", "python3", "train.py", "5", "0.01", "--every", "--crash-at=4")
+    job = dray.run(*on, *RESUMABLE, *command)
+    assert dray.wait(job)["attempts"][0]["checkpoint"] == "ckpt_4.json"
+    refused = dray("resume", job, "--from", "ckpt_9.json", check=False)
+    assert refused.returncode != 0
+    assert "no checkpoint is named ckpt_9.json; there are: ckpt_4.json, ckpt_3" in refused.stderr
+    dray("resume", job, "--from", "ckpt_2.json")
+    shown = dray.wait(job)
+    assert (shown["state"], shown["attempts"][1]["from_checkpoint"]) == ("done", "ckpt_2.json")
+    assert shown["attempts"][1]["remarks"] == ["2 checkpoints were set aside in .set-aside-002"]
+
+
 def test_a_half_written_checkpoint_is_passed_over(dray: Dray, on: tuple[str, str]) -> None:
     code = textwrap.dedent(
         """
@@ -267,7 +280,7 @@ def test_a_half_written_checkpoint_is_passed_over(dray: Dray, on: tuple[str, str
     )
     job = dray.run(*on, "--retries", "1", "--backoff", "0.1s", *RESUMABLE, *python(code))
     assert dray.wait(job)["state"] == "done"
-    assert dray.log(job) == "ckpt_1.json\n"
+    assert dray.log(job) == "[dray] passed over ckpt_2.json: it is not whole\nckpt_1.json\n"
 
 
 def test_a_time_limit_without_checkpoints_is_a_failure(dray: Dray, on: tuple[str, str]) -> None:

@@ -100,6 +100,7 @@ def request(job_id: str) -> dict[str, Any]:
     contents = {"job.json": files.encode(description).decode(), "batch.sh": "x"}
     contents["secrets.json"] = '{"KEY": "s3cret"}'
     job = {"id": job_id, "created": 1.0, "snapshot": None, "resumed_after": 1}
+    job["start_from"] = ""
     return {"job": job, "files": contents}
 
 

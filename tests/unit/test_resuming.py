@@ -85,7 +85,8 @@ def test_words_that_are_no_flags_are_only_added() -> None:
     ]  # fmt: skip
 
 
-words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+# Without braces: {run} among the arguments is a placeholder.
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0{"), max_size=8)
 
 
 @given(st.lists(words), st.lists(words.filter(lambda word: word[:1] != "-")))
@@ -219,3 +220,35 @@ def test_rules_of_an_older_dray_are_enough(tmp_path: Path) -> None:
 def test_the_runs_of_checkpoints() -> None:
     paths = ["/o/a/m_1.pt", "/o/a/m_2.pt", "/o/b/c/m_1.pt", "/o/m.pt"]
     assert resuming.runs_of(paths, "/o") == [".", "a", os.path.join("b", "c")]
+
+
+@pytest.mark.parametrize(
+    ("path", "other", "is_further"),
+    [
+        ("b/model_500.pt", "a/model_500.pt", False),  # rsl_rl saves what it was given again
+        ("b/model_550.pt", "a/model_500.pt", True),
+        ("b/last.pt", "a/last.pt", True),
+        ("a/last.pt", "a/last.pt", False),  # the pattern allows others: it tells them apart
+    ],
+)
+def test_the_same_checkpoint_in_a_new_folder_is_no_progress(
+    path: str, other: str, is_further: bool
+) -> None:
+    unknown = resuming.Progress()
+    assert resuming.is_ahead({"checkpoint": "*/*.pt"}, path, unknown, other, unknown) == is_further
+
+
+def test_one_that_is_overwritten_is_progress() -> None:
+    unknown, path = resuming.Progress(), "a/last.pt"
+    assert resuming.is_ahead({"checkpoint": "*/last.pt"}, path, unknown, path, unknown)
+
+
+def test_where_it_is_known_how_far_they_are_that_counts() -> None:
+    def is_ahead(path: str, done: int) -> bool:
+        at, other = resuming.Progress(done), resuming.Progress(500)
+        return resuming.is_ahead({}, path, at, "a/model_500.pt", other)
+
+    assert is_ahead("b/model_50.pt", 550)  # it counts from zero again
+    assert not is_ahead("b/model_0.pt", 500)
+    assert not is_ahead("a/model_500.pt", 500)  # written again
+    assert is_ahead("a/model_500500.pt", 500)  # further within an iteration

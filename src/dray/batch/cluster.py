@@ -141,7 +141,7 @@ class BatchCluster:
         if secrets:
             contents["secrets.json"] = files.encode(dict(secrets)).decode()
         job = plan.job
-        keys = ("id", "created", "snapshot", "resumed_after")
+        keys = ("id", "created", "snapshot", "resumed_after", "start_from")
         about = {key: getattr(job, key) for key in keys}
         request: dict[str, Any] = {"job": about, "files": contents, **more}
         request["facts"] = self._known_facts().get("time")

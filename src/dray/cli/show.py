@@ -117,6 +117,7 @@ def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
     if attempt.checkpoint:
         details.append(f"reached {attempt.checkpoint}")
     told: list[str] = [joined(start, "  ", "; ".join(details))]
+    told += [f"       {remark}" for remark in attempt.remarks]
     if attempt.left:
         some = ", ".join(attempt.left[:3]) + (" …" if len(attempt.left) > 3 else "")
         where = f"{directory}/attempts/{attempt.number:03d}/left"

@@ -289,6 +289,7 @@ class LocalCluster:
         job_dir = self._dir(job.id)
         if not os.path.lexists(job_dir.job):
             raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
+        self._require_checkpoint(job_dir, job)
         self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
@@ -303,6 +304,16 @@ class LocalCluster:
                 self._start(app, job_dir, alive, ticket)
             finally:
                 os.close(alive)
+
+    def _require_checkpoint(self, job_dir: JobDir, job: JobSpec) -> None:
+        if not job.start_from:
+            return
+        from dray.node import origin  # which formats there are: not for every command
+
+        try:
+            origin.require(job_dir.outputs, job.to_dict()["resume"], job.start_from)
+        except origin.NothingToGoOnFrom as error:
+            raise Refused(str(error)) from error
 
     def _take_over(self, job_dir: JobDir) -> int:
         alive = files.open_lock(job_dir.alive)

@@ -15,6 +15,7 @@ from . import (
     jobdir,
     leases,
     metrics,
+    origin,
     packs,
     scheduler,
     shapes,
@@ -635,6 +636,7 @@ def resume_one(agent: Agent, request: "Record", after: str) -> str:
     with Submission(job_dir) as lock:
         if has_gone_on(job_dir, request["job"]["resumed_after"]):
             return job_dir.known_number() or ""
+        require_checkpoint(job_dir, request["job"]["start_from"])
         # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
         # one, what runs is the batch job that has just written it; one that waits goes on with it.
         if files.exists(job_dir.end):
@@ -644,6 +646,14 @@ def resume_one(agent: Agent, request: "Record", after: str) -> str:
         if number is None:
             number = submit_again(agent, job_dir, request, lock, after)
         return number
+
+
+def require_checkpoint(job_dir: JobDir, start_from: str) -> None:
+    rules = (job_dir.description() or {}).get("resume") or {}
+    try:
+        origin.require(job_dir.outputs, rules, start_from)
+    except origin.NothingToGoOnFrom as error:
+        raise Refusal("Refused", str(error))
 
 
 def has_gone_on(job_dir: JobDir, seen: int) -> bool:

@@ -143,9 +143,8 @@ def prune(outputs: str, resume: "Record") -> None:
     """Remove what is too old; never through a link that leads out of the outputs."""
     if not resume.get("keep"):
         return
-    inside = os.path.join(os.path.realpath(outputs), "")
     for one in surplus(candidates(outputs, resume), resume):
-        if not os.path.realpath(one.path).startswith(inside):
+        if not is_inside(outputs, one.path):
             continue
         if os.path.isdir(one.path) and not os.path.islink(one.path):
             files.remove_tree(one.path)
@@ -154,6 +153,11 @@ def prune(outputs: str, resume: "Record") -> None:
         partner = partner_of(one.path, resume)
         if partner:
             files.remove(partner)
+
+
+def is_inside(outputs: str, path: str) -> bool:
+    """Whether the path leads through no link out of the outputs."""
+    return os.path.realpath(path).startswith(os.path.join(os.path.realpath(outputs), ""))
 
 
 def is_unfinished(path: str) -> bool:

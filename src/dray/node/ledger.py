@@ -3,13 +3,14 @@
 import os
 import time
 
-from . import checkpoints, files, restoring, trouble, worktree
+from . import checkpoints, files, restoring, resuming, trouble, worktree
 from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Optional  # noqa: F401
 
+    from .checkpoints import Checkpoint
     from .jobdir import AttemptDir, JobDir
     from .policy import Decision
 
@@ -32,10 +33,11 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
     """An attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     rules = job["resume"]
-    newest = None
+    newest, remarks, progress = None, [], False  # type: Optional[Checkpoint], List[str], bool
     try:
-        restoring.put_back(job_dir.outputs, rules)
+        remarks = restoring.put_back(job_dir.outputs, rules)
         newest = checkpoints.newest(job_dir.outputs, rules)
+        progress = newest is not None and has_got_further(job_dir, job, attempt, newest)
     except OSError as error:
         note("checkpoints could not be looked at: {}".format(error))
     files.discard(os.path.join(attempt.path, "reserve"))
@@ -45,11 +47,29 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "exit_code": None,
         "signal": None,
         "ended": time.time(),
-        "progress": newest is not None and newest.mtime > start_of(attempt),
+        "progress": progress,
+        "remarks": (attempt.record().get("remarks") or []) + remarks,
         "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
         "left": clear_away(job_dir, attempt, job["outputs"]),
     }
     write_stubbornly(attempt.outcome, outcome)
+
+
+def has_got_further(
+    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", newest: "Checkpoint"
+) -> bool:
+    """Whether the attempt has come further than the checkpoint that it began from."""
+    if newest.mtime <= start_of(attempt):
+        return False
+    first = attempt.record().get("from_checkpoint")
+    if first is None:
+        return True
+    outputs, before = job_dir.outputs, job_dir.records()
+    paths = (newest.path, os.path.join(outputs, first))
+    at, first_at = (
+        resuming.progress(job["resume"], job["command"], path, outputs, before) for path in paths
+    )
+    return resuming.is_ahead(job["resume"], paths[0], at, paths[1], first_at)
 
 
 def start_of(attempt: "AttemptDir") -> float:

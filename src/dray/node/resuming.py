@@ -17,6 +17,7 @@ A run is a folder with checkpoints. Which attempt it is of is known because ever
 down which runs there were before it: no clock is asked.
 """
 
+import glob
 import os
 import re
 
@@ -76,6 +77,25 @@ def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
     """How far a checkpoint is, by its name."""
     found = re.search(pattern, os.path.basename(path)) if pattern else None
     return int(found.group(1)) if found else None
+
+
+def overwritten_name(resume: "Record") -> "Optional[str]":
+    """The name of a checkpoint that is written again and again: the one that the trainer looks for
+    by itself, or the only one that the pattern allows."""
+    name = os.path.basename(resume.get("checkpoint") or "")
+    return resume.get("looks_for") or (name if name and not glob.has_magic(name) else None)
+
+
+def is_ahead(resume: "Record", path: str, at: Progress, other: str, other_at: Progress) -> bool:
+    """Whether a checkpoint that was written since is further than the ``other``, which the attempt
+    began from. A trainer may save that one again at once, maybe in a folder of its own."""
+    is_beside = os.path.dirname(path) == os.path.dirname(other)
+    if at.done is not None and other_at.done is not None:
+        return at.done > other_at.done or (at.done == other_at.done and is_beside and path != other)
+    name = os.path.basename(path)
+    if name == overwritten_name(resume):
+        return True
+    return name != os.path.basename(other) or not (is_beside or re.search("[0-9]", name))
 
 
 def partner_of(path: str, resume: "Record") -> "Optional[str]":

@@ -103,6 +103,7 @@ ATTEMPT = {
     "heartbeat": is_number,
     "deadline": is_number,
     "ending": is_number,
+    "from_time": is_number,
     "interval": is_number,
     "hopeless": is_flag,
     "progress": is_flag,
@@ -112,6 +113,7 @@ ATTEMPT = {
     "container": is_texts,
     "runs": is_texts,
     "left": is_texts,
+    "remarks": is_texts,
     "metric": is_metric,
 }  # type: Shape
 NEEDED = {  # of a description
@@ -137,6 +139,7 @@ DESCRIPTION = dict(
     notes=is_texts,
     recipe=is_text,
     launch=is_text,
+    start_from=is_text,
     created=is_number,
 )  # type: Shape
 RESOURCES = {

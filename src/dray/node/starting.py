@@ -1,6 +1,6 @@
 """Why a command did not start, and whose fault that is."""
 
-from . import process, trouble, worktree
+from . import origin, process, trouble, worktree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -8,7 +8,13 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-FAILURES = (worktree.CannotPrepare, process.CannotContain, process.CannotStart, OSError)
+FAILURES = (
+    origin.NothingToGoOnFrom,
+    worktree.CannotPrepare,
+    process.CannotContain,
+    process.CannotStart,
+    OSError,
+)
 
 
 def why_not_started(error: Exception) -> "Record":

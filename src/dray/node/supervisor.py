@@ -18,6 +18,7 @@ from . import (
     faults,
     files,
     metrics,
+    origin,
     process,
     restoring,
     resuming,
@@ -46,6 +47,7 @@ CHECKPOINT_LOOK = 30.0
 NEAR_LOOK = 0.05  # at most so often for a checkpoint that matters at once
 SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written, if need be
 LONGEST_PAUSE = 0.1  # between two looks whether it has saved or ended
+SILENT_GRACES = 10  # how many graces a command that has done all may say nothing
 LIMIT_LOOK = 600.0  # how often the scheduler is asked whether the time limit was changed
 LAST_LOOK = 10.0  # and once more so long before the command would be asked to end
 RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
@@ -122,10 +124,12 @@ class Supervisor:
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
         self.fresh_since = 0.0
-        self.finished = None  # type: Optional[float]  # since when all is done
+        self.finished = None  # type: Optional[float]  # since when all is done, and it is silent
+        self.log_size = -1
         self.ending = None  # type: Optional[float]  # seconds from being asked to its end
         self.saved_at_end = None  # type: Optional[bool]
         self.about = None  # type: Optional[Record]
+        self.remarks = []  # type: List[str]  # on checkpoints that were not taken
 
     def _make_command(self) -> "Union[Command, Ranks]":
         place = self.place
@@ -202,6 +206,8 @@ class Supervisor:
             "gpus": self.place.gpus or [],
             "deadline": self.deadline,
             "from_checkpoint": self._relative(self.first),
+            "from_time": self.first.mtime if self.first else None,
+            "remarks": self.remarks,
             "snapshot": self.job["snapshot"],
             "command": argv,
             "container": self.command.container,
@@ -226,12 +232,22 @@ class Supervisor:
         )
 
     def _look_back(self) -> None:
-        """Where this attempt begins."""
-        restoring.put_back(self.job_dir.outputs, self.rules)
-        self.first = self.newest = self._newest()
+        """Find where this attempt begins."""
+        begin = origin.find(self.job_dir.outputs, self.job, self.before, self.attempt.number)
+        self.first = self.newest = begin.checkpoint
+        self._remark(begin.remarks)
         found = checkpoints.candidates(self.job_dir.outputs, self.rules)
         runs = resuming.runs_of([one.path for one in found], self.job_dir.outputs)
         self.before.append({"runs": runs, "done_before": self._progress(self.first).done})
+
+    def _remark(self, remarks: "List[str]") -> None:
+        """Tell what became of checkpoints, in the attempt's record and in its log."""
+        self.remarks += remarks
+        try:
+            with open(self.attempt.log, "a", encoding="utf-8") as log:
+                log.writelines("[dray] {}\n".format(one) for one in remarks)
+        except OSError as error:
+            note("the log could not be written: {}".format(error))
 
     def _told(self) -> "Dict[str, str]":
         """What the command's environment says of this attempt."""
@@ -327,10 +343,23 @@ class Supervisor:
             self.ask = Ask("stopped", "stopped on request", kill_by, politely=not stop["now"])
         if self.ask is None and now >= self.next_limit_look:
             self._look_for_new_limit()
-        if self.finished and self.ask is None and now >= self.finished + self.timing.grace:
+        if self.ask is None and self._hangs_at_its_end(now):
             self.ask = Ask("done", "all was done, but it did not end by itself", self._in_grace())
         if self.limit and self.ask is None and now >= self.limit - self.timing.lead():
             self.ask = Ask("interrupted", "time limit reached", self.limit, cause="time")
+
+    def _hangs_at_its_end(self, now: float) -> bool:
+        """Whether all is done, and the command has said nothing for long. A trainer that has come
+        to its last iteration may still evaluate, and write its final model."""
+        if self.finished is None:
+            return False
+        try:
+            size = os.path.getsize(self.attempt.log)
+        except OSError:
+            size = self.log_size
+        if size != self.log_size:
+            self.log_size, self.finished = size, now
+        return now >= self.finished + self.timing.grace * SILENT_GRACES
 
     def _look_for_new_limit(self) -> None:
         """Somebody may have extended or shortened it in the scheduler."""
@@ -354,12 +383,8 @@ class Supervisor:
             self.newest = found
             self._tend(found)
             self._look_whether_finished()
-            self.timing.saw_checkpoint(found.mtime)
-            if self.limit and self.timing.is_last(self.limit, now):
-                self._let_settle(found)
-                reason = "time limit: ended after the last checkpoint that fits"
-                kill_by = min(self._in_grace(), self.limit)
-                self.ask = self.ask or Ask("interrupted", reason, kill_by, cause="time")
+            if self._is_ahead(found):
+                self._use(found, now)
         # A huge outputs folder is looked through less often, but not so much less where what
         # comes after the next checkpoint is lost.
         if self.timing.is_near(self.limit, now):
@@ -367,6 +392,22 @@ class Supervisor:
         else:
             pause = min(CHECKPOINT_LOOK, (self.place.seconds or CHECKPOINT_LOOK * 60) / 60)
             self.next_look = now + max(self.pace.rest(), pause)
+
+    def _use(self, found: "checkpoints.Checkpoint", now: float) -> None:
+        """End the command here, if no further checkpoint fits into its time."""
+        self.timing.saw_checkpoint(found.mtime)
+        if self.limit and self.timing.is_last(self.limit, now):
+            self._let_settle(found)
+            reason = "time limit: ended after the last checkpoint that fits"
+            kill_by = min(self._in_grace(), self.limit)
+            self.ask = self.ask or Ask("interrupted", reason, kill_by, cause="time")
+
+    def _is_ahead(self, found: "checkpoints.Checkpoint") -> bool:
+        """Whether it is further than where this attempt began."""
+        if self.first is None or found.same(self.first):
+            return self.first is None
+        at, first_at = self._progress(found), self._progress(self.first)
+        return resuming.is_ahead(self.rules, found.path, at, self.first.path, first_at)
 
     def _let_settle(self, found: "checkpoints.Checkpoint") -> None:
         """Where it cannot be told whether it is written to its end: until nothing changes any
@@ -394,7 +435,7 @@ class Supervisor:
 
     def _mended(self) -> "Optional[checkpoints.Checkpoint]":
         """The newest one, now that nobody writes any more."""
-        restoring.put_back(self.job_dir.outputs, self.rules)
+        self._remark(restoring.put_back(self.job_dir.outputs, self.rules))
         newest = self._newest()
         self._tend(newest)
         return newest
@@ -404,7 +445,7 @@ class Supervisor:
         if newest is None:
             return
         try:
-            restoring.keep(newest, self.rules.get("looks_for"))
+            restoring.keep(newest, resuming.overwritten_name(self.rules))
             checkpoints.prune(self.job_dir.outputs, self.rules)
         except OSError as error:
             note("checkpoints could not be tended: {}".format(error))
@@ -528,7 +569,8 @@ class Supervisor:
         self._rescue_outputs(folders=True)
         last = self._last_checkpoint()
         outcome["checkpoint"] = self._relative(last)
-        outcome["progress"] = last is not None and not last.same(self.first)
+        outcome["progress"] = last is not None and self._is_ahead(last)
+        outcome["remarks"] = self.remarks
         outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end
         outcome["interval"] = self.timing.interval()
         self.metrics.look(last=True)
