@@ -37,7 +37,7 @@ from dray.options import env_name
 from dray.project import PROJECT_FILE
 from dray.reporter import Reporter
 from dray.secrets import resolve as secret_values
-from dray.store import Damaged, Last, Row, Store, set_aside
+from dray.store import Damaged, Last, Row, Store, rebuilding, set_aside
 from dray.tail import tail_offsets
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Launcher:
         return [seen for view in views if (seen := store.as_seen(view)) is not None]
 
     def _rebuild(self, path: Path, error: Damaged) -> Store:
-        with files.Lock(str(path) + ".lock"):
+        with rebuilding(path):
             try:
                 return Store(path)  # another dray has rebuilt it meanwhile
             except Damaged:

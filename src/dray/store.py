@@ -108,12 +108,15 @@ class Store:
         self.patience = patience
         self.is_new = False  # made just now: knows of no job yet
         files.make_folder(str(path.parent))
+        # Before it is opened: if it is replaced right now, the new file is never taken for ours.
+        self._identity = identify(path)
         with self._errors():
             self._connection = sqlite3.connect(
                 path, timeout=patience, isolation_level=None, check_same_thread=False
             )
             try:
                 self._prepare(self._connection)
+                self._identity = self._identity or identify(path)
             except BaseException:
                 self._connection.close()
                 raise
@@ -200,10 +203,21 @@ class Store:
             raise known from error
 
     def _set_aside(self, known: Damaged) -> None:
-        known.hint = (
-            f"It was moved to {set_aside(self.path)}. Try again: the jobs are then found in their "
-            "own directories."
-        )
+        known.hint = "Try again: the jobs are then found in their own directories."
+        aside = self._move_aside()
+        if aside is not None:
+            known.hint = f"It was moved to {aside}. {known.hint}"
+
+    def _move_aside(self) -> Path | None:
+        """None where another process has replaced the damaged file, or does so right now: the file
+        of this name is then not the one that was read."""
+        lock = rebuilding(self.path)
+        if not lock.take(wait=False):  # maybe this process: waiting would never end
+            return None
+        try:
+            return set_aside(self.path) if identify(self.path) == self._identity else None
+        finally:
+            lock.__exit__()
 
     def _complaint(self) -> str:
         """What the system says, where SQLite only says that it could not open the file."""
@@ -425,18 +439,16 @@ class Store:
 
     def view(self, job_id: str) -> JobView | None:
         """The job as it was last seen."""
-        rows = self._rows(
-            "SELECT cluster, state, reason, ended, spec, command FROM jobs WHERE id = ?", (job_id,)
-        )
-        if not rows:
+        row = self._row(job_id, "cluster, state, reason, ended")
+        if row is None:
             return None
-        cluster, state, reason, ended, spec, command = rows[0]
+        cluster, state, reason, ended, *described = row
         attempts = self._rows(
             "SELECT record FROM attempts WHERE job = ? ORDER BY number", (job_id,)
         )
         with self._decoding():
             return JobView(
-                spec=self._spec(job_id, spec, command),
+                spec=read_spec(job_id, *described),
                 cluster=cluster,
                 state=JobState(state),
                 reason=reason,
@@ -444,13 +456,15 @@ class Store:
                 attempts=tuple(Attempt.from_dict(json.loads(one[0])) for one in attempts),
             )
 
-    def _spec(self, job_id: str, spec: str, command: str) -> JobSpec:
-        if spec:
-            return JobSpec.from_dict(json.loads(spec))
-        array = job_id.rpartition(".")[0]
-        ((common,),) = self._rows("SELECT spec FROM arrays WHERE id = ?", (array,))
-        record = {**json.loads(common), "id": job_id, "command": json.loads(command)}
-        return JobSpec.from_dict(record)
+    def _row(self, job_id: str, columns: str) -> tuple[Any, ...] | None:
+        """Read these columns of a job and what ``read_spec`` needs. One statement reads it all:
+        between two of them, another process may remove the job together with its array."""
+        rows = self._rows(
+            f"SELECT {columns}, command, jobs.spec, arrays.spec"
+            " FROM jobs LEFT JOIN arrays ON arrays.id = ? WHERE jobs.id = ?",
+            (job_id.rpartition(".")[0], job_id),
+        )
+        return rows[0] if rows else None
 
     def is_own(self, job_id: str) -> bool:
         """Whether this machine has submitted it: then its description is our own."""
@@ -471,10 +485,10 @@ class Store:
     def as_seen(self, view: JobView) -> JobView | None:
         """The job with what a cluster says of it now. Of our own jobs the cluster tells how they
         do, not what they are; of another cluster's jobs it tells nothing, hence None."""
-        rows = self._rows("SELECT cluster, own, spec, command FROM jobs WHERE id = ?", (view.id,))
-        if not rows:
+        row = self._row(view.id, "cluster, own")
+        if row is None:
             return view
-        cluster, own, spec, command = rows[0]
+        cluster, own, *described = row
         if cluster != view.cluster:
             return None
         if view.is_unreadable:
@@ -483,7 +497,7 @@ class Store:
         if not own:
             return view
         with self._decoding():
-            ours = self._spec(view.id, spec, command)
+            ours = read_spec(view.id, *described)
         told = view.spec
         if told.command:  # else its description is damaged there
             ours = replace(ours, snapshot=told.snapshot, resumed_after=told.resumed_after)
@@ -499,8 +513,31 @@ class Store:
         return [tuple(row) for row in rows]
 
 
+def read_spec(job_id: str, command: str, own: str, common: str | None) -> JobSpec:
+    """Build the job's spec from its own, or from its array's; ValueError where it has neither."""
+    if own:
+        return JobSpec.from_dict(json.loads(own))
+    record = {**json.loads(common or ""), "id": job_id, "command": json.loads(command)}
+    return JobSpec.from_dict(record)
+
+
+def rebuilding(path: Path) -> files.Lock:
+    """Return the lock to hold while a damaged store is replaced."""
+    return files.Lock(f"{path}.lock")
+
+
+def identify(path: Path) -> tuple[int, int] | None:
+    """Return what tells this file from a later one of the same name; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def set_aside(path: Path) -> Path:
-    """Move a damaged store out of the way, with the files SQLite keeps beside it."""
+    """Move a damaged store out of the way, with the files SQLite keeps beside it. The caller holds
+    the lock of ``rebuilding``."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dray.errors import StorageError, StoreBusy, StoreError
 from dray.model import Attempt, JobArray, JobSpec, JobState, JobView, Resources
-from dray.store import MIGRATIONS, VERSION, Damaged, Store, set_aside
+from dray.store import MIGRATIONS, VERSION, Damaged, Store, rebuilding, set_aside
 
 Open = Callable[[], Store]
 
@@ -477,6 +478,41 @@ def test_an_array_is_forgotten_with_its_last_job(store: Store) -> None:
     assert store.add_intents(array, "local")
 
 
+@pytest.mark.parametrize("read", [Store.view, lambda store, _: store.as_seen(told("sweep-abcd.0"))])
+def test_an_array_that_is_removed_while_it_is_read_is_no_damage(
+    path: Path,
+    open_store: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[Store, str], JobView | None],
+) -> None:
+    reading, removing = open_store(), open_store()
+    reading.add_intents(JobArray(spec("sweep-abcd"), (("a",),)), "local")
+    rows = reading._rows
+
+    def rows_then_remove(*query: Any) -> list[Any]:
+        found = rows(*query)
+        removing.remove("sweep-abcd.0")
+        return found
+
+    monkeypatch.setattr(reading, "_rows", rows_then_remove)
+    seen = read(reading, "sweep-abcd.0")
+    assert seen is not None
+    assert seen.spec.command == ("a",)
+    monkeypatch.undo()
+    assert reading.view("sweep-abcd.0") is None
+    assert path.exists()
+
+
+def test_a_job_of_an_array_that_is_missing_is_damage(path: Path, open_store: Open) -> None:
+    store = open_store()
+    store.add_intents(JobArray(spec("sweep-abcd"), (("a",),)), "local")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DELETE FROM arrays")
+        other.commit()
+    with pytest.raises(Damaged):
+        store.view("sweep-abcd.0")
+
+
 # -- what a cluster may say -----------------------------------------------------------------------
 
 
@@ -554,4 +590,36 @@ def test_a_record_that_cannot_be_read_is_damage(path: Path, open_store: Open, da
     with pytest.raises(Damaged, match="is damaged") as told:
         store.view("train-abcd")
     assert "It was moved to" in told.value.hint
+    assert not path.exists()
+
+
+def damage_record(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("UPDATE jobs SET spec = '{'")
+        other.commit()
+
+
+def test_a_store_that_another_process_has_rebuilt_is_not_moved_aside(
+    path: Path, open_store: Open
+) -> None:
+    late = open_store()
+    late.save([view()])
+    damage_record(path)
+    set_aside(path)
+    open_store().save([view("new-abcd")])
+    with pytest.raises(Damaged) as told:
+        late.view("train-abcd")
+    assert told.value.hint.startswith("Try again")
+    assert open_store().count() == 1
+
+
+def test_a_store_that_another_process_rebuilds_is_left_to_it(path: Path, open_store: Open) -> None:
+    store = open_store()
+    store.save([view()])
+    damage_record(path)
+    with rebuilding(path), pytest.raises(Damaged, match="is damaged"):
+        store.view("train-abcd")
+    assert path.exists()
+    with pytest.raises(Damaged):
+        store.view("train-abcd")
     assert not path.exists()
