@@ -704,9 +704,11 @@ class Launcher:
         with Landing(target, receipts.owns) as landing:
             marked = mark_outputs(landing, view.id)
             receipts.all_is_ours = marked
-            copied, count = cluster.pull(view.id, landing, self.reporter.progress("pulling"))
-            if not marked:
-                receipts.add(landing.placed)
+            try:
+                copied, count = cluster.pull(view.id, landing, self.reporter.progress("pulling"))
+            finally:  # what came before the link broke may be replaced by the next pull, too
+                if not marked:
+                    receipts.add(landing.placed)
         if not count and is_new:
             (target / OUTPUTS_MARK).unlink()
             target.rmdir()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,6 +61,34 @@ def test_run_wait_logs_pull_remove(tmp_path: Path) -> None:
     job.remove()
     with pytest.raises(NotFound):
         package.Job(job.id)
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_an_interrupted_pull_has_brought_is_replaced_by_the_next(tmp_path: Path) -> None:
+    code = "open('logs/a', 'w').write('1'); open('logs/b', 'w').write('2' * 3000000)"
+    job = package.run([sys.executable, "-c", code], on="local", cpus=1, outputs=["logs"])
+    assert job.wait(timeout=60) == "done"
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("my own")
+    with files_no_larger_than(2_000_000), pytest.raises(OSError, match="File too large"):
+        job.pull(folder)
+    assert os.listdir(folder / "logs") == ["a"]
+    outputs = tmp_path / "dray/local/jobs" / job.id / "outputs"
+    (outputs / "logs/a").write_text("new")
+    job.pull(folder)
+    assert (folder / "logs/a").read_text() == "new"
+    assert (folder / "logs/b").stat().st_size == 3_000_000
+    job.remove()
 
 
 def test_stop_and_resume() -> None:
