@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.node import files, localcopy, worktree
+from dray.node import files, leases, localcopy, worktree
 from dray.node.jobdir import JobDir
 from tests.unit.test_hostile_files import make_job
 
@@ -139,6 +139,37 @@ def test_a_box_that_nobody_holds_is_removed(job_dir: JobDir, scratch: Path) -> N
     worktree.sweep(str(scratch), job_dir.root)
     os.close(held)
     assert os.listdir(scratch) == ["dray-work-a-2-x.box-n1"]
+
+
+def test_where_locks_stay_on_one_node_the_trees_of_others_are_left_alone(
+    job_dir: JobDir, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To this node the locks that another one holds look free."""
+    monkeypatch.setattr(leases, "mount_of", lambda _: {"kind": "beegfs", "options": ["rw"]})
+    tree = leave_tree(scratch, [job_dir.path, 1])
+    boxes = [Path(job_dir.path, "work.box-a"), scratch / "dray-work-x.box-a"]
+    for box in boxes:
+        box.mkdir()
+        (box / worktree.HELD).write_text("")
+    for folder in (str(scratch), job_dir.path):
+        worktree.sweep(folder, job_dir.root)
+    assert (tree / "made").exists()
+    assert all((box / worktree.HELD).exists() for box in boxes)
+
+
+def test_nodes_that_share_their_scratch_have_copies_of_their_own(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = scratch / "x.sif"
+    image.write_text("image")
+    copy = localcopy.LocalCopy(str(image), str(scratch))
+    path = copy.take()
+    assert copy.held is not None
+    os.close(copy.held)  # not seen on the other node
+    here = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((here.sysname, "other", *here[2:])))
+    localcopy.sweep(str(scratch))
+    assert os.path.exists(path)
 
 
 def test_image_copies_in_a_folder_that_others_can_write_to_are_left_alone(scratch: Path) -> None:

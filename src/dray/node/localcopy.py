@@ -97,7 +97,9 @@ class LocalCopy:
 
 
 def folder_in(scratch: str) -> str:
-    return os.path.join(scratch, PREFIX + str(os.getuid()))
+    """Return this node's own folder: scratch may be shared with nodes that do not see its locks."""
+    name = "{}{}-{}".format(PREFIX, os.getuid(), os.uname().nodename)
+    return os.path.join(scratch, name)
 
 
 def private_folder(scratch: str) -> str:

@@ -11,7 +11,7 @@ import stat
 import sys
 import time
 
-from . import files, shapes, trouble
+from . import files, leases, shapes, trouble
 from .jobdir import JobDir
 from .notes import note
 
@@ -212,6 +212,8 @@ def _mark(job: "JobDir", number: int) -> None:
 def sweep(scratch: str, root: str) -> None:
     """Remove trees of this user's that killed attempts have left on this node's own disk. Others
     may write there, too, and so may any job: only what jobs of this root have left is touched."""
+    if leases.are_needed(scratch):  # a lock that is free here may be held on another node
+        return
     try:
         names = os.listdir(scratch)
     except OSError as error:
