@@ -196,6 +196,22 @@ def test_a_job_is_written_and_swept_without_locks(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_locks")
+def test_the_lease_of_a_submission_under_way_is_not_swept(tmp_path: Path) -> None:
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    jobs = str(tmp_path / "jobs")
+    with agent.Submission(job_dir) as lock:
+        staging.sweep(jobs, os.listdir(jobs))
+        assert lock.lease is not None
+        assert lock.lease.is_mine()
+    assert os.listdir(jobs) == ["walk-7f3k"]
+    for ending in (".lease", ".lease.1f.new", ".lease.1f.old"):  # of one that was killed
+        Path(lock.path + ending).write_text("{}")
+        os.utime(lock.path + ending, (1, 1))
+    staging.sweep(jobs, os.listdir(jobs))
+    assert os.listdir(jobs) == ["walk-7f3k"]
+
+
+@pytest.mark.usefixtures("without_locks")
 def test_status_is_told_without_locks(tmp_path: Path) -> None:
     make_job(tmp_path, "walk-7f3k")
     (row,) = agent.status(make_agent(tmp_path), {"ids": ["walk-7f3k"]})["jobs"]

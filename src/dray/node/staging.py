@@ -106,10 +106,11 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
         try:
             if name.startswith(NEW):
                 _remove_unless_written(path)
+            elif name.startswith(files.CLOCK) or _is_of_lease(name):
+                if _age(path) > ABANDONED:
+                    files.discard(path)
             elif thoroughly and (name.startswith(LOCK) or _is_left_lock(path)):
                 _remove_unless_held(path)
-            elif name.startswith(files.CLOCK) and _age(path) > ABANDONED:
-                files.discard(path)
             elif name.startswith(GONE):
                 files.discard(os.path.join(path, SECRETS))
                 if thoroughly:
@@ -127,6 +128,12 @@ def _remove_unless_written(path: str) -> None:
     finally:
         if held is not None:
             os.close(held)
+
+
+def _is_of_lease(name: str) -> bool:
+    """Whether it is a submission's lease, or a file that becomes or was one. No lock has such a
+    name: an id ends in letters that were drawn, or in a number."""
+    return name.startswith(LOCK) and name.endswith((".lease", ".new", ".old", ".tmp"))
 
 
 def _is_left_lock(path: str) -> bool:
