@@ -109,13 +109,36 @@ def test_one_of_another_node_is_free_once_it_is_not_renewed(
 def test_a_lease_that_was_taken_meanwhile_is_not_stolen(tmp_path: Path) -> None:
     first, second = Lease(str(tmp_path / "alive")), Lease(str(tmp_path / "alive"))
     assert first.take()
-    second._steal(b"what was found free")
+    second._steal(b"what was found free", second._now())
     assert first.is_mine()
     assert not second.take()
     assert os.listdir(tmp_path) == ["alive.lease"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", '{"host": 3, "pid": "x"}', "\xff"])
+def age(path: str, seconds: float = 100) -> None:
+    at = os.stat(path).st_mtime - seconds
+    os.utime(path, (at, at))
+
+
+def test_a_lease_that_is_renewed_at_that_moment_is_not_stolen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Lease(str(tmp_path / "alive")), Lease(str(tmp_path / "alive"))
+    assert first.take()
+    age(first.path)
+    rename = os.rename
+
+    def renew_then_rename(old: str, new: str) -> None:
+        assert first.renew()
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", renew_then_rename)
+    assert not second.take()
+    assert first.is_mine()
+    assert os.listdir(tmp_path) == ["alive.lease"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[1]", "null", '{"host": 3, "pid": "x"}', "\xff"])
 def test_junk_in_its_place_is_free_after_a_while(tmp_path: Path, content: str) -> None:
     path = tmp_path / "alive.lease"
     path.write_text(content)

@@ -47,9 +47,9 @@ class Lease:
         """Take it if it is free."""
         if self._make():
             return True
-        held = self._content()
-        if held is not None and self._is_free(held):
-            self._steal(held)
+        held, now = self._content(), self._now()
+        if held is not None and self._is_free(self.path, held, now):
+            self._steal(held, now)
             return self._make()
         return False
 
@@ -64,7 +64,7 @@ class Lease:
 
     def is_held(self) -> bool:
         held = self._content()
-        return held is not None and not self._is_free(held)
+        return held is not None and not self._is_free(self.path, held, self._now())
 
     def is_mine(self) -> bool:
         return self._content() == self.mine
@@ -124,21 +124,27 @@ class Lease:
                 raise
             return None
 
-    def _is_free(self, held: bytes) -> bool:
+    def _now(self) -> float:
+        return files.now_in(os.path.dirname(self.path))
+
+    def _is_free(self, path: str, held: bytes, now: float) -> bool:
         try:
-            idle = files.now_in(os.path.dirname(self.path)) - os.stat(self.path).st_mtime
+            idle = now - os.stat(path).st_mtime
         except FileNotFoundError:  # it is being taken by the next: nothing to rename away
             return False
-        return idle > self.age or is_dead(files.decode(held) or {})
+        owner = files.decode(held)
+        owner = owner if isinstance(owner, dict) else {}
+        return idle > self.age or is_dead(owner)
 
-    def _steal(self, held: bytes) -> None:
-        """Only the one that was found free: somebody may have renewed or taken it meanwhile."""
+    def _steal(self, held: bytes, now: float) -> None:
+        """Remove the expired lease unless it changed since it was read. A renewal changes nothing
+        but its time."""
         aside = "{}.{}.old".format(self.path, os.urandom(6).hex())
         try:
             os.rename(self.path, aside)
             with files.open_regular(aside) as file:
                 taken = file.read(4096)
-            if taken != held:
+            if taken != held or not self._is_free(aside, held, now):
                 os.link(aside, self.path)
         except (FileNotFoundError, FileExistsError):
             pass
