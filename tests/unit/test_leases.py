@@ -159,6 +159,18 @@ sys.stdin.read()
 """
 
 
+def test_the_lease_of_a_lock_is_renewed_while_it_is_held(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    code = "from dray.node import leases\nleases.RENEWAL = 0.05\n"
+    holder = start(code + HOLD, path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "in\n"
+    age(path + leases.ENDING)
+    wait_for(lambda: files.is_locked(path))
+    holder.communicate("")
+    assert not files.is_locked(path)
+
+
 def test_whoever_lost_his_lease_does_not_go_on_beside_the_next(tmp_path: Path) -> None:
     path = tmp_path / "alive.lease"
     holder = start(KEEP, str(tmp_path / "alive"))
@@ -216,6 +228,33 @@ def test_a_job_is_written_and_swept_without_locks(tmp_path: Path) -> None:
         os.utime(new.path, (1, 1))
         staging.sweep(str(tmp_path), os.listdir(tmp_path))
         assert not os.path.exists(new.path)
+
+
+SUBMIT = """
+from dray.node import agent
+from dray.node.jobdir import JobDir
+with agent.Submission(JobDir(sys.argv[1])):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_submission_outlives_its_agent_for_a_while(tmp_path: Path) -> None:
+    """The scheduler's command may still be running."""
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    holder = start(SUBMIT, job_dir.path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "in\n"
+    holder.kill()
+    holder.communicate()
+    assert agent.being_submitted(job_dir)
+    assert not agent.Submission(job_dir).take(wait=False)
+    age(agent.submission_lock(job_dir) + leases.ENDING)
+    assert not agent.being_submitted(job_dir)
+    with agent.Submission(job_dir):
+        pass
+    assert os.listdir(tmp_path / "jobs") == ["walk-7f3k"]
 
 
 @pytest.mark.usefixtures("without_locks")

@@ -294,6 +294,8 @@ class Submission(files.Lock):
     """Held while a job is handed to the scheduler, by its command too: if we are killed, a retry
     waits for that, and finds the job instead of submitting it again."""
 
+    outlived = True
+
     def __init__(self, job_dir: JobDir) -> None:
         files.make_folder(os.path.join(job_dir.root, "jobs"))
         files.make_folder(os.path.dirname(job_dir.path))

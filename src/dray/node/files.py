@@ -333,6 +333,7 @@ class Lock:
     waited for that one take a new one. Where the file system has no locks, a lease is taken."""
 
     leased = False  # whether locks are known not to be seen by all who share the file system
+    outlived = False  # whether a program that was started under it may go on without its holder
 
     def __init__(self, path: str, shared: bool = False) -> None:
         self.path = path
@@ -365,13 +366,15 @@ class Lock:
     def _take_lease(self, wait: bool) -> bool:
         from . import leases  # only where there are no locks
 
-        self.lease = leases.Lease(self.path)
+        self.lease = leases.Lease(self.path, outlived=self.outlived)
         taken = False
         try:
             taken = self.lease.wait() if wait else self.lease.take()
         finally:
             if not taken:
                 os.close(self.fd)
+        if taken:
+            self.lease.keep()
         return taken
 
     def __exit__(self, *_: object) -> None:

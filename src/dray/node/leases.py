@@ -30,15 +30,21 @@ LOCAL_OPTIONS = ("localflock", "nolock", "local_lock=all", "local_lock=flock", "
 
 
 class Lease:
-    def __init__(self, path: str, age: float = AGE) -> None:
+    """``outlived``: a program that the holder started may go on after the holder's death, which
+    alone does not free the lease then."""
+
+    def __init__(self, path: str, age: float = AGE, outlived: bool = False) -> None:
+        import threading  # only where there are no locks
+
         self.path = path + ENDING
         self.age = age
-        self.released = False
+        self.over = threading.Event()  # set once it is released
         self.mine = files.encode(
             {
                 "host": os.uname().nodename,
                 "pid": os.getpid(),
                 "started": start_of(os.getpid()),
+                "outlived": outlived,
                 "random": os.urandom(8).hex(),
             }
         )
@@ -77,14 +83,14 @@ class Lease:
         return True
 
     def release(self) -> None:
-        self.released = True
+        self.over.set()
         if self.is_mine():
             files.discard(self.path)
 
     def keep(self) -> None:
-        """Renew it in the background, as long as this process lives. Whoever took it believes that
+        """Renew it in the background until it is released. Whoever took it believes that
         this process is dead: it must not go on beside his."""
-        import threading  # only where there are no locks
+        import threading
 
         before = signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.SIGSYS + 1))
         try:  # signals are for the main thread
@@ -94,13 +100,13 @@ class Lease:
 
     def _renew_until_released(self) -> None:
         losses = 0
-        while losses < 2 and not self.released:  # it may be renamed away by mistake, for a moment
-            time.sleep(RENEWAL)
+        # It may be renamed away by mistake, for a moment: see _steal.
+        while losses < 2 and not self.over.wait(RENEWAL):
             try:
                 losses = 0 if self.renew() else losses + 1
             except OSError:  # a disk that is away for a moment: whether it is still ours shows then
                 pass
-        if not self.released:
+        if not self.over.is_set():
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _make(self) -> bool:
@@ -134,7 +140,7 @@ class Lease:
             return False
         owner = files.decode(held)
         owner = owner if isinstance(owner, dict) else {}
-        return idle > self.age or is_dead(owner)
+        return idle > self.age or (is_dead(owner) and not owner.get("outlived"))
 
     def _steal(self, held: bytes, now: float) -> None:
         """Remove the expired lease unless it changed since it was read. A renewal changes nothing
