@@ -16,7 +16,7 @@ import pytest
 from dray.errors import ClusterError, DrayError, StorageError
 from dray.node.bootstrap import PRESENT
 from dray.node.wire import MARK
-from dray.transport import frames
+from dray.transport import frames, session
 from dray.transport.ssh import AgentLink, CutShort
 from tests.conftest import Dray, wait_for
 
@@ -101,6 +101,17 @@ def test_an_endless_banner(tmp_path: Path, endless: str) -> None:
     program = answering(tmp_path, b"", f"{endless} | head -c 70000000; exec sleep 1000")
     with pytest.raises(ClusterError, match="without end"):
         AgentLink("", str(tmp_path / "root"), program, "slurm").ask("ids")
+
+
+def test_complaints_without_end_behind_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the files of a pull are awaited, say."""
+    monkeypatch.setattr(session, "FLOOD", 1 << 20)
+    program = answering(tmp_path, MARK + b"2 100\n{}", "exec yes >&2")
+    agent = AgentLink("", str(tmp_path / "root"), program, "slurm")
+    with agent.call("pull", {}) as answer:
+        assert answer.stream.read(100) == b""
 
 
 def test_memory_is_taken_only_for_what_comes() -> None:

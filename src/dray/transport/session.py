@@ -5,13 +5,14 @@ Whatever the other side does, or leaves undone, ends with ``kill``: no thread ou
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Protocol
 
 from dray.errors import DrayError
@@ -41,6 +42,8 @@ class Session:
         assert self.process.stdout is not None
         self.stdin: IO[bytes] = self.process.stdin
         self.stdout: IO[bytes] = self.process.stdout
+        self.watch = Watch(self)
+        self.watch.start()
 
     def __enter__(self) -> Session:
         return self
@@ -80,30 +83,33 @@ class Session:
                 pipe.close()
         self.end()
         self.process.wait()
+        self.watch.over.set()
         self._errors.close()
 
 
 class Watch(threading.Thread):
-    """Kills a session that does not answer for ``seconds``, or complains without end."""
+    """Kills a session that complains without end, or that is silent when it should answer."""
 
-    def __init__(self, session: Session, seconds: float) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__(daemon=True)
         self.session = session
-        self.until = time.monotonic() + seconds
-        self.answered = threading.Event()
+        self.until = math.inf  # when it has to have answered
+        self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.answered.wait(1.0):
+        while not self.over.wait(1.0):
             if time.monotonic() > self.until or self.session.is_flooded():
                 self.session.process.kill()
                 return
 
-    def __enter__(self) -> Watch:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.answered.set()
+    @contextmanager
+    def expecting(self, seconds: float) -> Iterator[None]:
+        """Give the session so many seconds for its answer. What follows may take any time."""
+        self.until = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self.until = math.inf
 
 
 class Worker(threading.Thread):

@@ -30,7 +30,7 @@ from dray.errors import (
 from dray.node.bootstrap import MISSING, PRESENT
 from dray.node.wire import MARK
 from dray.transport import frames, sockets, standing, zipapp
-from dray.transport.session import Feeding, Opening, Payload, Session, Watch
+from dray.transport.session import Feeding, Opening, Payload, Session
 
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
@@ -229,7 +229,7 @@ class AgentLink:
         session = self._take_early() or self._open(install)
         with session, Feeding(session, message, payload) as feeding:
             try:
-                with Watch(session, patience_for(payload)):
+                with session.watch.expecting(patience_for(payload)):
                     answer = self._read_answer(session)
             except DrayError:
                 feeding.break_off()
