@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dray.node import allocation
+from dray.node import allocation, files, policy, staging, trouble
 from dray.node.jobdir import JobDir
 from dray.node.scheduler import RUNNING, NoAnswer, Scheduler, SchedulerError
+from tests.unit.test_trouble import JOB as DESCRIBED
 
 RESUME = {"checkpoint": "*.json", "grace": 1, "backoff": 0}
 JOB: dict[str, Any] = {
@@ -59,6 +62,7 @@ def job_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobDir:
     (folder / "attempts/001").mkdir(parents=True)
     outcome = {"outcome": "interrupted", "cause": "time", "progress": True}
     (folder / "attempts/001/outcome.json").write_text(json.dumps(outcome))
+    (folder / "batch.sh").write_text("#!/bin/sh\n")
     return JobDir(str(folder))
 
 
@@ -74,3 +78,87 @@ def test_one_that_was_taken_without_an_answer_is_found(job_dir: JobDir) -> None:
     assert allocation.Allocation(job_dir, JOB, Unwilling(queued)).run() == 0
     assert job_dir.known_number() == "15"
     assert not Path(job_dir.end).exists()
+
+
+# -- a node that cannot even begin ---------------------------------------------------------------
+
+
+class Willing(Unwilling):
+    """Requeues, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        Unwilling.__init__(self, {})
+        self.asked: list[tuple[Any, ...]] = []
+
+    def own_index(self) -> int:
+        return 7
+
+    def requeue(self, number: str) -> None:
+        self.asked.append(("requeue", number))
+
+    def postpone(self, number: str, seconds: float) -> None:
+        self.asked.append(("postpone", number, seconds))
+
+
+@pytest.fixture
+def willing(monkeypatch: pytest.MonkeyPatch) -> Willing:
+    batch = Willing()
+    monkeypatch.setattr(allocation.scheduler, "of_kind", lambda _: batch)
+    monkeypatch.setattr(trouble.stubbornly, "__defaults__", (0.0,))
+    monkeypatch.setattr(trouble.time, "sleep", lambda _: None)
+    return batch
+
+
+def write_job(folder: Path, **more: Any) -> None:
+    folder.mkdir(parents=True)
+    job = {**DESCRIBED, "scheduler": {"kind": "slurm"}, **more}
+    (folder / "job.json").write_text(json.dumps(job))
+    for name in ("batch.sh", "job.sh"):
+        (folder / name).write_text("#!/bin/sh\n")
+
+
+def no_room(*_: Any, **__: Any) -> None:
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.parametrize("where", [(files, "open_lock"), (files, "make_folder")])
+def test_an_attempt_that_cannot_begin_is_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, willing: Willing, where: tuple[Any, str]
+) -> None:
+    folder = tmp_path / "jobs/walk-7f3k"
+    write_job(folder)
+    monkeypatch.setattr(*where, no_room)
+    assert allocation.attempt(str(folder)) == 0
+    assert willing.asked == [("requeue", "14"), ("postpone", "14", policy.LONGEST_PAUSE)]
+    assert not (folder / "end.json").exists()
+
+
+def test_so_is_one_of_an_array_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, willing: Willing
+) -> None:
+    write_job(tmp_path / "arrays/sweep-a", commands=[["true"]] * 8)
+    monkeypatch.setattr(staging.New, "write", no_room)
+    assert allocation.attempt(str(tmp_path / "arrays/sweep-a")) == 0
+    assert willing.asked[0] == ("requeue", "14")
+
+
+def test_without_a_script_of_its_own_it_cannot_be_submitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, willing: Willing
+) -> None:
+    """Least of all by submitting the array."""
+    settings = {"kind": "slurm", "resume_with": "chain"}
+    write_job(tmp_path / "arrays/sweep-a", commands=[["true"]] * 8, scheduler=settings)
+    monkeypatch.setattr(staging.New, "write", no_room)
+    with pytest.raises(SchedulerError, match=r"there is no .*sweep-a\.7"):
+        allocation.attempt(str(tmp_path / "arrays/sweep-a"))
+    assert willing.asked == []
+
+
+def test_a_defect_of_drays_is_not_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, willing: Willing
+) -> None:
+    write_job(tmp_path / "jobs/walk-7f3k")
+    monkeypatch.setattr(files, "open_lock", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        allocation.attempt(str(tmp_path / "jobs/walk-7f3k"))
+    assert willing.asked == []

@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 
-from . import files, layout, leases, locales, policy, scheduler, worktree
+from . import files, layout, leases, locales, policy, scheduler, trouble, worktree
 from .arrays import ArrayDir
 from .images import Images
 from .jobdir import JobDir, decide, described
@@ -32,18 +32,33 @@ OUTAGE = 600.0  # seconds for which a controller may be away
 
 def attempt(path: str) -> int:
     """Its exit code is the batch job's. ``path`` is a job's directory, or an array's."""
-    job_dir = JobDir(path)
-    job = described(job_dir)
+    given = JobDir(path)
+    job = trouble.stubbornly(lambda: described(given))
     batch = scheduler.of_kind(job["scheduler"]["kind"])
+    job_dir = given
     if "commands" in job:
-        job_dir = ArrayDir(job_dir.root, job_dir.id).make_job(batch.own_index())
-        job = described(job_dir)
-    charge = Charge(job_dir)
-    charge.take()
-    # Also where the submitting agent was killed before it could.
-    job_dir.remember_number(batch.own_number())
+        array = ArrayDir(given.root, given.id)
+        job_dir = array.job_dir(batch.own_index())
+    allocation = Allocation(job_dir, job, batch)
     try:
-        return Allocation(job_dir, job, batch).run()
+        if "commands" in job:
+            trouble.stubbornly(lambda: array.make_job(batch.own_index()))
+            allocation.job = described(job_dir)
+        return run_alone(allocation)
+    except Exception as error:
+        if not allocation.is_due or not trouble.is_of_node(error):
+            raise
+        return allocation.put_off(error)
+
+
+def run_alone(allocation: "Allocation") -> int:
+    job_dir = allocation.job_dir
+    charge = trouble.stubbornly(lambda: Charge(job_dir))
+    trouble.stubbornly(charge.take)
+    # Also where the submitting agent was killed before it could.
+    job_dir.remember_number(allocation.number)
+    try:
+        return allocation.run()
     finally:
         charge.leave()
 
@@ -110,6 +125,7 @@ class Allocation:
         self.scheduler = batch
         self.number = batch.own_number()
         self.reserve = SETTLING  # what the attempt does not use of the scheduler's time
+        self.is_due = True  # whether an attempt is to be made, and could not begin so far
 
     def run(self) -> int:
         if self.job_dir.ended() is not None:
@@ -129,6 +145,7 @@ class Allocation:
     def _run(self) -> "Optional[policy.Decision]":
         """The attempt, if one is to be made, and the job's end; None where it goes on."""
         decision = self._decide()
+        self.is_due = decision.again
         if decision.again:
             if self._waits_for_image():
                 return None
@@ -139,6 +156,12 @@ class Allocation:
         if self._go_on(decision.delay):
             return None
         return policy.Decision("stopped", "cancelled in " + self.scheduler.name)
+
+    def put_off(self, error: Exception) -> int:
+        """Leave the attempt to a later batch job. It could not even be written down that one was
+        to begin, so nobody counts these: the pause is the longest."""
+        note("its node could not begin the attempt: {}".format(error))
+        return 0 if self._go_on(policy.LONGEST_PAUSE) else 1
 
     def _waits_for_image(self) -> bool:
         """The job that makes it may have been interrupted, and go on as another batch job than
@@ -167,6 +190,7 @@ class Allocation:
     def _one_attempt(self) -> None:
         number = self.job_dir.next_number()
         record = begin_attempt(self.job_dir, number)
+        self.is_due = False
         self.job_dir.work = worktree.place_of(self.job_dir, number)
         place = Place(None, locales.original_environment(), self._seconds(), self._time_left)
         if layout.is_spread(self.job):
@@ -226,6 +250,8 @@ class Allocation:
     def _succeed(self, after: str) -> str:
         """The number of the batch job that takes this one's place. Tried for as long as a
         controller may be away: a run is not lost for that."""
+        if not files.exists(self.job_dir.script):  # a job of an array that could not be written
+            raise SchedulerError("there is no {}".format(self.job_dir.script))
         patience = Patience(OUTAGE)
         # One may wait already: the scheduler may have requeued this batch job right after that.
         successor = self._find_successor(patience)

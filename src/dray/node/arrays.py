@@ -102,17 +102,20 @@ class ArrayDir(JobDir):
         own.update(id=job_id(self.id, index), command=common["commands"][index])
         return own
 
+    def job_dir(self, index: int) -> JobDir:
+        """Return the job's own directory, which may not be there yet."""
+        return JobDir(os.path.join(self.root, "jobs", job_id(self.id, index)))
+
     def make_job(self, index: int) -> JobDir:
         """The job's own directory. Several may try at once: one is first, all find the same."""
-        name = job_id(self.id, index)
-        job_dir = JobDir(os.path.join(self.root, "jobs", name))
+        job_dir = self.job_dir(index)
         if files.exists(job_dir.job):
             return job_dir
         description = self.description_of(index)
         if description is None:
-            raise FileNotFoundError("there is no job {} in {}".format(name, self.path))
+            raise FileNotFoundError("there is no job {} in {}".format(job_dir.id, self.path))
         with open(os.path.join(self.path, "job.sh"), "rb") as file:
-            script = file.read().replace(JOB.encode(), name.encode())
+            script = file.read().replace(JOB.encode(), job_dir.id.encode())
         contents = {"job.json": files.encode(description), "batch.sh": script}
         values = files.read_record(self.secrets)
         if values is not None:

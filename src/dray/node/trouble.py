@@ -7,9 +7,10 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional
+    from typing import Any, Callable, Dict, Optional, TypeVar
 
     Record = Dict[str, Any]
+    T = TypeVar("T")
 
 CAUSE = "node"  # of an attempt that was interrupted by it
 ERRORS = (
@@ -58,13 +59,13 @@ def interruption(reason: str) -> "Record":
     }
 
 
-def stubbornly(act: "Callable[[], None]", patience: float = PATIENCE) -> None:
-    """Try again while the node has trouble that may be over in a moment."""
+def stubbornly(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
+    """Return what ``act`` returns. Try again while the node has trouble that may be over in a
+    moment."""
     until = time.monotonic() + patience
     while True:
         try:
-            act()
-            return
+            return act()
         except OSError as error:
             if not is_of_node(error) or time.monotonic() > until:
                 raise
