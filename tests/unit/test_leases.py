@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from dray.node import agent, allocation, files, leases, staging
+from dray.node import agent, allocation, converting, files, leases, staging
+from dray.node.images import Images
 from dray.node.jobdir import JobDir
 from dray.node.leases import Lease
 from tests.conftest import wait_for
@@ -271,6 +272,33 @@ def test_the_lease_of_a_submission_under_way_is_not_swept(tmp_path: Path) -> Non
         os.utime(lock.path + ending, (1, 1))
     staging.sweep(jobs, os.listdir(jobs))
     assert os.listdir(jobs) == ["walk-7f3k"]
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_an_image_is_removed_without_locks_unless_it_is_being_made(tmp_path: Path) -> None:
+    images, digest = Images(str(tmp_path)), "5" * 64
+    with images.lock(digest):
+        assert not images.remove(digest)
+    Path(images.folder, digest + ".sif").write_text("x")
+    assert images.remove(digest)
+    assert os.listdir(images.folder) == [".lock-" + digest]
+
+
+def test_an_image_is_converted_under_a_lease_where_locks_stay_on_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.Lock, "leased", False)
+    monkeypatch.setattr(leases, "mount_of", lambda _: {"kind": "beegfs", "options": ["rw"]})
+    monkeypatch.setenv("DRAY_OUTPUTS", str(tmp_path / "jobs/convert-1/outputs"))
+    leased = []
+
+    def look(images: Images, image: str) -> None:
+        with images.lock(image) as lock:
+            leased.append(lock.lease is not None)
+
+    monkeypatch.setattr(converting, "convert", look)
+    assert converting.main("5" * 64) == 0
+    assert leased == [True]
 
 
 @pytest.mark.usefixtures("without_locks")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zlib
 
-from . import container, files, localcopy
+from . import container, files, leases, localcopy
 from .images import Images, Part, hex_of  # noqa: F401
 from .packs import hash_of
 
@@ -35,6 +35,7 @@ class CannotConvert(Exception):
 
 def main(image: str) -> int:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.environ["DRAY_OUTPUTS"])))
+    files.Lock.leased = leases.are_needed(root)
     try:
         convert(Images(root), image)
     except (CannotConvert, OSError) as error:

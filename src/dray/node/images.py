@@ -76,10 +76,7 @@ class Images:
     def lock(self, image: str) -> files.Lock:
         """Held while its file is made or removed."""
         files.make_folder(self.folder)
-        return files.Lock(self._lock_file(image))
-
-    def _lock_file(self, image: str) -> str:
-        return os.path.join(self.folder, ".lock-" + hex_of(image))
+        return files.Lock(os.path.join(self.folder, ".lock-" + hex_of(image)))
 
     # -- layers ---------------------------------------------------------------------------------
 
@@ -170,16 +167,15 @@ class Images:
     def remove(self, image: str) -> bool:
         """And the layers that no other image has; False where somebody makes it ready now. The
         lock's file stays: others may be waiting for it."""
-        files.make_folder(self.folder)
-        lock = files.open_lock(self._lock_file(image))
+        lock = self.lock(image)
+        if not lock.take(wait=False):
+            return False
         try:
-            if not files.try_lock(lock):
-                return False
             record = self.record(image)
             for ending in ENDINGS + (".json",):
                 files.remove(os.path.join(self.folder, hex_of(image) + ending))
         finally:
-            os.close(lock)
+            lock.__exit__()
         if record is not None:
             self._remove_layers(record, self._announced())
         return True
