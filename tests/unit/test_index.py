@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dray.snapshot import index, repository
 from dray.snapshot.index import Unreadable, bits, tracked
 from tests.unit.test_ignore import fill, git
 
@@ -199,6 +201,58 @@ def test_names_that_grow_without_end_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"DIRC" + (4).to_bytes(4, "big") + (49_999).to_bytes(4, "big") + entries)
     with pytest.raises(Unreadable):
         tracked(str(path))
+
+
+def index_v4(*entries: tuple[int, bytes], count: int | None = None) -> bytes:
+    """Each entry: the length of its name, and how it differs from the name before it."""
+    body = b"".join(bytes(60) + length.to_bytes(2, "big") + how for length, how in entries)
+    count = len(entries) if count is None else count
+    return b"DIRC" + (4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
+
+
+def test_a_long_name_that_is_repeated_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    first, same = (4000, b"\0" + b"a" * 4000 + b"\0"), (4000, b"\0\0")
+    path.write_bytes(index_v4(first, *[same] * 300) + bytes(20))
+    assert path.stat().st_size < 25_000
+    assert len(tracked(str(path))) == 301
+    monkeypatch.setattr(index, "MOST", 1 << 20)
+    with pytest.raises(Unreadable):
+        tracked(str(path))
+
+
+def test_entries_that_are_only_promised_take_no_memory() -> None:
+    content = index_v4((1, b"\0a\0"), count=0xFFFFFFFF)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unreadable):
+            index.parse(content)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_folders_that_are_named_without_end_are_not_all_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One name of 4,000 bytes stands for folders whose names have four million."""
+    monkeypatch.setattr(repository, "MOST_NAMES", 1 << 20)
+    names = [b"%d/" % number + b"a/" * 2000 + b"x" for number in range(9)]
+    first = [(4003, b"\0" + names[0] + b"\0")]
+    others = [(4003, b"\x9e\x23" + name + b"\0") for name in names[1:]]  # 4003 bytes are dropped
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/index").write_bytes(index_v4(*first, *others) + bytes(20))
+    assert tracked(str(tmp_path / ".git/index")) == names
+    found = repository.Repository(str(tmp_path), str(tmp_path / ".git")).tracked
+    assert (1 << 20) <= sum(map(len, found)) < (1 << 20) + 5000
+
+
+def test_a_bitmap_of_more_words_than_there_are_names_ends() -> None:
+    words = [(100_000 << 33).to_bytes(8, "big")] + [b"\xff" * 8] * 100_000
+    data = bytes(4) + len(words).to_bytes(4, "big") + b"".join(words)
+    assert len(list(bits(data, 5))) <= 64
 
 
 def test_a_bitmap_with_endless_runs_ends() -> None:
