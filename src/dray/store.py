@@ -275,6 +275,11 @@ class Store:
             for job_id, command in zip(array.ids, array.commands, strict=True)
         ]
         with self._writing() as connection:
+            taken = connection.execute(
+                "SELECT 1 FROM jobs WHERE id >= ? AND id < ? LIMIT 1", ids_in(array.id)
+            )
+            if taken.fetchone() is not None:  # a cluster may claim a job of that id
+                return False
             made = connection.execute(
                 "INSERT OR IGNORE INTO arrays VALUES (?, ?)",
                 (array.id, json.dumps(common.to_dict())),
@@ -295,9 +300,9 @@ class Store:
                 "UPDATE arrays SET spec = ? WHERE id = ?",
                 (json.dumps(array.common.to_dict()), array.id),
             )
-            # Between these two lie the ids of its jobs, and no others.
-            bounds = (f"{array.id}.", f"{array.id}/")
-            connection.execute("UPDATE jobs SET submitted = 1 WHERE id >= ? AND id < ?", bounds)
+            connection.execute(
+                "UPDATE jobs SET submitted = 1 WHERE id >= ? AND id < ?", ids_in(array.id)
+            )
 
     def save_waiting(self, reasons: Mapping[str, str]) -> None:
         """These jobs are queued, for that reason."""
@@ -425,13 +430,8 @@ class Store:
         """The jobs of this array, in order; none where there is no such array."""
         if not array.isascii():
             return []
-        bounds = (f"{array}.", f"{array}/")
-        return [
-            row[0]
-            for row in self._rows(
-                "SELECT id FROM jobs WHERE id >= ? AND id < ? ORDER BY length(id), id", bounds
-            )
-        ]
+        query = "SELECT id FROM jobs WHERE id >= ? AND id < ? ORDER BY length(id), id"
+        return [row[0] for row in self._rows(query, ids_in(array))]
 
     def recent_ids(self, most: int = 200) -> list[tuple[str, str]]:
         rows = self._rows("SELECT id, state FROM jobs ORDER BY created DESC LIMIT ?", (most,))
@@ -511,6 +511,11 @@ class Store:
     def events(self, job_id: str) -> list[tuple[float, str]]:
         rows = self._rows("SELECT time, what FROM events WHERE job = ? ORDER BY time", (job_id,))
         return [tuple(row) for row in rows]
+
+
+def ids_in(array: str) -> tuple[str, str]:
+    """Return two texts between which lie the ids of the array's jobs, and no others."""
+    return f"{array}.", f"{array}/"
 
 
 def read_spec(job_id: str, command: str, own: str, common: str | None) -> JobSpec:

@@ -7,13 +7,16 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 import dray as package
+from dray import description
 from dray.errors import NotFound, TimedOut, UsageError
+from dray.model import JobSpec, JobState, JobView, Resources
+from dray.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +92,21 @@ def test_what_an_interrupted_pull_has_brought_is_replaced_by_the_next(tmp_path: 
     assert (folder / "logs/a").read_text() == "new"
     assert (folder / "logs/b").stat().st_size == 3_000_000
     job.remove()
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["a job", "an array"])
+def test_ids_get_longer_where_a_cluster_claims_all_short_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    monkeypatch.setattr(description, "ID_LETTERS", "a")  # so that there is one of each length
+    claimed = [f"true-{'a' * letters}{'.0' if many else ''}" for letters in range(4, 9)]
+    with closing(Store(tmp_path / "dray/store.db")) as store:
+        for job_id in claimed:
+            spec = JobSpec(id=job_id, name="true", command=("evil",), resources=Resources())
+            store.save([JobView(spec=spec, cluster="evil", state=JobState.DONE)])
+    job = package.run_many([["true"]])[0] if many else package.run(["true"])
+    assert job.id == f"true-{'a' * 9}{'.0' if many else ''}"
+    assert job.wait(timeout=60) == "done"
 
 
 def test_stop_and_resume() -> None:

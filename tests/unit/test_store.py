@@ -462,6 +462,15 @@ def test_an_arrays_jobs_are_kept_each_with_its_command(store: Store) -> None:
     assert found.spec == list(known.jobs())[1]
 
 
+def test_an_array_is_not_added_where_a_cluster_claims_one_of_its_jobs(store: Store) -> None:
+    array = JobArray(spec("sweep-abcd"), (("a",), ("b",)))
+    store.save([told("sweep-abcd.1", cluster="evil")])
+    assert not store.add_intents(array, "local")
+    assert store.count() == 1
+    store.remove("sweep-abcd.1")
+    assert store.add_intents(array, "local")
+
+
 def test_why_jobs_wait_is_kept(store: Store) -> None:
     store.save([view("one-abcd", JobState.QUEUED), view("two-abcd", JobState.RUNNING)])
     store.save_waiting({"one-abcd": "later"})
