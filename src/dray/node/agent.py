@@ -393,8 +393,8 @@ def note_array(agent: Agent, seen: "Dict[str, ArrayDir]", job_id: str) -> None:
 
 
 def unreadable(job_id: str, queued: "Optional[Record]", error: OSError) -> "Record":
-    """Of a job whose files the disk does not give away, the queue alone tells. That is no end: the
-    laptop goes by what it last saw."""
+    """Build a record from the queue alone when the job's files cannot be read. The laptop keeps
+    what it last saw."""
     record = of_nothing(job_id)
     state = "lost" if queued is None else "queued" if queued["state"] == "waiting" else "running"
     reason = "its files cannot be read: {}".format(error)
@@ -639,8 +639,8 @@ def resume_one(agent: Agent, request: "Record", after: str) -> str:
         if has_gone_on(job_dir, request["job"]["resumed_after"]):
             return job_dir.known_number() or ""
         require_checkpoint(job_dir, request["job"]["start_from"])
-        # Without an end, an earlier answer may have been lost, or another laptop was quicker. With
-        # one, what runs is the batch job that has just written it; one that waits goes on with it.
+        # If the job has an end, a running batch job is the old one that just wrote it; only a
+        # waiting one is the resumed job.
         if files.exists(job_dir.end):
             number = agent.already_queued(job_dir.id, ("waiting",))
         else:

@@ -127,7 +127,7 @@ class ArrayDir(JobDir):
         return job_dir
 
     def known_number(self) -> "Optional[str]":
-        """Also where only its jobs that have begun have written it down."""
+        """Return the array's number, from its own file or from a job that has started."""
         number = JobDir.known_number(self)
         for name in files.names_in(os.path.join(self.root, "jobs")) if number is None else ():
             if (split(name) or ("",))[0] == self.id:

@@ -233,7 +233,7 @@ def remove(path: str) -> None:
 
 
 def discard(path: str) -> None:
-    """Remove a file that is no longer needed. That one stays is no reason to stop."""
+    """Remove a file; ignore errors."""
     try:
         remove(path)
     except OSError:

@@ -231,7 +231,8 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
 
 
 def end_without_description(job: JobDir, cared_for: bool) -> "Record":
-    """Nothing can be resumed, but whoever cares for the job goes on: he knows what he was told."""
+    """Report the state of a job whose description is damaged. A running supervisor continues; the
+    job cannot be resumed."""
     state = "running" if job.unfinished() else "queued"
     end = job.ended() or {"state": state if cared_for else "lost"}
     return dict(end, reason="its description is damaged: " + job.job)

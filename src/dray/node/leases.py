@@ -2,7 +2,7 @@
 
 A lease is a file that says who has it. Its holder renews it; one that was not renewed for a while,
 by the clock of the file system, is free: whoever finds it so renames it away, which only one can,
-and makes his own. A holder that finds his lease taken was taken for dead, and ends at once.
+and creates its own. A holder that lost its lease exits at once.
 """
 
 import errno
@@ -165,8 +165,7 @@ def is_dead(owner: "Record") -> bool:
 
 
 def start_of(pid: "Any") -> str:
-    """When a process of this machine started, in its own count: tells it from a later one of the
-    same number."""
+    """Return the process's start time, which tells it from a later process with the same pid."""
     try:
         with open("/proc/{:d}/stat".format(pid), "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()

@@ -89,8 +89,8 @@ def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -
 
 
 def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:
-    """A fault of dray's is told as one, and not tried again; what the node could not do is. An
-    outcome that is there stays: the attempt had ended, and only what comes after went wrong."""
+    """Record an internal error as a final failure, or node trouble as an interruption. Keep an
+    existing outcome."""
     attempt = job_dir.attempt(number)
     if attempt.ended() is not None:
         return

@@ -95,7 +95,7 @@ def timed_out(attempt: "Record") -> bool:
 
 
 def hindered(attempt: "Record") -> bool:
-    """Whether its node could not start it: at once it would meet the same."""
+    """Return whether node trouble kept the attempt from starting."""
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == trouble.CAUSE
 
 

@@ -65,7 +65,7 @@ class New:
         os.rename(self.path, path)
 
     def move_into(self, path: str) -> None:
-        """Each file takes the place of the one of its name in a folder that is there."""
+        """Move each file into ``path``, replacing the file of the same name."""
         for name in secrets_last(files.names_in(self.path)):
             files.put_in_place(os.path.join(self.path, name), os.path.join(path, name))
 
@@ -151,8 +151,8 @@ def _remove_unless_held(path: str) -> None:
 
 
 def _is_abandoned(path: str, held: "Optional[int]") -> bool:
-    """Its lock tells, for certain where a process of this machine held it. Without a file to lock
-    its writer was killed at once, or is about to make it."""
+    """Return whether the writer is gone. A free lock proves it only for a process of this machine;
+    otherwise the age decides."""
     if held is not None:
         if not files.lock_if_possible(held):
             return False
