@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from dray.errors import ClusterError
+from dray.node.shapes import FAR_FUTURE
 
 T = TypeVar("T")
 Check = Callable[[Any], T]
 
 LONGEST_NOTE = 4000  # characters of what is only shown to people
 MOST_COUNT = 10**9
-FAR_FUTURE = 10.0**11  # seconds; any time of day is before that
 # The form of an id: see dray.description.new_id. A job of an array has its index behind a dot.
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:\.[0-9]{1,9})?")
 SHORTENED = 60

@@ -174,13 +174,13 @@ class JobView:
     def from_dict(cls, record: Mapping[str, Any], cluster: str, job_id: str) -> JobView:
         """Read what the node side tells of this job (``dray.node.jobdir.status``). Its id is the
         one that was asked for, whatever its description says: a job can edit that."""
-        told = checks.required(record, state=_state, reason=note, ended=optional(moment))
         try:
+            told = checks.required(record, state=_state, reason=note, ended=optional(moment))
             spec = JobSpec.from_dict({**checks.record(record.get("job")), "id": job_id})
             attempts = several(Attempt.from_dict, MOST_ATTEMPTS)(record.get("attempts"))
         except Malformed as error:
             reason = f"its files on {cluster} are damaged: {error}"
-            told = {"state": JobState.LOST, "reason": note(reason), "ended": told["ended"]}
+            told = {"state": JobState.LOST, "reason": note(reason), "ended": None}
             spec, attempts = JobSpec(id=job_id, name="", command=()), ()
         told["is_unreadable"] = record.get("unreadable") is True
         return cls(spec=spec, cluster=cluster, attempts=attempts, **told)
@@ -338,6 +338,12 @@ def _point(value: Any) -> tuple[int, float | None, int]:
     return integer(read[0]), plain, count(read[2])
 
 
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        raise Malformed(f"{checks.brief(value)} is not a text or a number")
+    return value
+
+
 def _step(value: Any) -> int | float:
     return integer(value) if isinstance(value, int) else number(value)
 
@@ -367,7 +373,7 @@ RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
     **dict.fromkeys(("looks_for", "signal", "saves"), optional(text_of)),
     "args": TEXTS,
-    "total": optional(checks.record),
+    "total": optional(table(_plain_value)),
     "scale": several(table(text_of)),
     "anew": checks.boolean,
     "keep": optional(count),

@@ -392,10 +392,6 @@ WRONG = [
     '{"jobs": 7, "waiting": []}',
     '{"jobs": [7], "waiting": []}',
     '{"jobs": [{"id": 7}], "waiting": []}',
-    '{"jobs": [dict(job(request), state="great")], "waiting": []}',
-    '{"jobs": [dict(job(request), ended=1e300)], "waiting": []}',
-    '{"jobs": [dict(job(request), ended=float("nan"))], "waiting": []}',
-    '{"jobs": [dict(job(request), reason={"a": 1})], "waiting": []}',
     '{"error": "no", "family": "OSError", "errno": "x"}',
     '{"error": 7, "family": ["x"]}',
     'b"99999999999999999999 0\\n{}"',
@@ -445,6 +441,18 @@ if request["verb"] == "status":
     shown = evil.dray.show(job)
     assert (shown["state"], "damaged" in shown["reason"]) == ("lost", True)
     assert shown["command"] == ["true"]  # ours
+
+
+@pytest.mark.parametrize(
+    "told", ['state="great"', "ended=1e300", 'ended=float("nan")', 'reason={"a": 1}', "attempts=7"]
+)
+def test_so_is_one_whose_end_is_malformed(evil: HostileCluster, told: str) -> None:
+    """All others are shown."""
+    jobs = [submitted(evil), submitted(evil)]
+    good = "dict(job(request), id=request['ids'][1])"
+    evil.answers(f'return {{"jobs": [dict(job(request), {told}), {good}], "waiting": []}}')
+    rows = {row["id"]: row for row in json.loads(evil.dray("ps", "--json").stdout)}
+    assert sorted(rows[job]["state"] for job in jobs) == ["done", "lost"]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dray.clusters.local import LocalCluster
+from dray.model import JobView
 from dray.node import agent, files, jobdir, metrics, shapes
 from dray.node.agent import Agent
 from dray.node.arrays import ArrayDir, unfold
@@ -176,6 +180,166 @@ def test_the_same_on_this_machine(root: Path, name: str, kind: str) -> None:
     assert views["bad-7f3k"].state == "lost"
     cluster.log("bad-7f3k", 1)
     cluster.metrics("bad-7f3k")
+
+
+TIMED_OUT = {"outcome": "interrupted", "cause": "time"}
+NESTED: Any = []
+for _ in range(300):  # some Pythons read it, and others do not
+    NESTED = [NESTED]
+ODD: list[dict[str, dict[str, Any]]] = [
+    {
+        "job.json": {**JOB, "resume": {"grace": 1, "backoff": 1}},
+        "attempts/001/outcome.json": TIMED_OUT,
+    },
+    {"attempts/001/outcome.json": {"outcome": "failed", "reason": None}},
+    {"attempts/001/outcome.json": {"outcome": "done", "reason": None}},
+    {"end.json": {"state": "done", "reason": None, "time": 2.0}},
+    {"end.json": {"state": "done", "reason": "", "time": 1e12}},
+    {"attempts/001/attempt.json": {"started": 1e12}},
+    {"attempts/001/attempt.json": {"newer": NESTED, "metric": {"name": "a", "x": NESTED}}},
+    {"job.json": {**JOB, "newer": NESTED}},
+    {"job.json": {**JOB, "resume": {**JOB["resume"], "total": {"begin": NESTED}}}},
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_values_that_only_seem_right_hide_no_other_job(
+    root: Path, odd: dict[str, dict[str, Any]]
+) -> None:
+    for name, content in odd.items():
+        files.write_json(str(root / "jobs/bad-7f3k" / name), content)
+    answer = agent.status(make_agent(root), {"ids": ["bad-7f3k", "good-7f3k"]})
+    assert depth_of(answer) < 20
+    views = {row["id"]: JobView.from_dict(row, "there", row["id"]) for row in answer["jobs"]}
+    assert views["good-7f3k"].state == "done"
+    assert "bad-7f3k" in views
+    cluster = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root)
+    assert cluster.status(["bad-7f3k", "good-7f3k"])["good-7f3k"].state == "done"
+
+
+def depth_of(value: Any) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(depth_of, inside), default=0)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "passes"),
+    [
+        (OSError(5, "Input/output error"), "its files cannot be read: [Errno 5]", True),
+        (KeyError("checkpoint"), "its files are damaged: KeyError('checkpoint'", False),
+    ],
+)
+def test_whatever_goes_wrong_with_one_job_is_told_of_that_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, passes: bool
+) -> None:
+    real = jobdir.end_of
+
+    def end_of(job: JobDir, *more: Any) -> Any:
+        return failing(error)() if job.id == "bad-7f3k" else real(job, *more)
+
+    monkeypatch.setattr(jobdir, "end_of", end_of)
+    asked = ["bad-7f3k", "good-7f3k"]
+    bad, good = agent.status(make_agent(root), {"ids": asked})["jobs"]
+    assert (bad["state"], good["state"]) == ("lost", "done")
+    assert bad["reason"].startswith(reason)
+    views = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root).status(asked)
+    assert views["bad-7f3k"].reason.startswith(reason)
+    assert views["bad-7f3k"].is_unreadable == passes
+    assert views["good-7f3k"].state == "done"
+
+
+def test_a_disk_that_fails_for_one_waiting_job_is_told_of_that_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = JobDir.numbers
+    error = OSError(5, "Input/output error")
+
+    def numbers(job: JobDir) -> list[int]:
+        return failing(error)() if job.id == "bad-7f3k" else real(job)
+
+    monkeypatch.setattr(JobDir, "numbers", numbers)
+    row = {"id": "14", "state": "waiting", "why": "Priority", "start": ""}
+    request = {"ids": ["bad-7f3k", "good-7f3k"], "brief": True}
+    bad, good = agent.status(make_agent(root, {"bad-7f3k": row}), request)["jobs"]
+    assert (bad["state"], bad["unreadable"], good["state"]) == ("queued", True, "done")
+
+
+def test_an_arrays_secrets_that_cannot_be_removed_hide_no_job(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "drop_secrets", failing(OSError(5, "Input/output error")))
+    assert len(agent.status(make_agent(root), {"ids": ["sweep-a.0"]})["jobs"]) == 1
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.sampled_from([0, -1, 1, 10**12, 10**30, 0.5, 1e12, 1e300, "", "a", "*.pt", "time", "node"])
+    | st.sampled_from(["done", "failed", "stopped", "lost", "interrupted"]),
+    lambda inside: st.lists(inside, max_size=2) | st.dictionaries(st.sampled_from("ab"), inside),
+    max_leaves=4,
+)
+
+
+def changed(record: dict[str, Any], shape: shapes.Shape) -> st.SearchStrategy[dict[str, Any]]:
+    """The record with fields of the shape set to anything, or left out."""
+    changes = st.dictionaries(st.sampled_from(sorted(shape)), VALUES, max_size=4)
+    gone = st.sets(st.sampled_from(sorted(record)), max_size=1)
+    return st.builds(
+        lambda new, old: {**{key: record[key] for key in record if key not in old}, **new},
+        changes,
+        gone,
+    )
+
+
+RESUMES = changed(JOB["resume"], shapes.RESUME)
+DESCRIPTIONS = changed(JOB, shapes.DESCRIPTION) | RESUMES.map(lambda one: {**JOB, "resume": one})
+OUTCOMES = changed({"outcome": "interrupted", "cause": "time"}, shapes.ATTEMPT)
+ENDS = st.none() | changed({"state": "done", "reason": "", "time": 1.0}, shapes.END)
+
+
+@settings(max_examples=300, deadline=None)
+@given(DESCRIPTIONS, st.lists(OUTCOMES, max_size=3), ENDS)
+def test_whatever_has_the_right_shape_can_be_used(
+    job: dict[str, Any], outcomes: list[dict[str, Any]], end: dict[str, Any] | None
+) -> None:
+    """By the policy, and by the laptop."""
+    with tempfile.TemporaryDirectory() as folder:
+        job_dir = JobDir(f"{folder}/jobs/bad-7f3k")
+        os.makedirs(job_dir.path)
+        write_raw(job_dir.job, job)
+        for number, outcome in enumerate(outcomes, 1):
+            os.makedirs(job_dir.attempt(number).path)
+            write_raw(job_dir.attempt(number).outcome, outcome)
+        if end is not None:
+            write_raw(job_dir.end, end)
+        record = jobdir.status(job_dir, cared_for=False)
+        description = job_dir.description()
+        if description is not None:
+            jobdir.decide(description, job_dir.records())
+    assert record is not None
+    view = JobView.from_dict(json.loads(json.dumps(record)), "there", "bad-7f3k")
+    json.dumps(view.to_dict())
+
+
+def write_raw(path: str, record: dict[str, Any]) -> None:
+    Path(path).write_text(json.dumps(record))
+
+
+def test_an_outcome_without_a_checkpoint_has_none(root: Path) -> None:
+    """Also where the last heartbeat had one, which is gone."""
+    attempt = JobDir(str(root / "jobs/bad-7f3k")).attempt(1)
+    files.write_json(attempt.heartbeat, {"checkpoint": "model_1.pt"})
+    assert attempt.record()["checkpoint"] == "model_1.pt"
+    files.write_json(attempt.outcome, {"outcome": "lost", "checkpoint": None})
+    assert attempt.record().get("checkpoint") is None
 
 
 @pytest.mark.parametrize("kind", ["half", "list", "deep", "pipe", "folder", "other keys"])

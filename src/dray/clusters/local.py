@@ -21,7 +21,7 @@ from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, 
 from dray.node import faults, files, process, shapes, staging
 from dray.node.arrays import link_snapshot, rewrite
 from dray.node.images import Images
-from dray.node.jobdir import JobDir, hung, status
+from dray.node.jobdir import JobDir, hung, status, unreadable
 from dray.node.queue import CAPACITY, Queue
 from dray.node.shelf import prune
 from dray.node.worktree import rescue_outputs
@@ -213,18 +213,16 @@ class LocalCluster:
         staging.sweep(jobs, files.all_names_in(jobs), thoroughly=False)
         found = {}
         for job_id in ids:
+            job_dir = self._dir(job_id)
             try:
-                record = self._record(job_id)
-            except OSError as error:  # one job that cannot be read must not hide all others
-                reason = f"its files cannot be read: {error}"
-                record = {"id": job_id, "job": shapes.stand_in(job_id), "state": "lost"}
-                record |= {"reason": reason, "ended": None, "attempts": [], "unreadable": True}
+                record = self._record(job_dir)
+            except Exception as error:  # the files of one job must not hide all others
+                record = unreadable(job_id, "lost", error)
             if record is not None:
                 found[job_id] = JobView.from_dict(record, self.name, job_id)
         return found
 
-    def _record(self, job_id: str) -> dict[str, Any] | None:
-        job_dir = self._dir(job_id)
+    def _record(self, job_dir: JobDir) -> dict[str, Any] | None:
         record = status(job_dir)
         if record and record["state"] == "running":
             silence = hung(job_dir)

@@ -359,24 +359,23 @@ def status(agent: Agent, request: "Record") -> "Record":
     waiting = {}  # type: Dict[Tuple[str, str], List[str]]
     for job_id in named(request):
         row = queued.get(job_id)
-        is_waiting = request.get("brief") and row and row["state"] == "waiting"
-        if is_waiting and (job_id not in have_directory or not agent.job(job_id).numbers()):
-            assert row is not None
-            waiting.setdefault((row["why"], row["start"]), []).append(job_id)
-            continue
+        has_directory = job_id in have_directory
         try:
-            if job_id in have_directory:
+            if row and request.get("brief") and only_waits(agent, job_id, row, has_directory):
+                waiting.setdefault((row["why"], row["start"]), []).append(job_id)
+                continue
+            if has_directory:
                 note_array(agent, seen, job_id)
                 record = status_of(agent, agent.job(job_id), row)
             else:
                 record = status_in_array(agent, seen, job_id, row)
-        except OSError as error:  # one job that cannot be read must not hide all others
-            record = unreadable(job_id, row, error)
+        except Exception as error:  # the files of one job must not hide all others
+            record = jobdir.unreadable(job_id, state_in_queue(row), error)
         if record is not None:
             found.append(record)
     for array in seen.values():
         if not any(name.startswith(array.id + ".") for name in queued):
-            drop_secrets(agent, array)  # no job of it can start any more
+            drop_secrets_of_array(agent, array)
     explain(agent.scheduler, found)
     groups = [
         {"ids": arrays.fold(ids), "why": why, "start": start}
@@ -392,13 +391,18 @@ def note_array(agent: Agent, seen: "Dict[str, ArrayDir]", job_id: str) -> None:
         seen.setdefault(place[0], agent.array(place[0]))
 
 
-def unreadable(job_id: str, queued: "Optional[Record]", error: OSError) -> "Record":
-    """Build a record from the queue alone when the job's files cannot be read. The laptop keeps
-    what it last saw."""
-    record = of_nothing(job_id)
-    state = "lost" if queued is None else "queued" if queued["state"] == "waiting" else "running"
-    reason = "its files cannot be read: {}".format(error)
-    return dict(record, state=state, reason=reason, unreadable=True)
+def only_waits(agent: Agent, job_id: str, queued: "Record", has_directory: bool) -> bool:
+    """Whether it is in the queue and has made no attempt."""
+    if queued["state"] != "waiting":
+        return False
+    return not has_directory or not agent.job(job_id).numbers()
+
+
+def state_in_queue(queued: "Optional[Record]") -> str:
+    """Of a job whose files tell nothing."""
+    if queued is None:
+        return "lost"
+    return "queued" if queued["state"] == "waiting" else "running"
 
 
 def look_through(agent: Agent, kind: str, thoroughly: bool) -> "List[str]":
@@ -407,11 +411,6 @@ def look_through(agent: Agent, kind: str, thoroughly: bool) -> "List[str]":
     names = files.all_names_in(folder)
     staging.sweep(folder, names, thoroughly)
     return files.visible(names)
-
-
-def of_nothing(job_id: str) -> "Record":
-    """A record of a job of which nothing can be read."""
-    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
 
 
 def explain(batch: Scheduler, records: "List[Record]") -> None:
@@ -458,7 +457,7 @@ def status_in_damaged_array(
     """None where the array has no such job."""
     if not array.is_damaged() or array.common()["commands"]:
         return None
-    record = of_nothing(job_id)
+    record = jobdir.of_nothing(job_id)
     reason = "its description is damaged: " + array.job
     return dict(record, state="queued" if queued else "lost", reason=reason)
 
@@ -477,6 +476,14 @@ def drop_secrets(agent: Agent, job_dir: JobDir) -> None:
             files.discard(job_dir.secrets)
     finally:
         lock.__exit__()
+
+
+def drop_secrets_of_array(agent: Agent, array: ArrayDir) -> None:
+    """No job of it can start any more."""
+    try:
+        drop_secrets(agent, array)
+    except OSError:  # the next look tries again
+        pass
 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":

@@ -165,9 +165,11 @@ class AttemptDir:
 
     def ended(self) -> "Optional[Record]":
         """Its outcome, once it was written down."""
-        outcome = shapes.fitting(
-            files.read_record(self.outcome, LARGEST_OF_ATTEMPT), shapes.ATTEMPT
-        )
+        outcome = self._raw_outcome()
+        return shapes.fitting(outcome, shapes.ATTEMPT) if outcome else None
+
+    def _raw_outcome(self) -> "Optional[Record]":
+        outcome = files.read_record(self.outcome, LARGEST_OF_ATTEMPT) or {}
         return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
 
     def silence(self) -> "Optional[float]":
@@ -188,14 +190,13 @@ class AttemptDir:
 
     def record(self) -> "Record":
         """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
-        record = {}  # type: Record
+        told = {}  # type: Record
         for part in (self.attempt, self.heartbeat):
-            found = files.read_record(part, LARGEST_OF_ATTEMPT)
-            record.update(shapes.fitting(found, shapes.ATTEMPT))
-        record["outcome"] = None
-        record.update(self.ended() or {})
-        record["number"] = self.number
-        return record
+            told.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
+        told["outcome"] = None
+        told.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
+        record = shapes.fitting(told, shapes.ATTEMPT)
+        return dict(record, outcome=told["outcome"], number=self.number)
 
 
 def described(job: JobDir) -> "Record":
@@ -280,3 +281,17 @@ def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]
         "attempts": job.records(),
         "damaged": description is None,
     }
+
+
+def of_nothing(job_id: str) -> "Record":
+    """A record of a job of which nothing can be read."""
+    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
+
+
+def unreadable(job_id: str, state: str, error: Exception) -> "Record":
+    """A record of a job whose files could not be read. An error of the disk may pass, and tells
+    nothing of the job: the laptop goes by what it last saw. Damage stays."""
+    if isinstance(error, OSError):
+        reason = "its files cannot be read: {}".format(error)
+        return dict(of_nothing(job_id), state=state, reason=reason, unreadable=True)
+    return dict(of_nothing(job_id), state=state, reason="its files are damaged: {!r}".format(error))

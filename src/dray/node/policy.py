@@ -83,7 +83,7 @@ def pause(job: "Record", times: int) -> float:
 
 
 def can_resume(job: "Record") -> bool:
-    return bool(job["resume"]["checkpoint"])
+    return bool(job["resume"].get("checkpoint"))
 
 
 def crashed(attempt: "Record") -> bool:

@@ -11,14 +11,16 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Mapping, Optional  # noqa: F401
+    from typing import Any, Callable, Dict, Iterable, Mapping, Optional  # noqa: F401
 
     Record = Dict[str, Any]
     Shape = Mapping[str, Callable[[Any], bool]]
 
 OUTCOMES = ("done", "failed", "stopped", "interrupted", "lost")
 LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float and into SQLite
+FAR_FUTURE = 1e11  # seconds; any time of day is before that
 LONGEST_ID = 100
+DEEPEST = 10  # levels of lists and records in one another
 
 
 def is_text(value: "Any") -> bool:
@@ -39,8 +41,32 @@ def is_count(value: "Any") -> bool:
     return isinstance(value, int) and is_number(value)
 
 
+def is_moment(value: "Any") -> bool:
+    """Whether it can be a time in seconds; the laptop takes no other for one."""
+    return is_number(value) and abs(value) <= FAR_FUTURE
+
+
 def is_record(value: "Any") -> bool:
-    return isinstance(value, dict)
+    return isinstance(value, dict) and is_shallow(value)
+
+
+def is_shallow(value: "Any", levels: int = DEEPEST) -> bool:
+    """How deep JSON may be nested differs from Python to Python: what is read here must not make
+    an answer that cannot be written, or not be read on the laptop."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return True
+    return levels > 0 and all(is_shallow(one, levels - 1) for one in value)
+
+
+def is_rule(value: "Any") -> bool:
+    """A record without others in it: see ``resuming``."""
+    return isinstance(value, dict) and is_shallow(value, levels=1)
+
+
+def is_rules(value: "Any") -> bool:
+    return isinstance(value, list) and all(is_rule(one) for one in value)
 
 
 def is_texts(value: "Any") -> bool:
@@ -72,7 +98,7 @@ def is_pattern(value: "Any") -> bool:
 
 
 def is_metric(value: "Any") -> bool:
-    if not isinstance(value, dict) or not is_text(value.get("name")):
+    if not is_record(value) or not is_text(value.get("name")):
         return False
     return all(value.get(key) is None or is_number(value[key]) for key in ("value", "step"))
 
@@ -84,7 +110,7 @@ def is_id(value: "Any") -> bool:
     return value[0] != "." and ".." not in value and "/" not in value and value.isprintable()
 
 
-END = {"state": is_text, "reason": is_text, "time": is_number}  # type: Shape
+END = {"state": is_text, "reason": is_text, "time": is_moment}  # type: Shape
 ATTEMPT = {
     "outcome": is_text,
     "reason": is_text,
@@ -98,10 +124,10 @@ ATTEMPT = {
     "pid": is_count,
     "rank": is_count,
     "done_before": is_count,
-    "started": is_number,
-    "ended": is_number,
-    "heartbeat": is_number,
-    "deadline": is_number,
+    "started": is_moment,
+    "ended": is_moment,
+    "heartbeat": is_moment,
+    "deadline": is_moment,
     "ending": is_number,
     "from_time": is_number,
     "interval": is_number,
@@ -116,69 +142,71 @@ ATTEMPT = {
     "remarks": is_texts,
     "metric": is_metric,
 }  # type: Shape
-NEEDED = {  # of a description
+DESCRIPTION = {
+    "id": is_id,
+    "name": is_text,
     "command": is_texts,
+    "folder": is_path_inside,
+    "project": is_text,
+    "snapshot": is_id,
     "resources": is_record,
     "resume": is_record,
-    "outputs": is_paths_inside,
+    "metrics": is_record,
+    "container": is_record,
+    "scheduler": is_record,
     "retries": is_count,
+    "recipe": is_text,
+    "launch": is_text,
+    "outputs": is_paths_inside,
+    "env": is_variables,
+    "secrets": is_texts,
+    "notes": is_texts,
+    "created": is_moment,
     "resumed_after": is_count,
+    "start_from": is_text,
 }  # type: Shape
-DESCRIPTION = dict(
-    NEEDED,
-    id=is_id,
-    name=is_text,
-    folder=is_path_inside,
-    project=is_text,
-    snapshot=is_id,
-    metrics=is_record,
-    container=is_record,
-    scheduler=is_record,
-    env=is_variables,
-    secrets=is_texts,
-    notes=is_texts,
-    recipe=is_text,
-    launch=is_text,
-    start_from=is_text,
-    created=is_number,
-)  # type: Shape
+NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {
     "nodes": is_count,
     "cpus": is_count,
     "memory": is_count,
     "gpus": is_number,
-    "time": is_number,
+    "time": is_moment,
     "gpu_type": is_text,
 }  # type: Shape
 METRICS = {"main": is_texts, "tensorboard": is_text, "pattern": is_pattern}  # type: Shape
-RESUME_NEEDED = {"grace": is_number, "backoff": is_number}  # type: Shape
-RESUME = dict(
-    RESUME_NEEDED,
-    checkpoint=is_text,
-    number=is_text,
-    finished=is_text,
-    partner=is_text,
-    looks_for=is_text,
-    signal=is_text,
-    saves=is_text,
-    args=is_texts,
-    keep=is_count,
-    total=is_record,
-)  # type: Shape
+RESUME = {
+    "checkpoint": is_text,
+    "number": is_text,
+    "args": is_texts,
+    "total": is_rule,
+    "scale": is_rules,
+    "anew": is_flag,
+    "finished": is_text,
+    "partner": is_text,
+    "looks_for": is_text,
+    "keep": is_count,
+    "signal": is_text,
+    "saves": is_text,
+    "grace": is_number,
+    "backoff": is_number,
+}  # type: Shape
+RESUME_NEEDED = ("grace", "backoff")
 
 
 def fitting(record: "Optional[Record]", shape: "Shape") -> "Record":
-    """Leave out what has the wrong type; None stays, and so does what the shape does not name."""
-    return {
-        key: value
-        for key, value in (record or {}).items()
-        if value is None or key not in shape or shape[key](value)
-    }
+    """Leave out what has the wrong type, and what is None: it is not known, as if it had not been
+    written. What the shape does not name stays."""
+    return {key: value for key, value in (record or {}).items() if is_fit(key, value, shape)}
 
 
-def fits(record: "Record", shape: "Shape", needed: "Shape") -> bool:
-    """Whether what is there is of its type, and what is needed is there."""
-    return len(fitting(record, shape)) == len(record) and all(
+def is_fit(key: str, value: "Any", shape: "Shape") -> bool:
+    return value is not None and shape.get(key, is_shallow)(value)
+
+
+def fits(record: "Record", shape: "Shape", needed: "Iterable[str]" = ()) -> bool:
+    """Whether what is there is None or of its type, and what is needed is there."""
+    return all(value is None or is_fit(key, value, shape) for key, value in record.items()) and all(
         record.get(key) is not None for key in needed
     )
 
@@ -189,9 +217,9 @@ def description(record: "Optional[Record]") -> "Optional[Record]":
         return None
     if not fits(record["resume"], RESUME, RESUME_NEEDED):
         return None
-    if not fits(record.get("metrics") or {}, METRICS, {}):
+    if not fits(record.get("metrics") or {}, METRICS):
         return None
-    return record if fits(record["resources"], RESOURCES, {}) else None
+    return record if fits(record["resources"], RESOURCES) else None
 
 
 def stand_in(job_id: str) -> "Record":
