@@ -20,6 +20,7 @@ from dray.config import Config
 from dray.description import describe, fill_in, new_id
 from dray.errors import (
     ClusterError,
+    DrayError,
     ImageMissing,
     NotFound,
     Refused,
@@ -27,6 +28,7 @@ from dray.errors import (
     StorageError,
     TimedOut,
     UsageError,
+    from_os_error,
     nearest,
 )
 from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
     from dray.snapshot import Scanner
 
 ABANDONED = 60.0  # a submission that nobody works on any more has not succeeded after so long
+# A cluster cannot be asked: it does not answer, has trouble with its disk, or its root cannot be
+# trusted. That is no reason to say nothing of the others.
+UNAVAILABLE = (ClusterError, StorageError, Refused, OSError)
 CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
 DAY = 86400.0
 GONE = "is gone"
@@ -78,9 +83,9 @@ class Launcher:
         for name in self.config.clusters:
             try:
                 store.save(self._unclaimed(store, self._jobs_on(self.cluster(name))))
-            except (ClusterError, Refused) as error:
+            except UNAVAILABLE as error:
                 self.reporter.say(
-                    f"jobs on {name} are not listed: {error.message}. "
+                    f"jobs on {name} are not listed: {_said(error)}. "
                     f"dray ps --on {name} --all finds them once it answers."
                 )
 
@@ -256,7 +261,7 @@ class Launcher:
     def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
         try:
             self.store.remove(*(set(ids) - set(cluster.status(ids))))
-        except ClusterError:
+        except UNAVAILABLE:
             self.reporter.say(
                 f"{ids[0]} may have been submitted: dray ps tells once {cluster.name} answers"
             )
@@ -324,8 +329,8 @@ class Launcher:
                 continue
             try:
                 self._refresh_on(self.cluster(name), last)
-            except ClusterError as error:
-                self.reporter.say(f"{error.message}; jobs on {name} are shown as last seen")
+            except UNAVAILABLE as error:
+                self.reporter.say(f"{_said(error)}; jobs on {name} are shown as last seen")
 
     def _refresh_on(self, cluster: Cluster, last: Mapping[str, Last]) -> None:
         last = self._found_there(cluster, last)
@@ -742,3 +747,7 @@ class Launcher:
             )
         )
         return findings
+
+
+def _said(error: DrayError | OSError) -> str:
+    return (error if isinstance(error, DrayError) else from_os_error(error)).message

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -416,6 +417,51 @@ def test_malformed_groups_of_waiting_jobs(evil: HostileCluster, group: str) -> N
     submitted(evil)
     evil.answers(f'return {{"jobs": [], "waiting": [{group}]}}')
     assert limited(evil.dray, "ps") == 0  # shown as last seen
+
+
+def test_a_cluster_whose_disk_fails_hides_no_other(evil: HostileCluster) -> None:
+    jobs = {submitted(evil), evil.dray.run("--no-snapshot", "--", "true")}
+    evil.answers('return {"error": "told", "family": "OSError", "errno": 30}')
+    listed = evil.dray("ps", "--json")
+    assert {row["id"] for row in json.loads(listed.stdout)} == jobs
+    assert "told; jobs on evil are shown as last seen" in listed.stderr
+    (evil.dray.home / "dray/store.db").unlink()
+    assert "jobs on evil are not listed" in evil.dray("ps").stderr
+
+
+def test_an_error_of_the_disk_does_not_hide_why_a_submission_failed(evil: HostileCluster) -> None:
+    evil.answers(
+        """
+if request["verb"] == "submit":
+    return {"error": "why", "family": "ClusterError"}
+return {"error": "told", "family": "OSError", "errno": 30}
+"""
+    )
+    ended = evil.dray("run", "--on", "evil", "--no-snapshot", "--", "true", check=False)
+    assert (ended.returncode, "why" in ended.stderr) == (7, True)
+    assert "may have been submitted" in ended.stderr
+
+
+def open_to_others(root: Path) -> None:
+    root.chmod(0o770)
+
+
+def without_folder_of_jobs(root: Path) -> None:
+    (root / "jobs").rename(root / "aside")
+    (root / "jobs").touch()
+
+
+@pytest.mark.parametrize("spoil", [open_to_others, without_folder_of_jobs])
+def test_a_root_that_cannot_be_used_hides_no_other_cluster(
+    dray: Dray, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    dray.configure(f"[clusters.other]\nkind = 'local'\nroot = '{tmp_path}/other'\n")
+    waiting = dray.run("--on", "other", "--", "sleep", "1")
+    done = dray.run("--", "true")
+    spoil(tmp_path / "other")
+    listed = dray("ps", "--json")
+    assert {row["id"] for row in json.loads(listed.stdout)} == {waiting, done}
+    assert "jobs on other are shown as last seen" in listed.stderr
 
 
 @pytest.mark.parametrize(
