@@ -384,6 +384,10 @@ class Launcher:
                 hint="Stand in the project it was submitted from; dray trust if that asks for it.",
             )
 
+    def _require_all_here(self, ids: Iterable[str]) -> None:
+        for job_id in ids:
+            self._require_here(*self._find(job_id))
+
     def _news(self, view: JobView) -> bool:
         return self.store.view(view.id) != view or self.store.intent_age(view.id) is not None
 
@@ -499,6 +503,7 @@ class Launcher:
         """Return once all have ended: one question per cluster at a time, for any number."""
         if len(ids) == 1:
             return [self.wait(ids[0], timeout)]
+        self._require_all_here(ids)
         until = time.monotonic() + timeout if timeout is not None else None
         pause = 0.05
         waiting = {job_id: self._last_seen(job_id) for job_id in ids}
@@ -604,6 +609,7 @@ class Launcher:
         """Those of them that have not ended; one call per cluster."""
         if len(ids) == 1:
             return [self.stop(ids[0], now=now)]
+        self._require_all_here(ids)
         active = self._active_among(ids)
         for name in set(active.values()):
             there = sorted((one for one in active if active[one] == name), key=len)

@@ -479,3 +479,15 @@ def test_a_job_elsewhere_is_not_told_as_gone(dray: Dray, tmp_path: Path) -> None
         assert (ended.returncode, "other settings" in ended.stderr) == (7, True), verb
     dray("trust")
     assert dray("stop", "--now", job).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["stop"], ["wait", "--timeout", "20s"]])
+def test_nor_are_several_waited_for(dray: Dray, tmp_path: Path, arguments: list[str]) -> None:
+    """Where they are looked for, they would never end."""
+    config = dray.configure(f"[clusters.local]\nroot = '{tmp_path}/other'\n")
+    jobs = [dray.run("--no-snapshot", "--", "sleep", "100") for _ in range(2)]
+    config.write_text("")
+    ended = dray(*arguments, *jobs, check=False)
+    assert (ended.returncode, "other settings" in ended.stderr) == (7, True)
+    config.write_text(f"[clusters.local]\nroot = '{tmp_path}/other'\n")
+    dray("stop", "--now", *jobs)
