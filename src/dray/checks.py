@@ -21,6 +21,7 @@ LONGEST_NOTE = 4000  # characters of what is only shown to people
 MOST_COUNT = 10**9
 # The form of an id: see dray.description.new_id. A job of an array has its index behind a dot.
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:\.[0-9]{1,9})?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHORTENED = 60
 
 
@@ -80,6 +81,13 @@ def moment(value: Any) -> float:
 def job_id(value: Any) -> str:
     if not JOB_ID.fullmatch(text(value)):
         raise Malformed(f"{brief(value)} is not the id of a job")
+    return text(value)
+
+
+def variable(value: Any) -> str:
+    """Read the name of an environment variable."""
+    if not VARIABLE.fullmatch(text(value)):
+        raise Malformed(f"{brief(value)} is not the name of a variable")
     return text(value)
 
 

@@ -410,7 +410,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "launch": text_of,
     "outputs": TEXTS,
     "env": table(text_of),
-    "secrets": TEXTS,
+    "secrets": several(checks.variable),  # they appear in commands to copy
     "notes": TEXTS,
     "created": moment,
     "resumed_after": count,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dray.checks import VARIABLE
 from dray.node.layout import LAUNCHES
 from dray.quantities import parse_count, parse_duration, parse_gpus, parse_size
 
@@ -95,7 +96,7 @@ def env_value(name: str, value: object) -> str:
 
 def env_name(value: object) -> str:
     name = text(value)
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if not VARIABLE.fullmatch(name):
         raise ValueError(f"'{name}' is not the name of a variable")
     return name
 

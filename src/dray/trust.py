@@ -42,7 +42,10 @@ class Untrusted(NamedTuple):
 
     @property
     def error(self) -> ConfigError:
-        hint = f"Look at the file; if it may decide this: dray trust {self.file}"
+        import shlex  # only for a mistake
+
+        path = shlex.quote(str(self.file))  # a command to copy, and a name that others chose
+        hint = f"Look at the file; if it may decide this: dray trust {path}"
         if self.strangers:
             return ConfigError(f"{self.file} {self.strangers}: it is not used", hint=hint)
         told = [f"  {self.file}:{line}: {show_key(key)}" for key, line in self.keys.items()]

