@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,6 +19,9 @@ T = TypeVar("T")
 Check = Callable[[Any], T]
 
 LONGEST_NOTE = 4000  # characters of what is only shown to people
+LONGEST_TEXT = 1 << 20  # characters of any other text
+LONGEST_TEXTS = 1 << 23  # of a list of them: more than the words of any command can have
+MOST_TEXTS = 10**5
 MOST_COUNT = 10**9
 # The form of an id: see dray.description.new_id. A job of an array has its index behind a dot.
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:\.[0-9]{1,9})?")
@@ -29,15 +33,24 @@ class Malformed(ValueError):
     """A value is not what it has to be."""
 
 
-def text(value: Any) -> str:
+def text(value: Any, longest: int = LONGEST_TEXT) -> str:
     if not isinstance(value, str):
         raise Malformed(f"{brief(value)} is not a text")
+    if len(value) > longest:
+        raise Malformed(f"{brief(value)} is longer than {longest} characters")
     return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    read = several(text, MOST_TEXTS)(value)
+    if sum(map(len, read)) > LONGEST_TEXTS:
+        raise Malformed(f"{brief(value)} is longer than {LONGEST_TEXTS} characters")
+    return read
 
 
 def note(value: Any) -> str:
     """Read a text that is only shown: it may be cut, and holds nothing that cannot be stored."""
-    read = text(value)
+    read = text(value, sys.maxsize)
     cut = read if len(read) <= LONGEST_NOTE else f"{read[: LONGEST_NOTE - 1]}…"
     return cut.encode("utf-8", "replace").decode()
 
@@ -111,7 +124,12 @@ def several(check: Check[T], most: int = 10**6) -> Check[tuple[T, ...]]:
 
 
 def table(check: Check[T]) -> Check[dict[str, T]]:
-    return lambda value: {key: check(one) for key, one in record(value).items()}
+    def read(value: Any) -> dict[str, T]:
+        if len(record(value)) > MOST_TEXTS:
+            raise Malformed(f"{brief(value)} is not a table of at most {MOST_TEXTS}")
+        return {text(key): check(one) for key, one in value.items()}
+
+    return read
 
 
 def fields(value: Any, checks: Mapping[str, Check[Any]]) -> dict[str, Any]:

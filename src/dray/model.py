@@ -14,7 +14,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dray import checks
-from dray.checks import Malformed, count, integer, moment, note, number, optional, several, table
+from dray.checks import (
+    Malformed,
+    count,
+    integer,
+    moment,
+    note,
+    number,
+    optional,
+    several,
+    table,
+    texts,
+)
 from dray.checks import text as text_of
 
 
@@ -313,7 +324,6 @@ class Finding(NamedTuple):
 MOST_ATTEMPTS = 100_000
 MOST_POINTS = 100_000
 LARGEST_VALUE = 1e150  # of a metric: what is beyond cannot be drawn
-TEXTS = several(text_of)
 
 
 def _state(value: Any) -> JobState:
@@ -341,7 +351,7 @@ def _point(value: Any) -> tuple[int, float | None, int]:
 def _plain_value(value: Any) -> Any:
     if isinstance(value, dict | list):
         raise Malformed(f"{checks.brief(value)} is not a text or a number")
-    return value
+    return text_of(value) if isinstance(value, str) else value
 
 
 def _step(value: Any) -> int | float:
@@ -372,7 +382,7 @@ RESOURCES: Mapping[str, checks.Check[Any]] = {
 RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
     **dict.fromkeys(("looks_for", "signal", "saves"), optional(text_of)),
-    "args": TEXTS,
+    "args": texts,
     "total": optional(table(_plain_value)),
     "scale": several(table(text_of)),
     "anew": checks.boolean,
@@ -381,23 +391,23 @@ RESUME: Mapping[str, checks.Check[Any]] = {
     "backoff": number,
 }
 METRICS: Mapping[str, checks.Check[Any]] = {
-    "main": TEXTS,
+    "main": texts,
     "tensorboard": optional(text_of),
     "pattern": optional(text_of),
 }
 CONTAINER: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("image", "name", "runtime", "writable", "home", "workdir"), text_of),
-    "binds": TEXTS,
-    "pass_env": TEXTS,
+    "binds": texts,
+    "pass_env": texts,
     "containall": checks.boolean,
-    "caches": TEXTS,
+    "caches": texts,
     "local_copy": text_of,
     "outside": table(text_of),
 }
 SPEC: Mapping[str, checks.Check[Any]] = {
     "id": checks.job_id,
     "name": note,
-    "command": TEXTS,
+    "command": texts,
     "folder": text_of,
     "project": text_of,
     "snapshot": optional(_snapshot),
@@ -408,10 +418,10 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "retries": count,
     "recipe": text_of,
     "launch": text_of,
-    "outputs": TEXTS,
+    "outputs": texts,
     "env": table(text_of),
     "secrets": several(checks.variable),  # they appear in commands to copy
-    "notes": TEXTS,
+    "notes": texts,
     "created": moment,
     "resumed_after": count,
     "start_from": text_of,

@@ -252,3 +252,35 @@ def test_a_secret_is_the_name_of_a_variable(name: str) -> None:
     view = JobView.from_dict(record, "evil", JOB)
     assert (view.state, view.spec.secrets) == ("lost", ())
     assert "not the name of a variable" in view.reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"project": "x" * (checks.LONGEST_TEXT + 1)},
+        {"command": ["x"] * (checks.MOST_TEXTS + 1)},
+        {"command": ["x" * 1000_000] * 9},
+        {"env": {"x" * (checks.LONGEST_TEXT + 1): ""}},
+        {"env": {str(number): "" for number in range(checks.MOST_TEXTS + 1)}},
+        {"resume": {"total": {"flag": "x" * (checks.LONGEST_TEXT + 1)}}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_is_stored_is_bounded(change: dict[str, Any]) -> None:
+    record = {**ANSWERS["status"]["jobs"][0], "job": {**SPEC.to_dict(), **change}}
+    assert JobView.from_dict(record, "evil", JOB).spec == JobSpec(id=JOB, name="", command=())
+
+
+def test_what_jobs_really_have_is_read() -> None:
+    """Linux allows no longer words, and no longer command."""
+    for command in (["x"] * 100_000, ["x" * 131_071] * 48):
+        spec = {**SPEC.to_dict(), "command": command, "env": {"A": "x" * 131_071}}
+        view = JobView.from_dict({**ANSWERS["status"]["jobs"][0], "job": spec}, "evil", JOB)
+        assert list(view.spec.command) == command
+
+
+def test_a_long_list_of_partitions_is_read() -> None:
+    told = {"root": "/", "python": "3.9", "free": 1, "time": 1.0}
+    assert len(answers.facts({**told, "partitions": "x" * 3_000_000})["partitions"]) == 3_000_000
+    with pytest.raises(Malformed):
+        answers.facts({**told, "partitions": "x" * 5_000_000})

@@ -226,16 +226,14 @@ LISTING = 1 << 22  # characters of what a scheduler prints about itself
 
 
 def listing(value: Any) -> str:
-    if len(text(value)) > LISTING:
-        raise Malformed(f"{checks.brief(value)} is longer than any list of partitions")
-    return plain(value)
+    return plain(text(value, LISTING))
 
 
-def plain(value: Any) -> str:
-    """Read a text in which digits are those of ASCII: int() takes no others."""
-    if text(value).isascii():
-        return text(value)
-    return "".join("?" if one.isdigit() and not one.isascii() else one for one in value)
+def plain(read: str) -> str:
+    """A text in which digits are those of ASCII: int() takes no others."""
+    if read.isascii():
+        return read
+    return "".join("?" if one.isdigit() and not one.isascii() else one for one in read)
 
 
 FACTS: Mapping[str, checks.Check[Any]] = {
