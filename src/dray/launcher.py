@@ -381,7 +381,8 @@ class Launcher:
             raise ClusterError(
                 f"{job_id} was submitted to {cluster.name} with other settings"
                 + (f": it is in {known}, and this leads to {cluster.place('')}" if known else ""),
-                hint="Stand in the project it was submitted from; dray trust if that asks for it.",
+                hint="Run dray in the project the job was submitted from, or restore the cluster's "
+                f"host and root. If its files are there now: dray ps --on {cluster.name} --all",
             )
 
     def _require_all_here(self, ids: Iterable[str]) -> None:
@@ -412,7 +413,9 @@ class Launcher:
         """Active jobs and those of the last day; or all. With ``on``, only that cluster's, and
         with ``everything`` also those that another machine submitted to it."""
         if on is not None and everything:
-            found = self._jobs_on(self.cluster(on))
+            cluster = self.cluster(on)
+            found = self._jobs_on(cluster)
+            self.store.move(found, cluster.place(""))
             self.store.save(self._unclaimed(self.store, found))
         elif on is not None:
             self.config.cluster(on)
@@ -685,8 +688,12 @@ class Launcher:
         """All or, where one has not ended, none. What the store knows of them is not enough:
         another machine may have resumed one."""
         places: dict[str, list[str]] = {}
+        out_of_reach: list[str] = []
         for job_id in sorted(ids, key=len):
             cluster = self._find(job_id)[1]
+            if self._can_only_be_forgotten(job_id, cluster):
+                out_of_reach.append(job_id)
+                continue
             self._require_here(job_id, cluster)
             places.setdefault(cluster.name, []).append(job_id)
         for name, there in places.items():
@@ -699,7 +706,18 @@ class Launcher:
         for name, there in places.items():
             self.cluster(name).remove(there)
             self.store.remove(*there)
+        for job_id in out_of_reach:
+            self.reporter.say(
+                f"{job_id} is forgotten, its files stay in {self.store.place(job_id)}"
+            )
+        self.store.remove(*out_of_reach)
         return list(ids)
+
+    def _can_only_be_forgotten(self, job_id: str, cluster: Cluster) -> bool:
+        """Whether its files are elsewhere, and it had ended when it was last seen: one that may
+        still run is not forgotten."""
+        is_elsewhere = bool(self.store.place(job_id)) and not self._is_here(job_id, cluster)
+        return is_elsewhere and not self._last_seen(job_id).state.active
 
     def pull(self, reference: str, target: Path | None = None) -> Pulled:
         """Bring the outputs home. Can be repeated."""

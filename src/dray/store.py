@@ -318,6 +318,16 @@ class Store:
             for view in views:
                 self._save_one(connection, view)
 
+    def move(self, found: Iterable[JobView], place: str) -> None:
+        """Our own jobs were found where their cluster keeps jobs now. Only the job itself tells
+        when it was created."""
+        with self._writing() as connection:
+            connection.executemany(
+                "UPDATE jobs SET place = ?1 WHERE id = ?2 AND cluster = ?3 AND created = ?4"
+                " AND own AND place NOT IN ('', ?1)",
+                [(place, one.id, one.cluster, one.spec.created) for one in found],
+            )
+
     def save_own(self, view: JobView) -> None:
         """This machine has just submitted or resumed the job, as it is described here."""
         with self._writing() as connection:

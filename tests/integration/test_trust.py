@@ -491,3 +491,43 @@ def test_nor_are_several_waited_for(dray: Dray, tmp_path: Path, arguments: list[
     assert (ended.returncode, "other settings" in ended.stderr) == (7, True)
     config.write_text(f"[clusters.local]\nroot = '{tmp_path}/other'\n")
     dray("stop", "--now", *jobs)
+
+
+def test_jobs_are_found_where_their_root_was_moved_to(dray: Dray, tmp_path: Path) -> None:
+    config = dray.configure(f"[clusters.local]\nroot = '{tmp_path}/old'\n")
+    job = dray.run("--no-snapshot", "--", "echo", "hello")
+    dray.wait(job)
+    (tmp_path / "old").rename(tmp_path / "new")
+    config.write_text(f"[clusters.local]\nroot = '{tmp_path}/new'\n")
+    refused = dray("logs", job, check=False)
+    assert (refused.returncode, "dray ps --on local --all" in refused.stderr) == (7, True)
+    dray("ps", "--on", "local", "--all")
+    assert dray.log(job) == "hello\n"
+    dray("rm", job)
+
+
+def test_another_job_of_the_same_id_is_not_taken_for_it(dray: Dray, tmp_path: Path) -> None:
+    config = dray.configure(f"[clusters.local]\nroot = '{tmp_path}/old'\n")
+    job = dray.run("--no-snapshot", "--", "true")
+    dray.wait(job)
+    (tmp_path / "old").rename(tmp_path / "new")
+    description = tmp_path / "new/jobs" / job / "job.json"
+    description.write_text(json.dumps({**json.loads(description.read_text()), "created": 1.0}))
+    config.write_text(f"[clusters.local]\nroot = '{tmp_path}/new'\n")
+    dray("ps", "--on", "local", "--all")
+    assert dray("show", job, check=False).returncode == 7
+
+
+def test_a_job_out_of_reach_is_forgotten_once_it_has_ended(dray: Dray, tmp_path: Path) -> None:
+    config = dray.configure(f"[clusters.local]\nroot = '{tmp_path}/old'\n")
+    ended, running = (dray.run("--no-snapshot", "--", "sleep", time) for time in ("0", "100"))
+    dray.wait(ended)
+    config.write_text(f"[clusters.local]\nroot = '{tmp_path}/new'\n")
+    assert dray("rm", ended, running, check=False).returncode == 7
+    said = dray("rm", ended).stderr
+    assert f"{ended} is forgotten, its files stay in {tmp_path}/old/jobs" in said
+    assert (tmp_path / "old/jobs" / ended / "job.json").exists()
+    listed = json.loads(dray("ps", "--all", "--json").stdout)
+    assert [row["id"] for row in listed] == [running]
+    config.write_text(f"[clusters.local]\nroot = '{tmp_path}/old'\n")
+    dray("stop", "--now", running)
