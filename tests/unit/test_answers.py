@@ -284,3 +284,11 @@ def test_a_long_list_of_partitions_is_read() -> None:
     assert len(answers.facts({**told, "partitions": "x" * 3_000_000})["partitions"]) == 3_000_000
     with pytest.raises(Malformed):
         answers.facts({**told, "partitions": "x" * 5_000_000})
+
+
+def test_facts_that_are_not_told_are_not_known() -> None:
+    told = answers.facts({"root": "/", "python": "3.9", "free": 1, "time": 1.0})
+    assert told["files"] is None
+    (slurm_version, _) = slurm.slurm_findings(told, {})
+    (pbs_version,) = pbs.pbs_findings(told, {})
+    assert slurm_version.detail == pbs_version.detail == "of a version that it does not tell"

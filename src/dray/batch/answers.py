@@ -186,7 +186,7 @@ IMAGE: Mapping[str, checks.Check[Any]] = {
 def facts(answer: Record) -> dict[str, Any]:
     """What ``doctor`` shows, and jobs are checked by."""
     checks.required(answer, root=note, python=note, free=number, time=number)
-    return checks.fields(answer, FACTS)
+    return {**UNKNOWN, **checks.fields(answer, FACTS)}
 
 
 def line(value: Any) -> str:
@@ -254,4 +254,12 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     "queues": table(table(lambda one: plain(note(one)))),
     "queues_error": note,
     "nodes": several(node_shape, 10**5),
+}
+UNKNOWN: Mapping[str, Any] = {  # where an agent does not tell
+    "files": None,
+    "slurm": "",
+    "version": "",
+    "dialect": "openpbs",
+    "queues": {},
+    "nodes": (),
 }

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from dray.model import JobSpec, Resources
 from dray.quantities import show_duration, show_size
 
+NO_VERSION = "of a version that it does not tell"  # a scheduler
+
 
 class Shape(NamedTuple):
     """Nodes of one sort in a partition (a queue, for PBS)."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dray.batch.cluster import BatchCluster
-from dray.batch.facts import Facts, Problem, Shape, Wish, problem
+from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, problem
 from dray.batch.script import ROOT, attempt_lines
 from dray.cluster import Progress
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan, Snapshot
@@ -179,7 +179,7 @@ def pbs_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
     if "queues_error" in hello:
         advice = "Does it need a module, or another PATH, on the login node?"
         return [Finding(ok=False, what="pbs", detail=hello["queues_error"], advice=advice)]
-    version = hello["version"] or "of a version that it does not tell"
+    version = hello["version"] or NO_VERSION
     findings = [Finding(ok=True, what="pbs", detail=version), *dialect_findings(hello, settings)]
     queues: Mapping[str, Mapping[str, str]] = hello["queues"]
     chosen = settings.get("queue", "").partition("@")[0]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from dray.batch.cluster import ARRAY_SIZE, BatchCluster
-from dray.batch.facts import Facts, Problem, Shape, Wish, problem
+from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, problem
 from dray.batch.script import ROOT, attempt_lines
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
 from dray.node import arrays, files, layout
@@ -188,7 +188,7 @@ def slurm_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> lis
         advice = "Does it need a module, or another PATH, on the login node?"
         return [Finding(ok=False, what="slurm", detail=hello["slurm_error"], advice=advice)]
     findings = [
-        Finding(ok=True, what="slurm", detail=hello["slurm"]),
+        Finding(ok=True, what="slurm", detail=hello["slurm"] or NO_VERSION),
         Finding(ok=True, what="resuming", detail=way_to_resume(hello, settings)),
     ]
     chosen = [name for name in settings.get("partition", "").split(",") if name]
