@@ -252,7 +252,12 @@ class Series(NamedTuple):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Series:
-        return cls(**checks.required(record, name=note, points=several(_point, MOST_POINTS)))
+        """Read what the node side has found. A curve that cannot be read is not drawn; the job
+        itself is still shown."""
+        try:
+            return cls(**checks.required(record, name=note, points=several(_point, MOST_POINTS)))
+        except Malformed:
+            return cls()
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "points": [list(one) for one in self.points]}
@@ -359,7 +364,7 @@ def _step(value: Any) -> int | float:
 
 
 def _metric(value: Any) -> dict[str, Any] | None:
-    """One that cannot be read is not shown; the job is fine for all that."""
+    """Return None for a metric that cannot be read; the job itself is still shown."""
     try:
         return checks.required(value, name=note, value=optional(number), step=_step)
     except Malformed:

@@ -292,3 +292,8 @@ def test_facts_that_are_not_told_are_not_known() -> None:
     (slurm_version, _) = slurm.slurm_findings(told, {})
     (pbs_version,) = pbs.pbs_findings(told, {})
     assert slurm_version.detail == pbs_version.detail == "of a version that it does not tell"
+
+
+@pytest.mark.parametrize("points", [[[10**30, 1.0, 1]], [[1, 1.0, -1]], [[1, 1.0]], 7])
+def test_a_curve_that_cannot_be_read_is_not_drawn(points: Any) -> None:
+    assert Series.from_dict({"name": "reward", "points": points}) == Series()

@@ -483,8 +483,17 @@ def test_hostile_reports_are_left_out(root: Path) -> None:
     job_dir = JobDir(str(root / "jobs/bad-7f3k"))
     good = '{"step": 1, "time": 2.0, "attempt": 1, "values": {"reward": 3.0}}'
     lines = [DEEP, '{"step": 1e999}', good.replace("3.0", "1" + "0" * 400), good]
+    lines += [good.replace('"step": 1', '"step": 1' + "0" * 30)]
+    lines += [good.replace('"attempt": 1', f'"attempt": {odd}') for odd in (-1, 10**12)]
     Path(job_dir.outputs, "metrics.jsonl").write_text("\n".join(lines) + "\n")
     assert metrics.series(JOB, job_dir)["points"] == [[1, 3.0, 1]]
+
+
+def test_so_are_hostile_lines_of_a_log(root: Path) -> None:
+    job_dir = JobDir(str(root / "jobs/bad-7f3k"))
+    Path(job_dir.attempt(1).log).write_text("1" + "0" * 30 + ": 2.0\n7: 3.0\n")
+    job = {**JOB, "metrics": {"pattern": r"(?P<step>\d+): ([\d.]+)"}}
+    assert metrics.series(job, job_dir)["points"] == [[7, 3.0, 1]]
 
 
 @pytest.mark.parametrize(

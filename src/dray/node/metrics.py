@@ -34,6 +34,8 @@ REPORTS = "metrics.jsonl"  # in the outputs: see dray.training
 EVENT_FILES = "**/events.out.tfevents.*"
 PIECE = 1 << 20
 LONGEST_LINE = 1000  # a pattern may take forever on a long one
+LARGEST_STEP = 1 << 62  # the laptop takes no larger one
+MOST_ATTEMPT = 10**6
 MOST_POINTS = 400  # of a curve: more than a terminal has columns
 # Which tag is taken for the main one where nobody says: the earlier the better.
 TELLING = (
@@ -63,6 +65,11 @@ class Point:
         self.value = value  # None: not a number, or infinite
         self.time = moment
         self.attempt = attempt
+
+
+def is_usable(point: Point) -> bool:
+    """Whether it can be a point of a curve: one that cannot must not hide all others."""
+    return abs(point.step) <= LARGEST_STEP and 0 <= point.attempt <= MOST_ATTEMPT
 
 
 def finite(value: "Any") -> "Optional[float]":
@@ -139,7 +146,7 @@ class Reports(Source):
                 ]
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue  # cut short by a kill, or somebody else's
-            for point in points:
+            for point in filter(is_usable, points):
                 yield point
 
 
@@ -207,7 +214,7 @@ class Logs(Source):
             for line in tail.lines(latest):
                 found = self.pattern.search(line[:LONGEST_LINE].decode("utf-8", "replace"))
                 point = self._point(found, attempt) if found else None
-                if point:
+                if point and is_usable(point):
                     yield point
 
     def _point(self, found: "Any", attempt: int) -> "Optional[Point]":
