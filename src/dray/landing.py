@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from dray.checks import Malformed, brief
 from dray.errors import Refused
+from dray.node.files import MOST_PARTS
 
 OUTPUTS_MARK = ".dray-outputs"  # in a folder that holds a job's outputs, and nothing else
-MOST_PARTS = 200
 LONGEST_PART = 255  # bytes
 LONGEST_LINK = 4095
 # No bits that make a program run as somebody else, nothing that others can write.
@@ -77,9 +77,12 @@ def leads_out(path: str, link: str) -> bool:
 
 
 def is_unwanted(file: Incoming) -> bool:
-    """Whether it is left where it is: a link out of the folder; dray's own mark, which a job must
-    not set; and what makes a folder a repository, whose configuration git would run programs of."""
-    parts = [as_seen(part) for part in split(file.path)]
+    """Return whether to skip the file: names that lead elsewhere, links out of the folder, dray's
+    mark, and git's own files."""
+    try:
+        parts = [as_seen(part) for part in split(file.path)]
+    except Malformed:
+        return True
     if OUTPUTS_MARK in parts or ".git" in parts or parts[-1] == "head":
         return True
     return file.link is not None and leads_out(file.path, file.link)
@@ -108,7 +111,7 @@ class Landing:
         os.close(self._fd)
 
     def wants(self, file: Incoming) -> bool:
-        """Whether it has to be brought: it is not here as it is there, and may be put here."""
+        """Return whether to fetch the file: it is new or changed, and may be written here."""
         if is_unwanted(file):
             self.unwanted.append(file.path)
             return False
@@ -250,7 +253,7 @@ def complain(landing: Landing) -> None:
     if landing.refused:
         some = ", ".join(landing.refused[:3]) + (" …" if len(landing.refused) > 3 else "")
         raise Refused(
-            f"{len(landing.refused)} files in {landing.folder} are not of an earlier pull, and "
-            f"were left as they are: {some}",
+            f"{len(landing.refused)} files in {landing.folder} were not written by an earlier pull "
+            f"and were not changed: {some}",
             hint="Move them away, or pull into a folder of its own: dray pull JOB FOLDER",
         )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dray.checks import Malformed
 from dray.landing import Incoming, Landing, is_unwanted, leads_out, split
+from dray.node.files import MOST_PARTS
 
 NAMES = st.sampled_from(["a", "b", ".", "..", "", "...", "a b", "\udcff", "x" * 255])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -136,3 +137,11 @@ def test_a_pipe_in_the_place_of_the_mark_is_not_opened(tmp_path: Path) -> None:
     with Landing(tmp_path) as landing:
         assert landing.read("mark", 10) is None
         assert landing.read("none", 10) is None
+
+
+def test_one_bad_name_stops_no_other_file(tmp_path: Path) -> None:
+    with Landing(tmp_path) as landing:
+        assert not landing.wants(file("../x"))
+        assert not landing.wants(file("/".join("d" * (MOST_PARTS + 1))))
+        assert landing.wants(file("good"))
+        assert len(landing.unwanted) == 2

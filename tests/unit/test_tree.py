@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.landing import Landing
+from dray.node.files import MOST_PARTS
 from dray.transport import tree
 
 
@@ -68,3 +69,15 @@ def test_files_that_come_and_go_are_no_obstacle(outputs: Path, tmp_path: Path) -
         finally:
             writer.kill()
     assert (tmp_path / "29/x/b").read_text() == "x/b"
+
+
+def test_the_deepest_file_that_is_listed_can_be_copied(outputs: Path, tmp_path: Path) -> None:
+    count = len(list(tree.walk(outputs)))
+    folder = outputs
+    for depth in range(1, MOST_PARTS + 2):
+        (folder / f"file{depth}").touch()
+        folder = folder / "d"
+        folder.mkdir()
+    assert len(list(tree.walk(outputs))) == count + MOST_PARTS
+    copied, _ = copy_tree(outputs, tmp_path / "target", silent)
+    assert copied == count + MOST_PARTS

@@ -8,6 +8,8 @@ from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import say, tell
 
+LONGEST = 200  # characters of a file's path
+
 
 @click.command("pull")
 @job_argument()
@@ -26,5 +28,8 @@ def command(job: str, target: Path | None) -> None:
     copied, files = pulled.copied, pulled.files
     say(f"{copied} of {files} files copied" if files else "the job has no outputs (yet)")
     if pulled.left:
-        some = ", ".join(pulled.left[:3]) + (" …" if len(pulled.left) > 3 else "")
-        say(f"{len(pulled.left)} left there (links out of the outputs, git's folders): {some}")
+        some = ", ".join(path[:LONGEST] for path in pulled.left[:3]) + (
+            " …" if len(pulled.left) > 3 else ""
+        )
+        number = "1 file was" if len(pulled.left) == 1 else f"{len(pulled.left)} files were"
+        say(f"{number} not copied (links out of the outputs, git files, unsafe names): {some}")

@@ -19,6 +19,7 @@ PRIVATE_FOLDER = 0o700
 # Of file systems that were mounted without locks: see leases.py.
 CLOCK = ".clock-"  # in the names of files that are made to learn the file system's time
 LOCKS_REFUSED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+MOST_PARTS = 200  # names on the way from a job's outputs to one of its files
 LARGEST = 16 << 20  # bytes of a state file: a job's own code may have written something else there
 # What may lie where a state file should: nothing, a folder, a link, a pipe nobody writes to, a file
 # that was made unreadable. Other errors are the disk's, and say nothing about the file.
@@ -202,20 +203,20 @@ def all_names_in(folder: str) -> "List[str]":
         return []
 
 
-def files_below(top: str, deepest: int = 200) -> "Iterator[str]":
+def files_below(top: str, most_parts: int = MOST_PARTS) -> "Iterator[str]":
     """The paths of all that is no folder below ``top``. No link is followed, and what lies deeper
     than anybody would want is left out."""
-    todo = [(top, 0)]
+    todo = [(top, 1)]
     while todo:
-        folder, depth = todo.pop()
+        folder, parts = todo.pop()
         try:
             with os.scandir(folder) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
             for entry in found:
                 if not entry.is_dir(follow_symlinks=False):
                     yield entry.path
-                elif depth < deepest:
-                    todo.append((entry.path, depth + 1))
+                elif parts < most_parts:
+                    todo.append((entry.path, parts + 1))
         except OSError:  # removed by the trainer this moment, or not for us to read
             continue
 
