@@ -123,8 +123,20 @@ def test_a_language_that_is_not_utf_8() -> None:
 
 def test_a_stream_that_is_closed() -> None:
     code = "from dray.cli.terminal import *\nguard()\ntell('x')\nsay('x')\nprint('x')"
+    assert closed(code) == 0
+
+
+@pytest.mark.parametrize("to_stderr", [False, True])
+def test_a_jobs_output_to_a_stream_that_is_closed(to_stderr: bool) -> None:
+    code = "from dray.cli.log_filter import LogPrinter\n"
+    code += f"with LogPrinter(to_stderr={to_stderr}) as printer: printer.write(b'x')"
+    assert closed(code) == 0
+
+
+def closed(code: str) -> int:
+    """The exit code of this program without stdout and stderr."""
     words = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-c", code]
-    assert subprocess.run(words, check=False).returncode == 0
+    return subprocess.run(words, check=False).returncode
 
 
 # -- no way around ------------------------------------------------------------------------------

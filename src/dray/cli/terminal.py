@@ -91,8 +91,8 @@ def spelled(text: str, kept: str = "") -> str:
 
 
 def is_harmless(letter: str, names_kept: bool) -> bool:
-    """Of the characters that do not print. A byte of a file's name that is no text survives on its
-    way to a file or program."""
+    """Return whether an unprintable character may be written as it is. So may a byte of a file's
+    name that is no text, on its way to a file or program."""
     from unicodedata import category  # seldom needed
 
     return category(letter) in HARMLESS or (names_kept and "\udc80" <= letter <= "\udcff")
@@ -114,8 +114,7 @@ def tell(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write to stderr. Where nobody listens, what was begun goes on, and ends with its own exit
-    code."""
+    """Write to stderr. If the reader is gone, drop the text and continue."""
     try:
         put(sys.stderr, f"{indented(text)}\n")
     except BrokenPipeError:
@@ -136,6 +135,8 @@ def put(stream: "TextIO | None", text: str) -> None:
 def log_stream(to_stderr: bool) -> "tuple[BinaryIO, bool]":
     """Where a job's output goes, and whether that is a terminal."""
     stream = sys.stderr if to_stderr else sys.stdout
+    if stream is None:  # the user has closed it
+        return open(os.devnull, "wb", buffering=0), False
     return stream.buffer, stream.isatty()
 
 
