@@ -146,6 +146,14 @@ def test_the_forms_are_what_they_are_called(tmp_path: Path) -> None:
     assert list((tmp_path / "split/.git").glob("sharedindex.*"))
 
 
+def test_a_shared_index_that_is_missing_is_told(tmp_path: Path) -> None:
+    tree = split(tmp_path)
+    for shared in (tree / ".git").glob("sharedindex.*"):
+        shared.unlink()
+    with pytest.raises(Unreadable, match=r"sharedindex\.[0-9a-f]+ is missing"):
+        tracked(index_of(tree))
+
+
 def test_of_a_sparse_index_the_folders_that_are_not_there(tmp_path: Path) -> None:
     git(init(tmp_path), "sparse-checkout", "set", "--cone", "--sparse-index", "a")
     assert b"sdir" in Path(index_of(tmp_path)).read_bytes()

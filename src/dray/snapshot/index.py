@@ -110,8 +110,11 @@ def find_link(data: bytes, at: int, end: int) -> bytes:
 
 def with_base(index: Index, path: str) -> list[bytes]:
     """A split index lists what was added to another one; a bitmap tells what was removed."""
-    base = index.link[: index.hash_size].hex()
-    names = parse(read(os.path.join(os.path.dirname(path), f"sharedindex.{base}"))).names
+    base = f"sharedindex.{index.link[: index.hash_size].hex()}"
+    try:
+        names = parse(read(os.path.join(os.path.dirname(path), base))).names
+    except FileNotFoundError as error:  # most of what is tracked would be left out unsaid
+        raise Unreadable(f"{base} is missing") from error
     removed = set(bits(index.link[index.hash_size :], len(names)))
     kept = [name for number, name in enumerate(names) if number not in removed]
     return kept + [name for name in index.names if name]
