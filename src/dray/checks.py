@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dray.errors import ClusterError
 from dray.node.shapes import FAR_FUTURE
 
 T = TypeVar("T")
@@ -162,10 +161,3 @@ def brief(value: Any) -> str:
         return "a huge number"
     shown = repr(value[: SHORTENED + 1] if isinstance(value, str) else value)
     return shown if len(shown) <= SHORTENED else f"{shown[:SHORTENED]}…"
-
-
-def unreadable(whose: str, error: Malformed) -> ClusterError:
-    return ClusterError(
-        f"{whose} sent an answer that cannot be read: {error}",
-        hint="Nothing was changed here. Is that login node what you think it is?",
-    )

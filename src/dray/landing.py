@@ -223,18 +223,12 @@ def stamp_at(folder: int, name: str) -> Stamp:
 
 def write_file(folder: int, name: str, file: Incoming, pieces: Iterable[bytes]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, LEAST_MODE, dir_fd=folder), "wb") as opened:
+    mode = file.mode & ALLOWED_MODE | LEAST_MODE
+    with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as opened:
         for piece in pieces:
             opened.write(piece)
         opened.flush()
-        os.fchmod(opened.fileno(), (file.mode & ALLOWED_MODE | LEAST_MODE) & ~current_umask())
         os.utime(opened.fileno(), ns=(file.mtime, file.mtime))
-
-
-def current_umask() -> int:
-    own = os.umask(0o077)
-    os.umask(own)
-    return own
 
 
 def move_folder_aside(folder: int, name: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from dray import checks
 from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
 from dray.cluster import ImageState
+from dray.errors import ClusterError
 from dray.landing import Incoming
 from dray.model import JobView
 
@@ -32,7 +33,10 @@ def reading(cluster: str) -> Iterator[None]:
     try:
         yield
     except Malformed as error:
-        raise checks.unreadable(cluster, error) from None
+        raise ClusterError(
+            f"{cluster} sent an answer that cannot be read: {error}",
+            hint="Nothing was changed here. Is that login node what you think it is?",
+        ) from None
 
 
 # -- jobs ---------------------------------------------------------------------------------------
@@ -201,7 +205,7 @@ def dialect(value: Any) -> str:
 
 
 def container_facts(value: Any) -> dict[str, Any]:
-    """Nothing where there is no runtime."""
+    """Read what is known of container runtimes; empty if there is none."""
     if not checks.record(value):
         return {}
     yes_or_no = dict.fromkeys(("setuid", "namespaces", "subuid", "fuse"), checks.boolean)

@@ -7,7 +7,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, TypeVar
+    from typing import Any, Callable, Dict, TypeVar
 
     Record = Dict[str, Any]
     T = TypeVar("T")
@@ -41,11 +41,7 @@ PATIENCE = 60.0  # seconds for a disk that is full, or away, for a moment
 
 
 def is_of_node(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or is_such(getattr(error, "errno", None))
-
-
-def is_such(number: "Optional[int]") -> bool:
-    return number in ERRORS
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in ERRORS
 
 
 def interruption(reason: str) -> "Record":

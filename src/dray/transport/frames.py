@@ -13,11 +13,11 @@ BANNER_LIMIT = 64 << 20  # what a login shell may print before the agent is star
 LINE = 1 << 16
 
 
-class CutShort(Exception):
+class Truncated(Exception):
     """The connection ended inside a message."""
 
 
-class Malformed(Exception):
+class NotAMessage(Exception):
     """This is not a message."""
 
 
@@ -30,7 +30,7 @@ def skip_to(stream: IO[bytes], *signs: bytes) -> tuple[bytes | None, bytes]:
             if seen.endswith(sign):
                 return sign, seen
         if left < 0:
-            raise Malformed("it prints without end before it answers")
+            raise NotAMessage("it prints without end before it answers")
     return None, seen
 
 
@@ -38,13 +38,13 @@ def read_record(stream: IO[bytes]) -> tuple[dict[str, Any], int]:
     """Return an answer's record, and how many bytes follow it."""
     head = stream.readline(HEAD_LIMIT)
     if not head.endswith(b"\n") and len(head) < HEAD_LIMIT:
-        raise CutShort
+        raise Truncated
     lengths = read_head(head)
     if lengths is None:
-        raise Malformed(f"{head!r} is not the head of an answer of at most {TEXT_LIMIT >> 20} MB")
+        raise NotAMessage(f"{head!r} is not the head of an answer of at most {TEXT_LIMIT >> 20} MB")
     text = read_most(stream, lengths[0])
     if len(text) < lengths[0]:
-        raise CutShort
+        raise Truncated
     return parse(text), lengths[1]
 
 
@@ -60,13 +60,13 @@ def parse(text: bytearray) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Malformed(f"its answer is not JSON that can be read ({error})") from None
+        raise NotAMessage(f"its answer is not JSON that can be read ({error})") from None
     if not isinstance(record, dict):
-        raise Malformed("its answer is not a JSON object")
+        raise NotAMessage("its answer is not a JSON object")
     return record
 
 
-class Refused:
+class AgentRefusal:
     """The agent's answer that it could not do what was asked, with every field of its type."""
 
     LONGEST = 4000
@@ -79,7 +79,7 @@ class Refused:
         self.errno = errno if type(errno) is int and errno in self.ERRNOS else None
 
 
-class Incoming:
+class MessageBuffer:
     """A message that comes in pieces, up to a limit; with a mark, behind anything else."""
 
     def __init__(self, limit: int, mark: bytes = b"") -> None:
@@ -108,7 +108,7 @@ class Incoming:
         del self._bytes[:before]
         self._skipped += before
         if self._skipped > BANNER_LIMIT:
-            raise Malformed
+            raise NotAMessage
         return place >= 0
 
     def _find_length(self) -> int | None:
@@ -119,9 +119,9 @@ class Incoming:
             return None
         lengths = read_head(bytes(self._bytes[start:end]))
         if lengths is None or sum(lengths) > self._limit:
-            raise Malformed
+            raise NotAMessage
         return end + sum(lengths)
 
 
-def answer_from_agent(limit: int) -> Incoming:
-    return Incoming(limit, MARK)
+def answer_from_agent(limit: int) -> MessageBuffer:
+    return MessageBuffer(limit, MARK)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 
-from dray.transport.frames import PIECE, Incoming, Malformed, answer_from_agent
+from dray.transport.frames import PIECE, MessageBuffer, NotAMessage, answer_from_agent
 from dray.transport.standing import SILENCE_SECONDS
 
 IDLE_SECONDS = 600.0
@@ -36,7 +36,7 @@ class Client:
     def __init__(self, link: socket.socket) -> None:
         link.setblocking(False)
         self.link = link
-        self.request = Incoming(REQUEST_LIMIT)
+        self.request = MessageBuffer(REQUEST_LIMIT)
         self.has_asked = False
         self.unsent = memoryview(b"")
         self.until = time.monotonic() + FIRST_WORD_SECONDS
@@ -133,17 +133,17 @@ class Relay:
                 self._write_answer(client)
         except BlockingIOError:
             pass
-        except (OSError, Malformed):
+        except (OSError, NotAMessage):
             self._drop(client)
 
     def _read_request(self, client: Client) -> None:
         piece = client.link.recv(PIECE)
         if not piece or client.has_asked:
-            raise Malformed  # it has gone, or asks more than once
+            raise NotAMessage  # it has gone, or asks more than once
         client.until = time.monotonic() + SILENCE_SECONDS
         if client.request.feed(piece):
             if not client.request.is_exact():
-                raise Malformed
+                raise NotAMessage
             client.has_asked = True
             client.until = inf
             self.waiting.append(client)
@@ -194,7 +194,7 @@ class Relay:
                 step(agent)
         except BlockingIOError:
             pass
-        except (OSError, Malformed):
+        except (OSError, NotAMessage):
             self._end(agent)
 
     def _tell(self, agent: Agent) -> None:
@@ -205,12 +205,12 @@ class Relay:
     def _hear(self, agent: Agent) -> None:
         piece = os.read(agent.output, PIECE)
         if not piece:
-            raise Malformed
+            raise NotAMessage
         if not agent.answer.feed(piece):
             return
         client = agent.client
         if client is None or agent.unsent:
-            raise Malformed  # an answer to nothing
+            raise NotAMessage  # an answer to nothing
         if client in self.clients:
             client.unsent = memoryview(agent.answer.whole())
             client.until = time.monotonic() + SILENCE_SECONDS

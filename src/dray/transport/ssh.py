@@ -284,24 +284,24 @@ class AgentLink:
         with self._distrust():
             record, length = frames.read_record(stream)
         if "error" in record:
-            raise self._refusal(frames.Refused(record))
+            raise self._refusal(frames.AgentRefusal(record))
         return Answer(record, stream, length)
 
     @contextmanager
     def _distrust(self) -> Iterator[None]:
         try:
             yield
-        except frames.CutShort:
+        except frames.Truncated:
             raise CutShort(
                 f"the connection to {self.host or 'the agent'} broke inside an answer"
             ) from None
-        except frames.Malformed as error:
+        except frames.NotAMessage as error:
             raise ClusterError(
                 f"{self.host or 'this machine'} does not answer as dray's agent does: {error}",
                 hint=f"Is '{self.python}' a Python there (setting python)?",
             ) from None
 
-    def _refusal(self, refused: frames.Refused) -> DrayError:
+    def _refusal(self, refused: frames.AgentRefusal) -> DrayError:
         message = f"{self.host or 'here'}: {refused.text}"
         if refused.family == "OSError" and refused.errno is not None:
             return from_os_error(OSError(refused.errno, message))
