@@ -1,4 +1,4 @@
-"""What of a project's file is heeded: a folder is not trusted because one stands in it.
+"""Decides which settings of a project's dray.toml are used before the user trusts the file.
 
 A project's file may say what a job needs. Where programs are started, what is run there outside the
 job, and which secrets go out is the user's to say: in the config file of their own, or by trusting

@@ -242,7 +242,8 @@ class BatchCluster:
         self.agent.ask("stop", ids=fold(ids), now=now)
 
     def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
-        """What there is, then what is wanted of it: what lies in the folder here is not told."""
+        """List the outputs, then request the files that are wanted. The cluster learns nothing else
+        about the local folder."""
         with answers.reading(self.name):
             found = answers.output_files(self.agent.ask("outputs", id=job_id))
             wanted = [file.path for file in found if landing.wants(file)]

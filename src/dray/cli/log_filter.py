@@ -51,7 +51,7 @@ class LogFilter:
             self._is_colored = passed[last + 2 : passed.index("m", last)].strip("0;") != ""
 
     def finish(self) -> bytes:
-        """What was kept back; and a colour that was left on ends. It can then begin anew."""
+        """Return the text held back, and reset the colour if one is on."""
         rest = self.feed(b"", is_last=True)
         self._decoder.reset()
         reset = RESET if self._is_colored else b""

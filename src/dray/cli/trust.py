@@ -21,9 +21,8 @@ from dray.toml_lines import show_key
 def command(file: Path | None, revoke: bool) -> None:
     """Trust FILE (default: the project's dray.toml) as it is now, and show what that changes.
 
-    A project's file may say what a job needs. Where programs are started, what is run there outside
-    the job, and which secrets go out, it says only to those who trust it. After any change it has
-    to be trusted again.
+    Until you trust it, a project's file cannot choose hosts, run programs outside the job, or send
+    secrets. After any change it has to be trusted again.
     """
     path = file or find_project(configuration.current_folder()) / PROJECT_FILE
     home = find_home()
