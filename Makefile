@@ -42,9 +42,9 @@ test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of s
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut
 ALL_POINTS := -n 2 --dist loadgroup --all-points tests/faults
 
-test-faults: $(READY)  ## death, full and broken disks on this machine: a sample of all points
+test-faults: $(READY)  ## death, full and broken disks, power cuts: a sample of all points
 	tests/rigs/install cc:gcc
-	$(BIN)/pytest -n 2 --dist loadgroup -m faults -k "test_points and local" tests/faults
+	$(BIN)/pytest -n 2 --dist loadgroup -m faults tests/faults
 
 faults: $(READY)  ## all of them, for hours; or one: make faults POINT=local:train:keeper:kill:17
 	tests/rigs/install cc:gcc

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from dray.node.process import parents
 from tests.rigs.containers import TRAIN, Apptainer, Podman
@@ -193,6 +194,11 @@ class Hpc:
         dray.env["PATH"] = f"{self.sshd.bin}:{dray.env['PATH']}"
         dray.env["XDG_RUNTIME_DIR"] = str(self.sockets)
         dray.jobs = root / "jobs"
+
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("dray", deadline=None)
+settings.load_profile("dray")
 
 
 def pytest_configure() -> None:

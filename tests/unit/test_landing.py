@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -54,7 +55,16 @@ def test_nothing_outside_is_touched(
                 continue
     assert outside(top) == before
     for path in (top / "inside").rglob("*"):
-        assert os.path.realpath(path).startswith(f"{top}/inside"), path
+        # Of a link to itself as "a//a" realpath says "/a"; nobody can follow it anywhere.
+        assert leads_to_itself(path) or os.path.realpath(path).startswith(f"{top}/inside"), path
+
+
+def leads_to_itself(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 @pytest.mark.parametrize(
