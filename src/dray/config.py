@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dray import options, trust
 from dray.config_reader import ClusterConfig, FileSettings, read_document, read_file
-from dray.errors import NotFound, UsageError, nearest
+from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
 from dray.project import PROJECT_FILE, find_project
 
@@ -40,6 +40,7 @@ class Config(NamedTuple):
     snapshot_max: int
     clusters: Mapping[str, ClusterConfig]
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
+    mistake: ConfigError | None = None  # why nothing of the project's file is in here
 
     def require_trust(self) -> None:
         """Refuse to submit a job that lacks settings of its project."""
@@ -99,14 +100,23 @@ def current_folder() -> Path:
         raise UsageError("the folder you are in has been removed", hint="cd to another.") from None
 
 
-def load(start: Path | None = None, flags: Mapping[str, Any] | None = None) -> Config:
-    """Flags win over the project's file, which wins over the user's."""
+def load(
+    start: Path | None = None, flags: Mapping[str, Any] | None = None, *, submits: bool = True
+) -> Config:
+    """Flags win over the project's file, which wins over the user's. Unless a job is submitted, a
+    mistake in the project's file is told in the result: jobs that run can be looked after."""
     start = start or current_folder()
     home = find_home()
     project = find_project(start)
     own = own_settings(home)
-    document = read_document(project / PROJECT_FILE)
-    found, untrusted = trust.heed(document, own, trust.Records(home.data))
+    found, untrusted, mistake = FileSettings(), None, None
+    try:
+        document = read_document(project / PROJECT_FILE)
+        found, untrusted = trust.heed(document, own, trust.Records(home.data))
+    except ConfigError as error:
+        if submits:
+            raise
+        mistake = error
     settings, clusters = dict(own.settings), dict(own.clusters)
     combine(settings, found.settings)
     combine_clusters(clusters, found.clusters)
@@ -120,6 +130,7 @@ def load(start: Path | None = None, flags: Mapping[str, Any] | None = None) -> C
         snapshot_max=settings.get("snapshot.max_size", 2**30),
         clusters=clusters,
         untrusted=untrusted,
+        mistake=mistake,
     )
 
 

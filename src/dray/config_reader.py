@@ -166,7 +166,7 @@ class _Reader:
             if name not in valid:
                 raise self.error(
                     (*where, name),
-                    f"unknown key.{nearest(name, valid)}",
+                    f"unknown key.{home_of(name) or nearest(name, valid)}",
                     hint=f"Valid keys here: {', '.join(sorted(valid))}.",
                 )
 
@@ -179,3 +179,12 @@ class _Reader:
     def error(self, key: Key, message: str, hint: str = "") -> ConfigError:
         where = f"{self.document.path}:{self.document.line(key)}"
         return ConfigError(f"{where}: {show_key(key)}: {message}", hint=hint)
+
+
+def home_of(name: str) -> str:
+    """`` It belongs to [job.resources].`` or nothing, to be put behind a sentence."""
+    known = [*options.JOB, *options.SNAPSHOT]
+    known += [option for kind in options.CLUSTERS.values() for option in kind]
+    tables = dict.fromkeys(option.table for option in known if option.name == name)
+    shown = [f"[{table.replace('*', 'NAME')}]" for table in tables]
+    return f" It belongs to {' or '.join(shown)}." if shown else ""

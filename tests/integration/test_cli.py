@@ -64,6 +64,8 @@ def holding(folder: Path, needle: str) -> list[str]:
     [
         (["shwo", "x"], 2, "there is no verb 'shwo'. Did you mean 'show'?"),
         (["runn"], 2, "Did you mean 'run'?"),
+        (["status"], 2, "there is no verb 'status'. Did you mean dray ps, or dray show JOB?"),
+        (["cancel", "x"], 2, "Did you mean dray stop JOB?"),
         (["run", "--gpu", "1", "--", "true"], 2, "'--gpus'"),
         (["run"], 2, "dray run -- python train.py"),
         (["run", "--time", "4 hours", "--", "true"], 2, "write 90s, 30m, 4h, 1d12h or 04:00:00"),
@@ -104,11 +106,40 @@ def test_mistakes_are_told_with_the_way_out(
     assert not (dray.home / "dray/local").exists()  # refused before anything was brought there
 
 
-def test_a_wrong_key_is_told_with_its_place_by_every_verb(dray: Dray) -> None:
-    path = dray.write("dray.toml", "[job]\nname = 'x'\n[job.resources]\ngpu = 1\n")
-    for verb in (["run", "--", "true"], ["plan", "--", "true"], ["ps"], ["cluster", "list"]):
-        says = refuse(dray, 2, *verb)
-        assert f"{path}:4: job.resources.gpu: unknown key. Did you mean 'gpus'?" in says
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        ("[job.resources]\ngpu = 1\n", "job.resources.gpu: unknown key. Did you mean 'gpus'?"),
+        ("[job]\ngpus = 1\n", "job.gpus: unknown key. It belongs to [job.resources]"),
+        ("[job\n", "not valid TOML"),
+    ],
+)
+def test_a_mistake_in_the_projects_file_stops_only_what_submits(
+    dray: Dray, mistake: str, says: str
+) -> None:
+    """Jobs that run are looked after all the same."""
+    ended = dray.run("--output", "out", "--", "sh", "-c", "echo fine > out/x; echo fine")
+    dray.wait(ended)
+    running = dray.run("--", "sleep", "60")
+    path = dray.write("dray.toml", f"\n{mistake}")
+    for verb in (["run", "--", "true"], ["plan", "--", "true"], ["resume", ended]):
+        assert f"{path}:" in (said := refuse(dray, 2, *verb))
+        assert says in said
+    for verb in (
+        ["ps"],
+        ["show", ended],
+        ["logs", ended],
+        ["wait", ended],
+        ["pull", ended],
+        ["doctor"],
+        ["cluster", "list"],
+        ["stop", running],
+        ["rm", ended],
+    ):
+        done = dray(*verb)
+        assert says in done.stderr, verb
+        assert "nothing can be submitted with it" in done.stderr
+    assert dray.show(running)["state"] == "stopped"
 
 
 def test_a_name_that_is_not_text(dray: Dray) -> None:

@@ -166,6 +166,8 @@ def test_every_documented_example_is_valid(project: Path, user_file: Write) -> N
     [
         ("[jobs]", 1, "jobs", "unknown key. Did you mean 'job'?"),
         ("[job]\nnam = 'x'", 2, "job.nam", "unknown key. Did you mean 'name'?"),
+        ("[job]\ngpus = 1", 2, "job.gpus", "It belongs to [job.resources] or [clusters.NAME]."),
+        ("[job]\ncheckpoint = 'x'", 2, "job.checkpoint", "It belongs to [job.resume]."),
         ("\n# c\n[job.resources]\n\ngpu = 1", 5, "job.resources.gpu", "Did you mean 'gpus'?"),
         ("[job]\nresources.gpu = 1", 2, "job.resources.gpu", "Did you mean 'gpus'?"),
         ("job.resources.gpu = 1", 1, "job.resources.gpu", "Did you mean 'gpus'?"),

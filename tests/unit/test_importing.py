@@ -12,6 +12,7 @@ from dray import importing
 from dray.errors import ConfigError, Refused, UsageError
 from dray.importing import assignments, isaaclab, protomotions, sbatch, shell
 from dray.importing.found import Found, Text, cluster_name
+from dray.options import binds
 from dray.quantities import parse_duration
 
 
@@ -438,12 +439,12 @@ CONTAINER_IMAGES = {
 PYTHON_EXECUTABLES = {"isaacgym": "python"}
 DEFAULT_SLURM_ACCOUNT = "robots"
 DEFAULT_SLURM_PARTITION = "a100,h100"
-CONTAINER_MOUNTS = "/work:/work:rw"
+CONTAINER_MOUNTS = "/work:/work:rw,/data:/data"
 UNRELATED = 1
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ngpu", type=int, default=4)
-    parser.add_argument("--slurm-time", default="4:00:00")
+    parser.add_argument("-t", "--slurm-time", default="4:00:00")
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--array-size", type=int, default=5)
 """
@@ -474,7 +475,9 @@ def test_protomotions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gym = note(found, "CONTAINER_IMAGES.isaacgym = /work/images/gym.sqsh")
     assert "dray run --image /work/images/gym.sqsh" in gym
     assert "computed by Python" in note(found, "CONTAINER_IMAGES.isaaclab")
-    assert "dray run --bind /work:/work:rw" in note(found, "CONTAINER_MOUNTS = /work:/work:rw")
+    mounts = note(found, "CONTAINER_MOUNTS = /work:/work:rw,/data:/data")
+    assert "dray run --bind /work:/work:rw --bind /data:/data" in mounts
+    assert binds(["/work:/work:rw", "/data:/data"])  # such a flag is taken
     assert "dray run -- python" in note(found, "PYTHON_EXECUTABLES.isaacgym")
     assert "dray resumes" in note(found, "--array-size = 5")
     assert not [one for one in found.notes if "UNRELATED" in one]

@@ -128,7 +128,7 @@ def add_cluster(name: str, kind: str | None, replace: bool, no_check: bool, **fl
     """
     kinds = [kind] if kind else fitting_kinds(flags)
     require_name(name, kinds[0])
-    config = configuration.load()
+    config = configuration.load(submits=False)
     if not replace:
         from dray.config_file import require_new
 
@@ -288,7 +288,7 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
     require_name(name, kind)
     if do_write:
         require_host(found)
-        user_file = configuration.load().home.config_file
+        user_file = configuration.load(submits=False).home.config_file
         write(user_file, name, kind, found.cluster, notes_of(found), replace=replace)
         if found.job:
             say("These settings are a project's: put them into its dray.toml.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dray.cli.terminal import drop_output, guard, say, say_traceback
-from dray.cli.verbs import SUMMARIES, overview
+from dray.cli.verbs import ELSEWHERE, SUMMARIES, overview
 from dray.errors import DrayError, from_os_error, nearest
 
 INTERRUPTED = 130
@@ -28,7 +28,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in SUMMARIES and not args[0].startswith("-"):
-            hint = nearest(args[0], SUMMARIES)
+            known = ELSEWHERE.get(args[0])
+            hint = f" Did you mean {known}?" if known else nearest(args[0], SUMMARIES)
             raise click.UsageError(f"there is no verb '{args[0]}'.{hint} See dray --help.", ctx)
         return super().resolve_command(ctx, args)
 

@@ -180,8 +180,11 @@ def progress(label: str) -> Progress:
 
 
 def launcher(flags: dict[str, Any] | None = None, *, submits: bool = False) -> Launcher:
-    """For a verb that submits, settings that are not trusted are an error, told by the launcher."""
-    config = configuration.load(flags=flags)
+    """For a verb that submits, settings that are wrong or not trusted are an error."""
+    config = configuration.load(flags=flags, submits=submits)
+    if config.mistake:
+        say(f"dray: {config.mistake.message}")
+        say("      The file's settings are not used here; nothing can be submitted with it.")
     if config.untrusted and not submits:
         say(f"dray: {config.untrusted.warning}")
     return launcher_for(config)

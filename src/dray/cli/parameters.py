@@ -48,7 +48,7 @@ class ClusterName(click.ParamType):
         from dray import config
 
         try:
-            names = list(config.load().clusters)
+            names = list(config.load(submits=False).clusters)
         except (DrayError, OSError):
             return []
         return [CompletionItem(name) for name in names if is_offered(name, incomplete)]
@@ -64,7 +64,7 @@ class JobId(click.ParamType):
         from dray.launcher import Launcher
 
         try:
-            settings = config.load()
+            settings = config.load(submits=False)
             known = Launcher(settings).store.recent_ids() if settings.home.store.exists() else []
         except (DrayError, OSError):
             return []

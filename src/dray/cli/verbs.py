@@ -33,6 +33,27 @@ VERBS = {
     },
 }
 
+# What other programs call it, and what to write instead.
+ELSEWHERE = {
+    "status": "dray ps, or dray show JOB",
+    "list": "dray ps",
+    "ls": "dray ps",
+    "queue": "dray ps",
+    "describe": "dray show JOB",
+    "get": "dray show JOB",
+    "submit": "dray run -- COMMAND",
+    "launch": "dray run -- COMMAND",
+    "exec": "dray run -- COMMAND",
+    "attach": "dray logs -f JOB",
+    "tail": "dray logs -f JOB",
+    "cancel": "dray stop JOB",
+    "kill": "dray stop --now JOB",
+    "down": "dray stop JOB",
+    "delete": "dray rm JOB",
+    "remove": "dray rm JOB",
+    "download": "dray pull JOB",
+}
+
 SUMMARIES = {name: summary for group in VERBS.values() for name, summary in group.items()}
 
 

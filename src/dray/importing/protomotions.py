@@ -32,7 +32,7 @@ SETTINGS = {
 }
 NO_COUNTERPART = {
     "CONTAINER_IMAGES": "the job names its image: dray run --image {value}",
-    "CONTAINER_MOUNTS": "the job names what its image sees: dray run --bind {value}",
+    "CONTAINER_MOUNTS": "the job names what its image sees: dray run {binds}",
     "PYTHON_EXECUTABLES": "the job's command names its Python: dray run -- {value} …",
 }
 COMPUTED = "computed by Python, which is not run here: write the value itself"
@@ -111,16 +111,15 @@ def literal(node: ast.expr) -> Any:
 
 
 def argument_defaults(tree: ast.Module) -> dict[str, Any]:
-    """Of add_argument("--x", …, default=y)."""
-    found = {}
+    """Of add_argument("-x", "--xyz", …, default=y), by each of its names."""
+    found: dict[str, Any] = {}
     for call in ast.walk(tree):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
             continue
         if call.func.attr == "add_argument" and call.args:
             given = {one.arg: one.value for one in call.keywords}
-            flag = literal(call.args[0])
-            if isinstance(flag, str) and "default" in given:
-                found[flag] = literal(given["default"])
+            flags = [literal(one) for one in call.args] if "default" in given else []
+            found |= {one: literal(given["default"]) for one in flags if isinstance(one, str)}
     return found
 
 
@@ -138,7 +137,8 @@ def _gather_one(name: str, value: Any, found: Mapping[str, Any], into: Gathering
             _gather_one(f"{name}.{key}", one, found, into)
     else:
         why = NO_COUNTERPART.get(name.split(".")[0], "has no counterpart yet")
-        into.note(shown(name, value), why.format(value=value))
+        binds = " ".join(f"--bind {one.strip()}" for one in str(value).split(","))
+        into.note(shown(name, value), why.format(value=value, binds=binds))
 
 
 def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:
