@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from os import urandom
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,10 @@ def describe(
         outputs=settings.get("job.outputs", ()),
         env={**({} if container else base), **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
-        notes=filled.notes + unused_binds(settings) + exposed(settings.get("job.env", {})),
+        notes=filled.notes
+        + unused_binds(settings)
+        + unheld_checkpoint(settings)
+        + exposed(settings.get("job.env", {})),
         created=now,
     )
 
@@ -147,6 +151,33 @@ def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return ("the binds are not used: there is no image, so the command sees all of the node",)
 
 
+def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note where no declared output can hold what the checkpoint's pattern means."""
+    pattern = settings.get("job.resume.checkpoint") or ""
+    outputs = settings.get("job.outputs", ())
+    fixed = list(takewhile(lambda part: not is_glob(part), pattern.split("/")))
+    if (
+        not pattern
+        or not outputs
+        or not fixed
+        or any(meets(fixed, one.split("/")) for one in outputs)
+    ):
+        return ()
+    where = f"lies in no declared output ({', '.join(outputs)})"
+    found = "it is found only where the command writes it below $DRAY_OUTPUTS"
+    return (f"the checkpoint {pattern} {where}: {found}",)
+
+
+def is_glob(part: str) -> bool:
+    return any(letter in part for letter in "*?[")
+
+
+def meets(path: Sequence[str], output: Sequence[str]) -> bool:
+    """Whether one of the two lies below the other."""
+    shorter = min(len(path), len(output))
+    return list(path[:shorter]) == list(output[:shorter])
+
+
 def exposed(variables: Mapping[str, str]) -> tuple[str, ...]:
     """A note for each variable that looks like a secret."""
     return tuple(
@@ -179,6 +210,8 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
             "--checkpoint-partner (partner) is set, but not how a checkpoint is numbered",
             hint=r"Say it: --checkpoint-number 'model_(\d+)'",
         )
+    for word in settings.get("job.resume.resume_args", ()):
+        require_placeholders(word)
     grace = settings.get("job.resume.grace")
     if grace is None:
         grace = min(30.0, limit / 10) if limit else 30.0
@@ -200,6 +233,21 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         grace=grace,
         backoff=settings.get("job.resume.backoff", 10.0),
     )
+
+
+def require_placeholders(word: str) -> None:
+    """Refuse what is meant for a placeholder and would go to the trainer as it is."""
+    import difflib  # only for a job that resumes
+
+    from dray.node.resuming import PLACEHOLDERS
+
+    for name in re.findall(r"\{\w+\}", word):
+        meant = difflib.get_close_matches(name, PLACEHOLDERS, n=1, cutoff=0.75)
+        if meant and name not in PLACEHOLDERS:
+            raise UsageError(
+                f"--resume-arg {word}: {name} stands for nothing. Did you mean {meant[0]}?",
+                hint=f"There is {', '.join(PLACEHOLDERS)}.",
+            )
 
 
 def name_of(command: Sequence[str]) -> str:

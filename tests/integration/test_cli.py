@@ -107,6 +107,31 @@ def test_mistakes_are_told_with_the_way_out(
 
 
 @pytest.mark.parametrize(
+    ("outputs", "checkpoint", "is_told"),
+    [
+        ("logs", "log/model_*.pt", True),
+        ("logs/run", "logs/other/*.pt", True),
+        ("logs", "logs/**/model_*.pt", False),
+        ("logs/run", "logs/*/model.pt", False),
+        ("logs/run", "*/model.pt", False),
+        ("logs", "logs", False),
+    ],
+)
+def test_a_checkpoint_that_no_output_holds_is_told(
+    dray: Dray, outputs: str, checkpoint: str, is_told: bool
+) -> None:
+    planned = dray("plan", "--output", outputs, "--checkpoint", checkpoint, "--", "true")
+    assert ("lies in no declared output" in planned.stdout) == is_told
+
+
+def test_a_misspelled_placeholder_is_refused(dray: Dray) -> None:
+    flags = ("--checkpoint", "x/*.pt", "--resume-arg")
+    says = refuse(dray, 2, "run", *flags, "--load={chekpoint}", "--", "true")
+    assert "{chekpoint} stands for nothing. Did you mean {checkpoint}?" in says
+    dray("plan", *flags, '{"seed": {x}}', "--", "true")  # braces of the trainer's own
+
+
+@pytest.mark.parametrize(
     ("mistake", "says"),
     [
         ("[job.resources]\ngpu = 1\n", "job.resources.gpu: unknown key. Did you mean 'gpus'?"),

@@ -252,3 +252,16 @@ def test_where_it_is_known_how_far_they_are_that_counts() -> None:
     assert not is_ahead("b/model_0.pt", 500)
     assert not is_ahead("a/model_500.pt", 500)  # written again
     assert is_ahead("a/model_500500.pt", 500)  # further within an iteration
+
+
+def test_every_placeholder_stands_for_something(tmp_path: Path) -> None:
+    path = tmp_path / "model_7.pt"
+    (tmp_path / "stats_7.pkl").touch()
+    rules = {
+        "args": [f"--{name}={name}" for name in resuming.PLACEHOLDERS],
+        "number": r"model_(\d+)",
+        "partner": "stats_{number}.pkl",
+    }
+    found = resumed(["x"], rules, str(path), Progress(7, 10))
+    assert len(found) == 1 + len(resuming.PLACEHOLDERS)
+    assert not any("={" in word for word in found)

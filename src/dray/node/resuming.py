@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
+PLACEHOLDERS = ("{checkpoint}", "{name}", "{run}", "{partner}", "{number}", "{left}")
 LEVELS = 3  # how far above a checkpoint its run's files are looked for
 MOST_READ = 1 << 20
 
@@ -191,7 +192,7 @@ def resumed(command: "List[str]", resume: "Record", path: str, at: Progress) -> 
         "{partner}": partner if partner and os.path.exists(partner) else None,
         "{number}": number_of(path, resume.get("number")),
         "{left}": at.left,
-    }
+    }  # the PLACEHOLDERS
     groups = [filled(group, values) for group in grouped(resume["args"])]
     known = [group for group in groups if group]
     for group in known:
