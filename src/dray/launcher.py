@@ -37,6 +37,7 @@ from dray.node.arrays import split
 from dray.node.layout import tasks_of
 from dray.options import env_name
 from dray.project import PROJECT_FILE
+from dray.quantities import show_duration
 from dray.reporter import Reporter
 from dray.secrets import resolve as secret_values
 from dray.store import Damaged, Last, Row, Store, rebuilding, set_aside
@@ -54,6 +55,7 @@ UNAVAILABLE = (ClusterError, StorageError, Refused, OSError)
 CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
 DAY = 86400.0
 GONE = "is gone"
+SOME = 10  # of many jobs, those that are named
 UNDER_WAY = "submitting"  # the folder of locks
 
 Act = Callable[[JobSpec, Snapshot | None], None]
@@ -427,6 +429,13 @@ class Launcher:
         """The id that this id, or unique beginning of one, means."""
         return self._find(reference)[0]
 
+    def latest(self) -> str:
+        """The job that was submitted last, from here or as far as is known here."""
+        found = self.store.latest()
+        if found is None:
+            raise NotFound("no job is known here", hint="Submit one: dray run -- python train.py")
+        return found
+
     def find_all(self, references: Iterable[str]) -> list[str]:
         """The ids that these mean; an array's id means all its jobs."""
         found: dict[str, None] = {}
@@ -443,10 +452,20 @@ class Launcher:
                 hint="dray ps --all lists the jobs.",
             )
         if len(found) > 1:
-            names = ", ".join(job_id for job_id, _ in found[:10])
-            raise UsageError(f"'{reference}' is not unique: {names}", hint="Write more of the id.")
+            raise UsageError(f"'{reference}' is not unique: {self._told(found)}")
         job_id, name = found[0]
         return job_id, self.cluster(name)
+
+    def _told(self, found: Sequence[tuple[str, str]]) -> str:
+        """Jobs to choose from, with state and age."""
+        views = [self.store.view(job_id) for job_id, _ in found[:SOME]]
+        now = time.time()
+        told = [
+            f"{one.id} ({one.state}, {show_duration(now - one.spec.created)} ago)"
+            for one in views
+            if one is not None
+        ]
+        return ", ".join(told) + (" …" if len(found) > SOME else "")
 
     def show(self, reference: str) -> JobView:
         job_id, cluster = self._find(reference)

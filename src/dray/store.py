@@ -443,6 +443,13 @@ class Store:
         query = "SELECT id FROM jobs WHERE id >= ? AND id < ? ORDER BY length(id), id"
         return [row[0] for row in self._rows(query, ids_in(array))]
 
+    def latest(self) -> str | None:
+        """The job that was submitted last; of an array, its first."""
+        rows = self._rows(
+            "SELECT id FROM jobs WHERE submitted ORDER BY created DESC, length(id), id LIMIT 1"
+        )
+        return rows[0][0] if rows else None
+
     def recent_ids(self, most: int = 200) -> list[tuple[str, str]]:
         rows = self._rows("SELECT id, state FROM jobs ORDER BY created DESC LIMIT ?", (most,))
         return [tuple(row) for row in rows]

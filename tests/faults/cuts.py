@@ -125,7 +125,7 @@ def after(told: Record, cut: Cut, clean: frozenset[str] | None) -> list[str]:
     roll_back(told, calls)
     run = told.run if was_printed(calls) else Said("run", -signal.SIGKILL, "", "")
     life = Life(run, {}, {})
-    see_through(site, life)
+    see_through(site, life, power_was_cut=True)
     remove(site, life)
     go_on(site, told.kind, life)
     recall(told, calls)

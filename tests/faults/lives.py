@@ -69,19 +69,27 @@ def accepted(site: Site, run: Said) -> str:
     return run.out.strip() or next(iter(site.rows()), "")
 
 
-def see_through(site: Site, life: Life) -> None:
-    """Until it is settled; what is lost is resumed."""
+def see_through(site: Site, life: Life, power_was_cut: bool = False) -> None:
+    """Until it is settled; what is lost is resumed. A checkpoint that the trainer has not synced
+    may be gone with the power: dray says so, and the user begins anew."""
     life.rows = life.before_resume = site.settle()
     for _ in range(TRIES):
         lost = [job for job, row in life.rows.items() if row["state"] == "lost"]
-        if not lost:
-            break
         for job in lost:
             site("resume", job)
+        cut = [job for job, row in life.rows.items() if power_was_cut and has_lost_all(row)]
+        for job in cut:
+            site("resume", job, "--from", "scratch")
+        if not lost and not cut:
+            break
         life.rows = site.settle()
     for job in life.rows:
         life.shown = site.dray.show(job)
     life.secrets = site.leftover_secrets()
+
+
+def has_lost_all(row: dict[str, Any]) -> bool:
+    return row["state"] == "failed" and "no whole checkpoint any more" in row["reason"]
 
 
 def remove(site: Site, life: Life) -> None:

@@ -178,11 +178,24 @@ def test_references_to_jobs(dray: Dray) -> None:
     assert dray.wait(one)["state"] == dray.wait(two)["state"] == "done"
     says = refuse(dray, 2, "show", "trai")
     assert "'trai' is not unique" in says
-    assert one in says
-    assert two in says
+    for job in (one, two):
+        assert re.search(rf"{job} \(done, \d+s ago\)", says)
     alike = next(at for at in range(len(one)) if one[at] != two[at])
     assert dray.show(one[: alike + 1])["id"] == one
     assert f"Did you mean '{one}'?" in refuse(dray, 3, "show", "x" + one)
+
+
+def test_without_a_job_the_latest_is_meant(dray: Dray) -> None:
+    for verb in ("show", "logs", "wait", "pull"):
+        assert "no job is known here" in refuse(dray, 3, verb)
+    dray.wait(dray.run("--", "echo", "older"))
+    latest = dray.run("--output", "out", "--", "sh", "-c", "echo 1 > out/x; echo newer")
+    for verb in ("wait", "show", "logs", "pull"):
+        assert f"the latest job: {latest}" in (told := dray(verb)).stderr
+        assert verb != "logs" or told.stdout == "newer\n"
+    assert (dray.project / latest / "out/x").exists()
+    for verb in ("stop", "rm", "resume"):  # what changes a job names it
+        assert "Missing argument" in refuse(dray, 2, verb)
 
 
 def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import click
 
 from dray.cli.log_filter import LogPrinter
-from dray.cli.output import launcher
+from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import say, visible
 from dray.launcher import Launcher
 
 
 @click.command("logs")
-@job_argument()
+@job_argument(or_latest=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.")
 @click.option(
@@ -25,15 +25,16 @@ from dray.launcher import Launcher
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 @click.option("--raw", is_flag=True, help="Byte for byte, on a terminal too.")
 def command(
-    job: str, follow: bool, attempt: int | None, rank: int, tail: int | None, raw: bool
+    job: str | None, follow: bool, attempt: int | None, rank: int, tail: int | None, raw: bool
 ) -> None:
-    """Print what the command wrote, over all attempts.
+    """Print what the command of a job (the latest, if none is named) wrote, over all attempts.
 
     To a file or a program it goes byte for byte. On a terminal, text and colours are shown, and
     any other control character is spelled (\\x1b for an escape): no output can clear the screen,
     move the cursor or change the clipboard. --raw passes all of it.
     """
     verbs = launcher()
+    job = named_or_latest(verbs, job)
     pieces = verbs.logs(job, attempt=attempt, rank=rank, tail=tail, follow=follow)
     print_log(verbs, pieces, job, LogPrinter(raw=raw))
 

@@ -190,5 +190,13 @@ def launcher(flags: dict[str, Any] | None = None, *, submits: bool = False) -> L
     return launcher_for(config)
 
 
+def named_or_latest(verbs: Launcher, job: str | None) -> str:
+    if job is not None:
+        return job
+    latest = verbs.latest()
+    say(f"the latest job: {latest}")
+    return latest
+
+
 def launcher_for(config: configuration.Config) -> Launcher:
     return Launcher(config, Reporter(say=say, progress=progress))

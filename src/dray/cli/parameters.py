@@ -119,10 +119,10 @@ def job_flags(values: dict[str, Any]) -> dict[str, Any]:
     return flags
 
 
-def job_argument(many: bool = False) -> Decorator:
-    return click.argument(
-        "jobs" if many else "job", type=JobId(), nargs=-1 if many else 1, required=True
-    )
+def job_argument(many: bool = False, or_latest: bool = False) -> Decorator:
+    """``or_latest``: where none is named, the verb takes the job that was submitted last."""
+    name, number = ("jobs", -1) if many else ("job", 1)
+    return click.argument(name, type=JobId(), nargs=number, required=not or_latest)
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:

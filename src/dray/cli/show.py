@@ -8,6 +8,7 @@ from dray.cli.output import (
     colored,
     in_color,
     launcher,
+    named_or_latest,
     one_line,
     print_json,
     show_image,
@@ -27,13 +28,13 @@ CURVE_LINES = 16
 
 
 @click.command("show")
-@job_argument()
+@job_argument(or_latest=True)
 @json_option
-def command(job: str, as_json: bool) -> None:
-    """All about one job: what it is, how each attempt went, why it ended, and how the training
-    does: the curve of its main metric."""
+def command(job: str | None, as_json: bool) -> None:
+    """All about one job (the latest, if none is named): what it is, how each attempt went, why it
+    ended, and how the training does: the curve of its main metric."""
     verbs = launcher()
-    view = verbs.show(job)
+    view = verbs.show(named_or_latest(verbs, job))
     curve = verbs.metrics(view)
     if as_json:
         found = {"directory": verbs.place(view), "curve": curve.to_dict()}

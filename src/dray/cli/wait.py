@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from dray.cli.output import launcher
+from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import say, visible
 from dray.model import JobState, JobView
@@ -15,16 +15,21 @@ MANY = 10  # jobs, from which on they are counted and not named
 
 
 @click.command("wait")
-@job_argument(many=True)
+@job_argument(many=True, or_latest=True)
 @click.option("--timeout", metavar="TIME", help="Give up after this long (exit code 9).")
 def command(jobs: tuple[str, ...], timeout: str | None) -> int:
-    """Wait until the jobs have ended. Exit code 0 if all are done, 1 if one is not."""
+    """Wait until the jobs, or the latest one, have ended.
+
+    Exit code 0 if all are done, 1 if one is not.
+    """
     try:
         seconds = parse_duration(timeout) if timeout else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
     verbs = launcher()
-    return tell_ends(verbs.wait_all(verbs.find_all(jobs), seconds))
+    return tell_ends(
+        verbs.wait_all(verbs.find_all(jobs or [named_or_latest(verbs, None)]), seconds)
+    )
 
 
 def tell_ends(views: Sequence[JobView]) -> int:

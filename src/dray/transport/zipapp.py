@@ -37,7 +37,8 @@ EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
 PLAIN_MARSHAL = 2
 DIGEST = 64  # hex digits of a SHA-256
 NAMED_BY = 32  # so many of them are in the name
-FORGET_AFTER = 30 * 86400.0  # seconds after which another version's file leaves the cache
+DAY = 86400.0
+FORGET_AFTER = 30 * DAY  # seconds after which another version's file leaves the cache
 
 
 class App(NamedTuple):
@@ -72,6 +73,7 @@ def app() -> App:
 
 def remember() -> None:
     """Keep the file for the next command, once this one is about to use it."""
+    files.sweep_temporaries(str(app().kept.parent), time.time() - DAY)
     if not app().is_kept:
         with suppress(OSError):  # it is built anew each time, then
             keep(app().kept, app().content)
