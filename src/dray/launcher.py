@@ -55,6 +55,7 @@ UNAVAILABLE = (ClusterError, StorageError, Refused, OSError)
 CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
 DAY = 86400.0
 GONE = "is gone"
+LAST_WORDS = 8192  # bytes at the end of a log
 SOME = 10  # of many jobs, those that are named
 UNDER_WAY = "submitting"  # the folder of locks
 
@@ -589,6 +590,19 @@ class Launcher:
         else:
             offsets = {}
         return self._log_pieces(view.id, cluster, attempt, rank, offsets, follow)
+
+    def last_lines(self, view: JobView, most: int = 10) -> list[str]:
+        """The end of what the last attempt wrote; nothing where that cannot be had."""
+        if not view.attempts:
+            return []
+        cluster, attempt = self.cluster(view.cluster), view.attempts[-1].number
+        try:
+            begin = max(cluster.log_size(view.id, attempt) - LAST_WORDS, 0)
+            text = cluster.log(view.id, attempt, begin)[-LAST_WORDS:]
+        except UNAVAILABLE:
+            return []
+        lines = text.decode("utf-8", "replace").splitlines()
+        return [line.rstrip() for line in lines if line.strip()][-most:]
 
     def _log_pieces(
         self,

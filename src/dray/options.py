@@ -672,7 +672,8 @@ SETUP = Option(
     key="clusters.*.setup",
     many=True,
     parse=texts,
-    help="Shell lines to run before the attempt; `exit` ends the job.",
+    help="Shell commands to run before the attempt, each whole in itself; one that fails ends the"
+    " job.",
     example='["ulimit -c 0"]',
 )
 RUNTIME = Option(

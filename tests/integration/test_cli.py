@@ -829,3 +829,22 @@ def test_tracebacks_only_for_those_who_ask(dray: Dray) -> None:
     ended = dray("--debug", "show", "x", check=False)
     assert ended.returncode == 3
     assert "Traceback" in ended.stderr
+
+
+def test_the_end_of_a_failed_job_is_told(dray: Dray) -> None:
+    code = "print('step 1'); print('\\x1b[2J'); import torch_that_is_not_there"
+    job = dray.run("--", sys.executable, "-c", code)
+    waited = dray("wait", job, check=False)
+    assert waited.returncode == 1
+    told = dray("show", job).stdout
+    for said in (waited.stderr, told):
+        assert "  | step 1" in said
+        assert "  | ModuleNotFoundError: No module named 'torch_that_is_not_there'" in said
+        assert "likely cause: the job's Python has no module torch_that_is_not_there" in said
+        assert "\x1b" not in said
+    assert "step 1" in dray.show(job)["last_lines"]
+    silent = dray.run("--", "false")
+    assert dray("wait", silent, check=False).stderr == f"{silent} is failed: exit code 1\n"
+    followed = dray("run", "--follow", "--", sys.executable, "-c", code, check=False)
+    assert followed.stderr.count("likely cause: ") == 1
+    assert "the end of its output" not in followed.stderr

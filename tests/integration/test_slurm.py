@@ -468,6 +468,14 @@ def test_a_module_that_cannot_be_loaded_ends_the_job(far: Dray, hpc: Hpc) -> Non
     assert shown["reason"] == f"its batch script ended before it ran: {complaint}"
 
 
+def test_a_setup_line_that_fails_ends_the_job(far: Dray, hpc: Hpc) -> None:
+    """Else the command would run without the environment that the line was to activate."""
+    hpc.offer(far, setup=["false || true", "source /no/such/env/bin/activate", "echo after"])
+    shown = far.wait(far.run(*ON, *python("pass")))
+    assert (shown["state"], shown["attempts"]) == ("failed", [])
+    assert "setup failed: source /no/such/env/bin/activate" in shown["reason"]
+
+
 def test_cancelled_while_its_batch_script_prepares(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far, setup=["echo preparing", "sleep 60"])
     job = far.run(*ON, *python("pass"))

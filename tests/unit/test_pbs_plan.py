@@ -76,6 +76,7 @@ module load gcc/12 || {
     exit 1
 }
 ulimit -c 0
+[ $? = 0 ] || { echo 'setup failed: ulimit -c 0 (where that is fine, add: || true)'; exit 1; }
 exec python3 -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/a-very-long-name-7f3k'
 """.replace("APP", zipapp.name())
 

@@ -79,6 +79,7 @@ module load eth_proxy gcc/12 || {
     exit 1
 }
 ulimit -c 0
+[ $? = 0 ] || { echo 'setup failed: ulimit -c 0 (where that is fine, add: || true)'; exit 1; }
 exec '/opt/python 3/bin/python3' -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/anymal-7f3k'
 """.replace("APP", zipapp.name())
 

@@ -9,7 +9,7 @@ from dray.cli.logs import print_log
 from dray.cli.output import launcher
 from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options
 from dray.cli.terminal import say, tell
-from dray.cli.wait import tell_end
+from dray.cli.wait import tell_end, tell_failure
 
 
 @click.command("run", context_settings=BEFORE_COMMAND)
@@ -29,7 +29,10 @@ def command(command: tuple[str, ...], no_snapshot: bool, follow: bool, **values:
     try:
         pieces = verbs.logs(job_id, follow=True)
         print_log(verbs, pieces, job_id, LogPrinter(to_stderr=True))
-        return tell_end(verbs.wait(job_id))
+        view = verbs.wait(job_id)
+        code = tell_end(view)
+        tell_failure(verbs, view, only_cause=True)
+        return code
     except KeyboardInterrupt:
         say("")  # the terminal shows ^C
         say(f"the job goes on; stop it with: dray stop {job_id}")

@@ -18,6 +18,7 @@ from dray.cli.output import (
 )
 from dray.cli.parameters import job_argument, json_option
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
+from dray.cli.wait import last_words
 from dray.launcher import GONE
 from dray.model import Attempt, JobState, JobView, Series
 from dray.node.supervisor import HEARTBEAT
@@ -36,11 +37,15 @@ def command(job: str | None, as_json: bool) -> None:
     verbs = launcher()
     view = verbs.show(named_or_latest(verbs, job))
     curve = verbs.metrics(view)
+    output = verbs.last_lines(view) if view.state is JobState.FAILED else []
     if as_json:
         found = {"directory": verbs.place(view), "curve": curve.to_dict()}
-        print_json({**view.to_dict(), **found})
+        print_json({**view.to_dict(), **found, "last_lines": output})
         return
     tell(describe(view, verbs.place(view)))
+    if output:
+        tell("")
+        tell(last_words(output))
     if curve.points:
         tell("")
         tell(curve.name)

@@ -7,7 +7,8 @@ import click
 
 from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument
-from dray.cli.terminal import say, visible
+from dray.cli.terminal import Shown, lines, say, visible
+from dray.launcher import Launcher
 from dray.model import JobState, JobView
 from dray.quantities import parse_duration
 
@@ -27,9 +28,11 @@ def command(jobs: tuple[str, ...], timeout: str | None) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
     verbs = launcher()
-    return tell_ends(
-        verbs.wait_all(verbs.find_all(jobs or [named_or_latest(verbs, None)]), seconds)
-    )
+    views = verbs.wait_all(verbs.find_all(jobs or [named_or_latest(verbs, None)]), seconds)
+    code = tell_ends(views)
+    if len(views) == 1:
+        tell_failure(verbs, views[0])
+    return code
 
 
 def tell_ends(views: Sequence[JobView]) -> int:
@@ -40,6 +43,25 @@ def tell_ends(views: Sequence[JobView]) -> int:
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     say(f"{len(views)} jobs: {told}")
     return 0 if set(counts) == {JobState.DONE} else 1
+
+
+def tell_failure(verbs: Launcher, view: JobView, *, only_cause: bool = False) -> None:
+    """Say what a failed command wrote last; ``only_cause`` where its output has been seen."""
+    if view.state is not JobState.FAILED:
+        return
+    words = last_words(verbs.last_lines(view), only_cause=only_cause)
+    if words:
+        say(words)
+
+
+def last_words(output: list[str], *, only_cause: bool = False) -> Shown:
+    """What a failed command wrote last, and what that says of the cause, where it is known."""
+    from dray.causes import cause_of
+
+    told = [] if only_cause or not output else ["the end of its output:"]
+    told += [f"  | {line}" for line in output if told]
+    cause = cause_of(output)
+    return lines(told + ([f"likely cause: {cause}"] if cause else []))
 
 
 def tell_end(view: JobView) -> int:
