@@ -20,6 +20,7 @@ INHERITED = (
     "CONDA_PREFIX",
     "CUDA_HOME",
     "HOME",
+    "ISAACSIM_PATH",
     "LANG",
     "LD_LIBRARY_PATH",
     "LOGNAME",

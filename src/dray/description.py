@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from os import urandom
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dray import config as configuration
@@ -37,7 +38,7 @@ def describe(
         raise UsageError(
             "there is no command", hint="Write it behind --: dray run -- python train.py"
         )
-    filled = fill_in(command, config)
+    filled = fill_in(command, config, base)
     settings, command = filled.settings, filled.command
     name = settings.get("job.name") or name_of(command)
     limit = settings.get("job.resources.time")
@@ -70,6 +71,7 @@ def describe(
         outputs=settings.get("job.outputs", ()),
         env={**({} if container else base), **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
+        links=dict(filled.links),
         notes=filled.notes
         + unused_binds(settings)
         + unheld_checkpoint(settings)
@@ -78,7 +80,9 @@ def describe(
     )
 
 
-def fill_in(command: Sequence[str], config: Config) -> Filled:
+def fill_in(
+    command: Sequence[str], config: Config, base: Mapping[str, str] = MappingProxyType({})
+) -> Filled:
     """The command and all settings, with the recipe's where there is one. Its paths are seen from
     where the command starts."""
     from dray import recipes  # not for a listing
@@ -100,6 +104,7 @@ def fill_in(command: Sequence[str], config: Config) -> Filled:
             python=config.job.get("job.python", ()),
             image=config.job.get("job.image", ""),
             is_whole=not config.folder,
+            env={**base, **config.job.get("job.env", {})},
         )
     )
     metrics = dict(recipe.metrics)

@@ -128,6 +128,7 @@ class JobSpec:
     outputs: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names only
+    links: Mapping[str, str] = field(default_factory=dict)  # in the folder, to what is on the node
     notes: tuple[str, ...] = ()  # what the recipe has to tell
     created: float = 0.0
     resumed_after: int = 0  # attempts up to this number do not count for retries any more
@@ -425,6 +426,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "launch": text_of,
     "outputs": texts,
     "env": table(text_of),
+    "links": table(text_of),
     "secrets": several(checks.variable),  # they appear in commands to copy
     "notes": texts,
     "created": moment,

@@ -474,7 +474,8 @@ JOB = (
         parse=texts,
         help="Added to the command on a resume, in the place of the same arguments there;"
         " {checkpoint} is the checkpoint's path, {name} its file name, {run} the name of its"
-        " folder, {number} how far it is, {left} how many iterations are left.",
+        " folder, {run_pattern} a regular expression for that name, {number} how far it is, {left}"
+        " how many iterations are left.",
         example='["--resume", "{checkpoint}"]',
         harmless=True,
     ),

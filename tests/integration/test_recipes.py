@@ -71,6 +71,49 @@ def test_over_time_limits_all_iterations_are_done(dray: Dray, library: str, give
     require_all_once(dray, job, total)
 
 
+def test_a_run_is_found_by_its_very_name(dray: Dray) -> None:
+    """rsl_rl takes --load_run for a regular expression, and the last folder that it matches."""
+    isaaclab(dray)
+    (dray.project / ".gitignore").write_text("logs\n")
+    named = ("--run_name", "lr=1e-3 (a+b)[x]")
+    limits = ("--time", "2.5s", "--grace", "0.5s")
+    asked = ("--", *TASK, "--max_iterations", "40", *named)
+    job = dray.run("--recipe", "isaaclab/rsl_rl", *limits, *NAP, *asked)
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert len(shown["attempts"]) >= 2
+    require_all_once(dray, job, 40)
+
+
+@pytest.mark.parametrize("way", ["link", "variable"])
+def test_a_binary_installation_is_found_where_it_is_looked_for(
+    dray: Dray, tmp_path: Path, way: str
+) -> None:
+    """The link to it is ignored by git, and so it is not part of the job's code."""
+    isaaclab(dray)
+    (dray.project / ".gitignore").write_text("_isaac_sim\n")
+    sim = tmp_path / "isaac-sim"
+    sim.mkdir()
+    (sim / "python.sh").write_text('#!/bin/sh\necho binary >&2\nexec python3 "$@"\n')
+    (sim / "python.sh").chmod(0o755)
+    flags = ("--env", f"ISAACSIM_PATH={sim}") if way == "variable" else ()
+    if way == "link":
+        (dray.project / "_isaac_sim").symlink_to(sim)
+    binary = ("--env", "STANDIN_BINARY=1", *flags)
+    asked = ("--", *TASK, "--max_iterations", "3")
+    job = dray.run("--recipe", "isaaclab/rsl_rl", *binary, *NAP, *asked)
+    assert dray.wait(job)["state"] == "done", dray.log(job)
+    assert "binary" in dray.log(job)
+
+
+def test_where_isaac_sim_is_not_known_the_plan_says_so(dray: Dray) -> None:
+    isaaclab(dray)
+    recipe = ("--recipe", "isaaclab/rsl_rl")
+    assert "ISAACSIM_PATH=/where/it/is" in dray("plan", *recipe, "--", *TASK).stdout
+    active = dray("plan", *recipe, "--", *TASK, VIRTUAL_ENV="/venv").stdout
+    assert "ISAACSIM_PATH" not in active
+
+
 def whole_ones(dray: Dray, job: str) -> int:
     found = (dray.job_dir(job) / "outputs/logs").rglob("*_[0-9]*.*")
     return sum(zipfile.is_zipfile(path) for path in found)
@@ -134,7 +177,7 @@ def test_the_command_of_a_resume(dray: Dray) -> None:
     path = Path(shown["attempts"][1]["from_checkpoint"])
     number = int(re.findall(r"\d+", path.name)[0])
     assert second == [
-        *entry, "--resume", "--load_run", path.parent.name, "--checkpoint", path.name,
+        *entry, "--resume", "--load_run", f"{path.parent.name}$", "--checkpoint", path.name,
         "--max_iterations", str(80 - number),
     ]  # fmt: skip
 

@@ -187,7 +187,8 @@ def test_without_the_script_it_is_refused(project: Callable[..., Path]) -> None:
 def test_several_gpus_of_one_node(project: Callable[..., Path]) -> None:
     """On every kind of cluster: torchrun is part of the command."""
     folder = project(SCRIPT.format("rsl_rl"), "isaaclab.sh")
-    request = Request((*TASK, "--num_envs", "4096"), folder, gpus=2)
+    env = {"VIRTUAL_ENV": "/venv"}
+    request = Request((*TASK, "--num_envs", "4096"), folder, gpus=2, env=env)
     found = filled("isaaclab/rsl_rl", request)
     assert found.command == (
         "./isaaclab.sh", "-p", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
@@ -215,7 +216,7 @@ def test_sb3_has_one_gpu(project: Callable[..., Path]) -> None:
     ("said", "args"),
     [
         ('"--resume", type=bool, default=None', ("--resume", "True", "--load_run")),
-        ('"--resume", action="store_true"', ("--resume", "--load_run", "{run}")),
+        ('"--resume", action="store_true"', ("--resume", "--load_run", "{run_pattern}")),
     ],
 )
 def test_older_versions_want_a_value(
@@ -364,7 +365,7 @@ def test_seen_from_a_folder_of_the_project(project: Callable[..., Path]) -> None
     folder = project("dray.toml", "lab/" + SCRIPT.format("skrl"))
     job = described(folder / "lab", *TASK, recipe="isaaclab/skrl")
     assert job.outputs == ("lab/logs",)
-    assert job.resume.checkpoint == "lab/logs/skrl/**/checkpoints/agent_*.pt"
+    assert job.resume.checkpoint == "lab/logs/skrl/**/checkpoints/agent_*.p[it]*"
     assert job.metrics.tensorboard is not None
     assert job.metrics.tensorboard.startswith("lab/logs/skrl/")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,13 @@ def test_where_it_is_known_how_far_they_are_that_counts() -> None:
     assert not is_ahead("b/model_0.pt", 500)
     assert not is_ahead("a/model_500.pt", 500)  # written again
     assert is_ahead("a/model_500500.pt", 500)  # further within an iteration
+
+
+def test_a_runs_name_is_no_pattern() -> None:
+    path = "/logs/2026-01-01_(a+b)/model_7.pt"
+    (pattern,) = resumed(["x"], {"args": ["{run_pattern}"]}, path, Progress())[1:]
+    assert re.match(pattern, "2026-01-01_(a+b)")
+    assert not re.match(pattern, "2026-01-01_(a+b)_again")
 
 
 def test_every_placeholder_stands_for_something(tmp_path: Path) -> None:

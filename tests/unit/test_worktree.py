@@ -55,7 +55,7 @@ def test_one_that_others_have_taken_is_no_hindrance(job_dir: JobDir, scratch: Pa
     """As it was called once: somebody else's file lies there."""
     (scratch / "dray-work-walk-7f3k-1").write_text("in the way")
     job_dir.work = worktree.place_of(job_dir, 1)
-    worktree.prepare(job_dir, 1, None, ["logs"])
+    worktree.prepare(job_dir, 1, {"snapshot": None, "outputs": ["logs"]})
     assert (scratch / "dray-work-walk-7f3k-1").read_text() == "in the way"
     assert os.path.islink(os.path.join(job_dir.work, "logs"))
 

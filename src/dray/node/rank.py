@@ -120,8 +120,7 @@ class Task:
             self.job_dir.work = order["work"]
             return
         self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
-        snapshot, outputs = self.job["snapshot"], self.job["outputs"]
-        worktree.prepare(self.job_dir, order["attempt"], snapshot, outputs)
+        worktree.prepare(self.job_dir, order["attempt"], self.job)
         self.made_tree = True
 
     def _go(self, message: "Record") -> None:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-PLACEHOLDERS = ("{checkpoint}", "{name}", "{run}", "{partner}", "{number}", "{left}")
+PLACEHOLDERS = (
+    "{checkpoint}", "{name}", "{run}", "{run_pattern}", "{partner}", "{number}", "{left}",
+)  # fmt: skip
 LEVELS = 3  # how far above a checkpoint its run's files are looked for
 MOST_READ = 1 << 20
 
@@ -189,6 +191,7 @@ def resumed(command: "List[str]", resume: "Record", path: str, at: Progress) -> 
         "{checkpoint}": path,
         "{name}": os.path.basename(path),
         "{run}": os.path.basename(os.path.dirname(path)),
+        "{run_pattern}": pattern_for(os.path.basename(os.path.dirname(path))),
         "{partner}": partner if partner and os.path.exists(partner) else None,
         "{number}": number_of(path, resume.get("number")),
         "{left}": at.left,
@@ -198,6 +201,11 @@ def resumed(command: "List[str]", resume: "Record", path: str, at: Progress) -> 
     for group in known:
         command = without(command, group)
     return command + [word for group in known for word in group]
+
+
+def pattern_for(name: str) -> str:
+    """A regular expression for this name alone. ``re.escape`` would escape what is plain, too."""
+    return re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", name) + "$"
 
 
 def grouped(args: "Sequence[str]") -> "List[List[str]]":

@@ -90,6 +90,10 @@ def is_path_inside(path: "Any") -> bool:
     return is_text(path) and not os.path.isabs(path) and ".." not in path.split("/")
 
 
+def is_links(value: "Any") -> bool:
+    return is_variables(value) and all(is_path_inside(name) for name in value)
+
+
 def is_pattern(value: "Any") -> bool:
     try:
         return is_text(value) and bool(re.compile(value))
@@ -159,6 +163,7 @@ DESCRIPTION = {
     "launch": is_text,
     "outputs": is_paths_inside,
     "env": is_variables,
+    "links": is_links,
     "secrets": is_texts,
     "notes": is_texts,
     "created": is_moment,

@@ -167,8 +167,7 @@ class Supervisor:
         return outcome
 
     def _prepare(self) -> None:
-        job = self.job
-        worktree.prepare(self.job_dir, self.attempt.number, job["snapshot"], job["outputs"])
+        worktree.prepare(self.job_dir, self.attempt.number, self.job)
         faults.reach("supervisor:unpacked")
         self.command.prepare()
 

@@ -17,9 +17,11 @@ from .notes import note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Tuple
 
     from .jobdir import AttemptDir
+
+    Record = Dict[str, Any]
 
 MARK = ".dray-unpacked"
 PREFIX = "dray-work-"  # of trees on a node's own disk
@@ -105,13 +107,15 @@ def place_of(job: "JobDir", number: int, host: str = "") -> str:
     return os.path.join(job.path, PREFIX + host)
 
 
-def prepare(job: "JobDir", number: int, snapshot: "Optional[str]", outputs: "List[str]") -> None:
+def prepare(job: "JobDir", number: int, description: "Record") -> None:
     _make_empty(job.work)
     files.make_folder(job.outputs)
-    if snapshot:
-        _unpack_in_child(job.root, snapshot, job.work)
-    for path in outputs:
+    if description["snapshot"]:
+        _unpack_in_child(job.root, description["snapshot"], job.work)
+    for path in description["outputs"]:
         link_output(job, path)
+    for name, target in (description.get("links") or {}).items():
+        link_to_node(os.path.join(job.work, description["folder"], name), target)
     _mark(job, number)
 
 
@@ -176,6 +180,13 @@ def link_output(job: "JobDir", path: str) -> None:
     elif os.path.lexists(link):
         os.unlink(link)
     os.symlink(target, link)
+
+
+def link_to_node(link: str, target: str) -> None:
+    """Make a link to something on the node, unless the code has a file of that name."""
+    if not os.path.lexists(link):
+        files.make_folder(os.path.dirname(link), durable=False)
+        os.symlink(os.path.expanduser(os.path.expandvars(target)), link)
 
 
 def make_parents(top: str, path: str) -> None:

@@ -28,6 +28,7 @@ class Request(NamedTuple):
     python: tuple[str, ...] = ()  # the same
     image: str = ""  # of the container it runs in
     is_whole: bool = True  # the folder is the whole project, no part of it
+    env: Mapping[str, str] = MappingProxyType({})  # what the command will see, as far as is known
 
     @property
     def workers(self) -> int:
@@ -39,6 +40,7 @@ class Filled(NamedTuple):
     command: tuple[str, ...]
     settings: Mapping[str, Any] = MappingProxyType({})  # what depends on the request
     notes: tuple[str, ...] = ()
+    links: Mapping[str, str] = MappingProxyType({})  # made where the command starts, on the node
 
 
 class Recipe(Protocol):

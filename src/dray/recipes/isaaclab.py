@@ -22,6 +22,11 @@ SCRIPTS = (
     "scripts/{}/train.py",  # a project made from its template
 )
 LAUNCHER = "isaaclab.sh"
+LINK = "_isaac_sim"
+NO_ISAAC_SIM = (
+    f"{LAUNCHER} needs an active conda or virtual environment with Isaac Sim (the cluster's setup "
+    "can activate one), or a binary installation: --env ISAACSIM_PATH=/where/it/is"
+)
 GOES_ON, LASTS = "--checkpoint", "--max_iterations"
 AGENT, ENV = "params/agent.yaml", "params/env.yaml"
 EVENTS = "events.out.tfevents.*"
@@ -114,7 +119,10 @@ class IsaacLab:
         if request.nodes > 1:
             settings["job.launch"] = "torchrun"
         told = self.read_script(request.folder / script, settings)
-        return Filled(command, settings, notes + told)
+        place = isaac_sim(request) if LAUNCHER in python[0] else ""
+        if place is None:
+            return Filled(command, settings, (*notes, *told, NO_ISAAC_SIM))
+        return Filled(command, settings, notes + told, {LINK: place} if place else {})
 
     def read_script(self, script: Path | None, settings: dict[str, Any]) -> tuple[str, ...]:
         """What this very train.py can be told, which differs from version to version."""
@@ -157,6 +165,18 @@ def python_of(request: Request) -> tuple[str, ...]:
     return (f"./{LAUNCHER}", "-p") if has_launcher else ("python",)
 
 
+def isaac_sim(request: Request) -> str | None:
+    """Where a binary installation of Isaac Sim lies, for the launcher's link to it, which git
+    ignores; nothing where the launcher does without, None where that is not known."""
+    given = request.env.get("ISAACSIM_PATH", "")
+    if given or request.kind != "local":
+        return given or None
+    link = request.folder / LINK
+    if link.exists():
+        return str(link.resolve())
+    return "" if {"CONDA_PREFIX", "VIRTUAL_ENV"} & request.env.keys() else None
+
+
 def inside(request: Request) -> dict[str, Any]:
     """What a container of Isaac Lab needs. Isaac Sim writes beside its own program. Where the
     project is Isaac Lab itself, it takes the place of the image's."""
@@ -176,7 +196,8 @@ RSL_RL = IsaacLab(
     checkpoint="model_*.pt",
     number=r"^model_(\d+)\.pt$",
     resume_args=(
-        "--resume", "--load_run", "{run}", "--checkpoint", "{name}", "--max_iterations", "{left}",
+        "--resume", "--load_run", "{run_pattern}", "--checkpoint", "{name}",
+        "--max_iterations", "{left}",
     ),
     total={"pattern": r"^max_iterations: (\d+)", "rest": True, "last": -1},
     main=("Train/mean_reward", "Train/mean_episode_length"),
@@ -195,8 +216,8 @@ RL_GAMES = IsaacLab(
 # Steps count from zero after a resume; an iteration has as many as a rollout.
 SKRL = IsaacLab(
     library="skrl",
-    checkpoint="checkpoints/agent_*.pt",
-    number=r"^agent_(\d+)\.pt$",
+    checkpoint="checkpoints/agent_*.p[it]*",  # .pt, or .pickle with --ml_framework jax
+    number=r"^agent_(\d+)\.(?:pt|pickle)$",
     resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{left}"),
     total={"pattern": r"^ *timesteps: (\d+)", "rest": True},
     main=("Reward / Total reward (mean)",),

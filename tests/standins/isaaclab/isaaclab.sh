@@ -1,5 +1,16 @@
-#!/bin/sh
-# As Isaac Lab's: -p runs its Python.
+#!/usr/bin/env bash
+# As Isaac Lab's: needs a terminal of some name, and finds its Python in an active environment, or
+# in the binary installation that a link in its own folder leads to. -p runs it.
+set -e
+tabs 4
 export ISAACLAB_PATH="$(cd "$(dirname "$0")" && pwd)"
-[ "$1" = -p ] && shift && exec python3 "$@"
+python="$(command -v python3)"
+if [ -n "$STANDIN_BINARY" ]; then
+    python="$ISAACLAB_PATH/_isaac_sim/python.sh"
+    if [ ! -f "$python" ]; then
+        echo "[ERROR] Unable to find any Python executable at path: '$python'" >&2
+        exit 1
+    fi
+fi
+[ "$1" = -p ] && shift && exec "$python" "$@"
 exit 2
