@@ -52,7 +52,8 @@ METRICS = """\
 `metric` is the latest value of the main metric: `name`, `value` (null where it is not a number) and
 `step`; null where there is none. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
-400 points."""
+400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
+checkpoints that were passed over, put back or set aside."""
 NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
 
 
@@ -138,7 +139,7 @@ def outcomes() -> str:
         "Times are unix seconds, sizes bytes, durations seconds. Keys are only ever added.",
         "",
         "- `dray ps --json`: a list of " + keys(Row._fields),
-        "- `dray show --json`: " + keys({**sample, "directory": "", "curve": ""}),
+        "- `dray show --json`: " + keys({**sample, "directory": "", "curve": "", "last_lines": ""}),
         "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
         "",
         LAST_ATTEMPT,

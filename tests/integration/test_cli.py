@@ -211,10 +211,11 @@ JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
+    "last_lines",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",
-    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "left",
+    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "left", "remarks",
 }  # fmt: skip
 ROW_KEYS = {
     "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",
@@ -536,6 +537,8 @@ def test_completion(dray: Dray) -> None:
 
 def test_completion_stays_silent_where_it_cannot_help(dray: Dray) -> None:
     dray.write("dray.toml", "[oops]\n")
+    assert complete(dray, "dray run --on ") == {"local"}
+    dray.configure("[oops]\n")
     assert complete(dray, "dray run --on ") == complete(dray, "dray show ") == set()
 
 

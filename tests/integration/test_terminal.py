@@ -278,10 +278,11 @@ def toml(text: str) -> str:
 @pytest.mark.parametrize(
     ("content", "words", "code"),
     [
-        (f"[job]\n{toml(EVIL)} = 1\n", ["ps"], 2),
+        (f"[job]\n{toml(EVIL)} = 1\n", ["ps"], 0),
+        (f"[job]\n{toml(EVIL)} = 1\n", ["plan", "--", "true"], 2),
         (f"[job]\nrecipe = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
         (f"[job]\non = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
-        (f"[clusters.{toml(EVIL)}]\nkind = 'local'\n", ["cluster", "list"], 2),
+        (f"[clusters.{toml(EVIL)}]\nkind = 'local'\n", ["cluster", "list"], 0),
     ],
 )
 def test_a_hostile_dray_toml(dray: Dray, content: str, words: list[str], code: int) -> None:

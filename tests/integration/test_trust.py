@@ -265,10 +265,10 @@ def test_a_pipe_and_a_device_are_not_opened(dray: Dray) -> None:
         (lambda: path.symlink_to("/dev/zero"), "device"),
     ):
         make()
-        for verb in (["ps"], ["plan", "--", "true"], ["trust"]):
+        for verb, code in ((["ps"], 0), (["plan", "--", "true"], 2), (["trust"], 2)):
             ended = dray(*verb, check=False)
-            assert ended.returncode == 2
-            assert f"dray: {path}: cannot be read: it is a {kind}\n" == ended.stderr
+            assert ended.returncode == code
+            assert ended.stderr.startswith(f"dray: {path}: cannot be read: it is a {kind}\n")
         path.unlink()
 
 
@@ -295,11 +295,12 @@ MB = 1 << 20
 )
 def test_what_is_too_much_is_told_with_its_file(dray: Dray, text: str, says: str) -> None:
     path = dray.write("dray.toml", text)
-    ended = dray("ps", check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"dray: {path}")
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
+    for verb, code in ((["ps"], 0), (["plan", "--", "true"], 2)):
+        ended = dray(*verb, check=False)
+        assert ended.returncode == code
+        assert ended.stderr.startswith(f"dray: {path}")
+        assert says in ended.stderr
+        assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(
