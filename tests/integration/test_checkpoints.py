@@ -100,6 +100,8 @@ def test_a_run_never_begins_again_from_nothing_by_itself(dray: Dray) -> None:
     assert (outputs(dray, job) / "begun").read_text() == "3"
     assert (outputs(dray, job) / ".set-aside-003/ckpt_1.json").exists()
     assert "1 checkpoint was set aside in .set-aside-003" in dray.log(job)
+    log = dray.job_dir(job) / "attempts/003/log"
+    assert log.stat().st_mode & 0o077 == 0
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_passed_over(dray: Dray) -> None:

@@ -77,6 +77,15 @@ def put_in_place(new: str, path: str) -> None:
         os.replace(new, path)
 
 
+def append(path: str, content: bytes) -> None:
+    """Add to a file, which is made private if it is new."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
+    try:
+        os.write(fd, content)
+    finally:
+        os.close(fd)
+
+
 def write_json(path: str, value: "Any", durable: bool = True) -> None:
     write_bytes(path, encode(value), durable)
 

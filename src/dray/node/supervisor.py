@@ -242,9 +242,10 @@ class Supervisor:
     def _remark(self, remarks: "List[str]") -> None:
         """Tell what became of checkpoints, in the attempt's record and in its log."""
         self.remarks += remarks
+        text = "".join("[dray] {}\n".format(one) for one in remarks)
         try:
-            with open(self.attempt.log, "a", encoding="utf-8") as log:
-                log.writelines("[dray] {}\n".format(one) for one in remarks)
+            if text:
+                files.append(self.attempt.log, text.encode("utf-8", "surrogateescape"))
         except OSError as error:
             note("the log could not be written: {}".format(error))
 
