@@ -125,12 +125,27 @@ class Landing:
 
     def _is_free(self, parts: list[str]) -> bool:
         """Whether nothing of the user's own is in the way; what is, is refused."""
-        for depth in range(1, len(parts)):  # a file or link where a folder has to be
-            here = self._stamp(parts[:depth])
-            if here is not None and here != FOLDER_STAMP:
-                return self._may_replace("/".join(parts[:depth]), here)
-        here = self._stamp(parts)
-        return here is None or self._may_replace("/".join(parts), here)
+        found = self._in_the_way(parts)
+        return found is None or self._may_replace(*found)
+
+    def _in_the_way(self, parts: list[str]) -> tuple[str, Stamp] | None:
+        """What is here under this name, or a file or link where a folder has to be; looked for on
+        one way down, as there may be many files, and deep ones."""
+        fd = os.dup(self._fd)
+        try:
+            for depth, part in enumerate(parts, 1):
+                here = stamp_at(fd, part)
+                if here != FOLDER_STAMP or depth == len(parts):
+                    return "/".join(parts[:depth]), here
+                below = enter(fd, part, make=False)
+                os.close(fd)
+                fd = below
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, *IN_THE_WAY):
+                raise
+        finally:
+            os.close(fd)
+        return None
 
     def _may_replace(self, path: str, stamp: Stamp) -> bool:
         if self._owns(path, stamp):

@@ -201,7 +201,7 @@ def changed(value: Any, at: tuple[Any, ...], odd: Any) -> Any:
     return copied
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(data=st.data(), verb=st.sampled_from(sorted(READERS)), odd=ODD)
 def test_anything_else_is_malformed_or_harmless(data: st.DataObject, verb: str, odd: Any) -> None:
     """Something odd in any one place of an answer."""

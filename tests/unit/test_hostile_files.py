@@ -305,7 +305,7 @@ OUTCOMES = changed({"outcome": "interrupted", "cause": "time"}, shapes.ATTEMPT)
 ENDS = st.none() | changed({"state": "done", "reason": "", "time": 1.0}, shapes.END)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(DESCRIPTIONS, st.lists(OUTCOMES, max_size=3), ENDS)
 def test_whatever_has_the_right_shape_can_be_used(
     job: dict[str, Any], outcomes: list[dict[str, Any]], end: dict[str, Any] | None

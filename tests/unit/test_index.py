@@ -165,9 +165,7 @@ def test_of_a_sparse_index_the_folders_that_are_not_there(tmp_path: Path) -> Non
 NAMES = st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=6)
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(NAMES.filter(lambda one: one.lower() not in (".", "..", ".git")), max_size=12),
        st.sampled_from([2, 4]), st.data())  # fmt: skip
 def test_any_names(

@@ -323,7 +323,7 @@ def test_only_what_a_damaged_pack_held_is_written_again(place: Place) -> None:
     assert place.is_whole(old)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_any_rubbish_is_damage(
     tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int

@@ -25,7 +25,7 @@ from dray.snapshot import ChangedSince, Scanner, index, write_snapshot
 from dray.snapshot.scan import UNSURE_NS
 
 HUGE = 1 << 40
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 def silent(done: int, total: int) -> None:

@@ -9,7 +9,7 @@ from typing import IO, Any
 from dray.node.wire import HEAD_LIMIT, MARK, TEXT_LIMIT, read_head
 
 PIECE = 1 << 18
-BANNER_LIMIT = 64 << 20  # what a login shell may print before the agent is started
+BANNER_LIMIT = 1 << 20  # what a login shell may print before the agent is started
 LINE = 1 << 16
 
 
