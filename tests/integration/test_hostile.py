@@ -15,6 +15,8 @@ import pytest
 from tests.conftest import Dray, Hpc
 from tests.rigs.hostile import HostileCluster
 
+pytestmark = pytest.mark.hostile
+
 DONE = """
 if request["verb"] == "status":
     return {"jobs": [job(request)], "waiting": []}

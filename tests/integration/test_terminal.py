@@ -20,6 +20,8 @@ from dray.node.wire import MARK
 from tests.conftest import Dray
 from tests.integration.test_cli import UNTIL_GO, complete, python, raw_log
 
+pytestmark = pytest.mark.hostile
+
 # The title, the screen, the cursor, the clipboard, 8-bit controls, the direction of writing.
 ATTACK = "\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b]52;c;ZXZpbA==\x1b\\\x9b2J\u202e\x7f\x1b[8m"
 SPELLED = r"\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b]52;c;ZXZpbA==\x1b" + "\\" + r"\x9b2J\u202e\x7f"

@@ -15,6 +15,8 @@ import pytest
 from tests.conftest import Dray, wait_for
 from tests.unit.test_ignore import fill, git
 
+pytestmark = pytest.mark.hostile
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="gives files to another user")
 LOOKING = (
     ["ps", "--all"],

@@ -20,6 +20,8 @@ from dray.transport import frames, session
 from dray.transport.ssh import AgentLink, CutShort
 from tests.conftest import Dray, wait_for
 
+pytestmark = pytest.mark.hostile
+
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG = b'{"time": ' + b"9" * 1_000_000 + b"}"
 

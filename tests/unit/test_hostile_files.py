@@ -26,6 +26,8 @@ from dray.node.slurm import parse_indices
 from dray.node.wire import Refusal
 from tests.unit.test_trouble import JOB
 
+pytestmark = pytest.mark.hostile
+
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
