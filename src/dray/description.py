@@ -158,9 +158,11 @@ def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """A note where no declared output can hold what the checkpoint's pattern means."""
+    from glob import has_magic  # not for a listing
+
     pattern = settings.get("job.resume.checkpoint") or ""
     outputs = settings.get("job.outputs", ())
-    fixed = list(takewhile(lambda part: not is_glob(part), pattern.split("/")))
+    fixed = list(takewhile(lambda part: not has_magic(part), pattern.split("/")))
     if (
         not pattern
         or not outputs
@@ -171,10 +173,6 @@ def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     where = f"lies in no declared output ({', '.join(outputs)})"
     found = "it is found only where the command writes it below $DRAY_OUTPUTS"
     return (f"the checkpoint {pattern} {where}: {found}",)
-
-
-def is_glob(part: str) -> bool:
-    return any(letter in part for letter in "*?[")
 
 
 def meets(path: Sequence[str], output: Sequence[str]) -> bool:

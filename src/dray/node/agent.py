@@ -658,6 +658,8 @@ def resume_one(agent: Agent, request: "Record", after: str) -> str:
 
 
 def require_checkpoint(job_dir: JobDir, start_from: str) -> None:
+    if not start_from:
+        return
     rules = (job_dir.description() or {}).get("resume") or {}
     try:
         origin.require(job_dir.outputs, rules, start_from)
@@ -668,7 +670,7 @@ def require_checkpoint(job_dir: JobDir, start_from: str) -> None:
 def has_gone_on(job_dir: JobDir, seen: int) -> bool:
     """Whether an attempt was made since the laptop saw the job: an earlier answer of ours was lost
     on its way, or another laptop was quicker. The attempt may have ended by now."""
-    return bool(job_dir.numbers()) and job_dir.numbers()[-1] > seen
+    return job_dir.next_number() > seen + 1
 
 
 def number_in_queue(agent: Agent, job_dir: JobDir) -> "Optional[str]":
