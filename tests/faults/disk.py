@@ -51,6 +51,9 @@ class Disk:
         self.top = top
         self.model = model
         self.inodes = {TOP: Inode("folder")}
+        # A file system gives a number again once its file has gone, whose name may still be on the
+        # disk: here each new file gets one of its own.
+        self.meaning: dict[int, int] = {}
         self.now: dict[int, dict[str, int]] = {TOP: {}}  # the names that programs see
         self.certain: dict[int, dict[str, int]] = {TOP: {}}
         self.pending: list[Change] = []
@@ -87,10 +90,12 @@ class Disk:
         self.pending.append(change)
 
     def _new(self, call: Call, kind: str, text: bytes = b"") -> None:
-        self.inodes[call.inode] = Inode(kind, text, changed=call.time)
+        number = len(self.inodes)
+        self.meaning[call.inode] = number
+        self.inodes[number] = Inode(kind, text, changed=call.time)
         if kind == "folder":
-            self.now[call.inode], self.certain[call.inode] = {}, {}
-        self._change((self._place(call.path), call.inode))
+            self.now[number], self.certain[number] = {}, {}
+        self._change((self._place(call.path), number))
 
     def _mkdir(self, call: Call) -> None:
         self._new(call, "folder")
@@ -106,7 +111,7 @@ class Disk:
 
     def _file(self, call: Call) -> Inode:
         """By its number: it may have been renamed or removed since it was opened."""
-        inode = self.inodes[call.inode]
+        inode = self.inodes[self.meaning[call.inode]]
         inode.changed = call.time
         return inode
 
@@ -136,14 +141,14 @@ class Disk:
     _chmod = _fchmod = _utimens = _futimens = _fork = _posix_spawn = _ignore
 
     def _fsync(self, call: Call) -> None:
-        inode = self.inodes[call.inode] if call.inode in self.inodes else self.inodes[TOP]
+        number = self.meaning.get(call.inode, TOP)
+        inode = self.inodes[number]
         if inode.kind == "file":
             inode.certain, inode.since = content(inode.certain, inode.since), []
-        folder = call.inode if call.inode in self.now else TOP
         if self.model == "journal":
             self._settle(self.pending)
         elif inode.kind == "folder":
-            self._settle(needed_for(folder, self.pending))
+            self._settle(needed_for(number, self.pending))
 
     _fdatasync = _fsync
 

@@ -58,3 +58,13 @@ def test_posix_promises_nothing_of_a_folder_whose_own_name_was_not_synced(tmp_pa
     assert {} in outcomes(tmp_path, "strict", calls)
     calls.append(call("fsync", str(tmp_path), 0))
     assert outcomes(tmp_path, "strict", calls) == [{"d/f": b"text"}]
+
+
+def test_a_number_that_is_given_again_is_another_file(tmp_path: Path) -> None:
+    """The file system numbers a new folder as the file that has just gone, whose name may stay."""
+    old, new = f"{tmp_path}/d/old", f"{tmp_path}/d/new"
+    calls = [call("mkdir", f"{tmp_path}/d", 1), call("fsync", str(tmp_path), 0)]
+    calls += [call("open", old, 2), call("write", old, 2, b"text"), call("fsync", old, 2)]
+    calls += [call("fsync", f"{tmp_path}/d", 1), call("unlink", old, 2), call("mkdir", new, 2)]
+    found = outcomes(tmp_path, "strict", calls)
+    assert sorted(found, key=sorted) == [{}, {"d/new": b""}, {"d/old": b"text"}]
