@@ -24,11 +24,34 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", prose, re.M)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in link:
-            assert (page.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_map_of_the_code_is_complete() -> None:
+    """CONTRIBUTING says where things are: every module and package, and none that has gone."""
+    text = (TOP / "CONTRIBUTING.md").read_text()
+    (tree,) = re.findall(r"^```\nsrc/dray/\n(.*?)^```", text, re.M | re.S)
+    told = {line.split()[0] for line in tree.splitlines()}
+    package = TOP / "src/dray"
+    there = {one.name for one in package.glob("*.py") if not one.name.startswith("__")}
+    there |= {f"{one.parent.name}/" for one in package.glob("*/__init__.py")}
+    assert told == there
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.name)
