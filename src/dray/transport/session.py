@@ -1,4 +1,4 @@
-"""A running ssh (or a shell, on this machine), spoken to by pipes, and the threads that do it.
+"""A running channel, such as ssh, spoken to by pipes, and the threads that do it.
 
 Whatever the other side does, or leaves undone, ends with ``kill``: no thread outlives its session.
 """
@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Protocol
 
 from dray.errors import DrayError
+from dray.node.wire import GOODBYE
 
 PIPE_BUFFER = 1 << 18
 ENDING_SECONDS = 5.0
@@ -163,6 +164,7 @@ class Feeding(Worker):
             try:
                 pipe.write(self.message)
                 pipe.writelines(self.payload.pieces() if self.payload else ())
+                pipe.write(GOODBYE)
                 pipe.flush()
             except DrayError as error:
                 self.error = error
