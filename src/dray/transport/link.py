@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from dray import background
+from dray import background, tracing
 from dray.errors import (
     ClusterError,
     DrayError,
@@ -149,10 +149,12 @@ class AgentLink:
             try:
                 with self._over_standing(whole) as answer:
                     if answer is not None:
+                        self._trace(verb, "on the standing connection", message, payload, started)
                         yield answer
                         return
                 with self._over_session(message, payload, install) as answer:
                     if answer is not None:
+                        self._trace(verb, "on its own session", message, payload, started)
                         self._keep_open()
                         yield answer
                         return
@@ -163,6 +165,15 @@ class AgentLink:
                     raise
                 time.sleep(0.5)
         raise ClusterError(f"{self.channel.place}: the agent could not be installed in {self.root}")
+
+    def _trace(
+        self, verb: str, way: str, message: bytes, payload: Payload | None, started: float
+    ) -> None:
+        size = len(message) + (payload.size if payload else 0)
+        seconds = time.monotonic() - started
+        tracing.trace(
+            f"ask {self.channel.place} to {verb} {way}: {size:,} bytes, answer in {seconds:.3f} s"
+        )
 
     def ask(self, verb: str, **request: Any) -> dict[str, Any]:
         with self.call(verb, request) as answer:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol
 
+from dray import tracing
 from dray.errors import DrayError
 from dray.node.wire import GOODBYE
 
@@ -36,6 +37,7 @@ class Session:
     def __init__(self, words: list[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipe = subprocess.PIPE
+        tracing.trace_program(words)
         self.process = subprocess.Popen(
             words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
         )
