@@ -13,6 +13,8 @@ import pytest
 from dray.cli.group import cli
 from dray.cli.verbs import SUMMARIES
 from dray.config_reader import read_file
+from dray.model import JobState
+from dray.options import CLUSTERS
 from tests.conftest import Dray
 
 TOP = Path(__file__).parent.parent.parent
@@ -119,3 +121,13 @@ def test_the_tutorial_runs_as_written(dray: Dray) -> None:
     assert len(pulled) == 1
     assert ended.stdout.count('"outcome": "interrupted"') >= 1
     assert '"state": "done"' in ended.stdout
+
+
+def test_the_glossary_is_in_order_and_names_every_kind() -> None:
+    text = (TOP / "docs/reference/glossary.md").read_text()
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", text, re.M)
+    assert words == sorted(set(words))
+    for kind in CLUSTERS:
+        assert f"`{kind}`" in text, kind
+    for state in JobState:
+        assert f"`{state}`" in text, state
