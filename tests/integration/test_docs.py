@@ -18,7 +18,10 @@ from dray.options import CLUSTERS
 from tests.conftest import Dray
 
 TOP = Path(__file__).parent.parent.parent
-PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
+PAGES = [
+    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
+    *sorted((TOP / "docs").rglob("*.md")),
+]
 WRITTEN_BY_HAND = [page for page in PAGES if page.parent.name != "reference"]
 
 
