@@ -20,6 +20,7 @@ PARTS = (
     ("source/isaaclab_rl/isaaclab_rl/entrypoints/backends/", "cli_args_{}.py", "../common.py"),
     (SCRIPTS + "/{}/", "cli_args.py", "../common.py"),  # before 3.0 was released
 )
+COMMAND_LINE = "source/isaaclab/isaaclab/cli/__init__.py"  # that isaaclab.sh hands over to
 LIBRARY = "--rl_library"
 MODULE = "isaaclab"
 
@@ -63,6 +64,12 @@ def named_in(request: Request, library: str) -> Program:
         return find(request.folder, library) or unseen
     script = starting.script_of(request)
     return Program("", (), read(script, ["cli_args.py"]) if script else "")
+
+
+def hides_how_python_ended(folder: Path) -> bool:
+    """Whether isaaclab.sh ends well even where Python failed, as in the first beta of 3.0."""
+    text = starting.content(folder / COMMAND_LINE)
+    return "run_python_command(args.python[0], args.python[1:])" in text
 
 
 def starts_any(command: tuple[str, ...]) -> bool:

@@ -22,6 +22,7 @@ NO_ISAAC_SIM = (
     f"{LAUNCHER} needs an active conda or virtual environment with Isaac Sim (the cluster's setup "
     "can activate one), or a binary installation: --env ISAACSIM_PATH=/where/it/is"
 )
+PASSED_OVER = f"without {LAUNCHER}: this one ends well even where Python failed"
 GOES_ON, LASTS, SPREADS = "--checkpoint", "--max_iterations", "--distributed"
 TRAIN, PLAY = "train", "play"
 BY_PATH = (GOES_ON, "{checkpoint}", LASTS, "{left}")
@@ -126,8 +127,7 @@ class IsaacLab:
         if request.workers > 1:
             self.require_spreading(program, request, action)
         python = request.python or python_of(request)
-        has_launcher = LAUNCHER in python[0]
-        if has_launcher and program.told and request.workers == 1:
+        if LAUNCHER in python[0] and program.told and request.workers == 1:
             command = (python[0], *program.told, *request.command)
         else:
             command = (*workers_of(request, python), *program.words, *request.command)
@@ -138,9 +138,11 @@ class IsaacLab:
             settings.update(CANNOT_GO_ON)
         if request.nodes > 1:
             settings["job.launch"] = "torchrun"
-        place = isaac_sim(request) if has_launcher else ""
-        if place is None:
-            return Filled(command, settings, (*notes, NO_ISAAC_SIM))
+        if request.python or request.image or not has_launcher(request):
+            return Filled(command, settings, notes)
+        place = isaac_sim(request)
+        notes += () if LAUNCHER in python[0] else (PASSED_OVER,)
+        notes += (NO_ISAAC_SIM,) if place is None else ()
         return Filled(command, settings, notes, {LINK: place} if place else {})
 
     def require_spreading(self, program: checkout.Program, request: Request, action: str) -> None:
@@ -207,8 +209,15 @@ class IsaacLab:
 def python_of(request: Request) -> tuple[str, ...]:
     if request.image:  # its launcher looks for a link that is not in the code
         return (PYTHON_INSIDE,)
-    has_launcher = (request.folder / LAUNCHER).is_file()
-    return (f"./{LAUNCHER}", "-p") if has_launcher else ("python",)
+    if not has_launcher(request):
+        return ("python",)
+    if checkout.hides_how_python_ended(request.folder):
+        return (f"./{LINK}/python.sh",) if isaac_sim(request) else ("python",)
+    return (f"./{LAUNCHER}", "-p")
+
+
+def has_launcher(request: Request) -> bool:
+    return (request.folder / LAUNCHER).is_file()
 
 
 def workers_of(request: Request, python: tuple[str, ...]) -> tuple[str, ...]:
@@ -272,7 +281,8 @@ RL_GAMES = IsaacLab(
     main=("rewards/iter", "rewards/step", "rewards/time"),
 )
 
-# Steps count from zero after a resume; an iteration has as many as a rollout.
+# Steps count from zero after a resume; an iteration has as many as a rollout. The steps of one that
+# was under way are in no checkpoint: it is done again from its first step.
 SKRL = IsaacLab(
     library="skrl",
     checkpoint="checkpoints/agent_*.p[it]*",  # .pt, or .pickle with --ml_framework jax
@@ -287,14 +297,16 @@ SKRL = IsaacLab(
     },
 )
 
-# The same; steps are those of all environments. Isaac Lab's own script saves the statistics of
-# VecNormalize only at the end, and loads none; one that does both may save them with each model.
+# The same; steps are those of all environments. An iteration that has begun is done to its end, and
+# a model is saved before the policy is updated with what its last step completed. Isaac Lab's own
+# script saves the statistics of VecNormalize only at the end, and loads none; one that does both may
+# save them with each model.
 SB3 = IsaacLab(
     library="sb3",
     checkpoint="model_*_steps.zip",
     number=r"^model_(\d+)_steps\.zip$",
     resume_args=BY_PATH,
-    total={"pattern": r"^n_timesteps: ([\d.e+]+)", "rest": True},
+    total={"pattern": r"^n_timesteps: ([\d.e+]+)", "rest": True, "up": True, "early": True},
     main=("rollout/ep_rew_mean",),
     more={
         "job.resume.anew": True,
