@@ -71,6 +71,36 @@ def test_over_time_limits_all_iterations_are_done(dray: Dray, library: str, give
     require_all_once(dray, job, total)
 
 
+def test_isaac_lab_3_is_told_the_library_and_the_checkpoints_path(dray: Dray) -> None:
+    """It has no script for each library any more, and no --resume."""
+    shutil.copytree(STANDINS / "isaaclab3", dray.project, dirs_exist_ok=True)
+    shutil.copy(STANDINS / "isaaclab/standin.py", dray.project)
+    limits = ("--time", "2.5s", "--grace", "0.5s")
+    asked = ("--", *TASK, "--max_iterations", "40", "--run_name", "a+b")
+    job = dray.run("--recipe", "isaaclab/rsl_rl", *limits, *NAP, *asked)
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    first, second = commands(dray, job)[:2]
+    entry = ["./isaaclab.sh", "train", "--rl_library", "rsl_rl", *TASK]
+    assert first == [*entry, *asked[-4:]]
+    path = dray.job_dir(job) / "outputs" / shown["attempts"][1]["from_checkpoint"]
+    left = 40 - int(re.findall(r"\d+", path.name)[0])
+    going_on = ["--checkpoint", str(path), "--max_iterations", str(left)]
+    assert second == [*entry, "--run_name", "a+b", *going_on]
+    require_all_once(dray, job, 40)
+
+
+def test_what_is_not_torchs_is_a_checkpoint_too(dray: Dray) -> None:
+    isaaclab(dray)
+    limits = ("--time", "2.5s", "--grace", "0.5s")
+    asked = ("--", *TASK, "--max_iterations", "40", "--ml_framework", "jax")
+    job = dray.run("--recipe", "isaaclab/skrl", *limits, *NAP, *asked)
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["attempts"][1]["from_checkpoint"].endswith(".pickle")
+    require_all_once(dray, job, 40)
+
+
 def test_a_run_is_found_by_its_very_name(dray: Dray) -> None:
     """rsl_rl takes --load_run for a regular expression, and the last folder that it matches."""
     isaaclab(dray)
