@@ -263,6 +263,7 @@ def test_one_run_for_the_trackers(dray: Dray) -> None:
 PROTOMOTIONS = (
     "--robot-name", "g1", "--simulator", "newton", "--motion-file", "m.pt", "--experiment-name",
     "walk", "--num-envs", "4096", "--batch-size", "16384", "--training-max-steps", "80",
+    "--experiment-path", "protomotions/train_agent.py",
 )  # fmt: skip
 
 
@@ -278,7 +279,8 @@ def test_a_trainer_that_resumes_by_itself(dray: Dray) -> None:
         assert json.loads(archive.read("data.pkl"))["epoch"] == 80
 
 
-def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray) -> None:
+@pytest.mark.parametrize("name", ["last.ckpt", "env_0.ckpt"])
+def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray, name: str) -> None:
     """It would fail to load it, for ever."""
     shutil.copytree(STANDINS / "protomotions", dray.project, dirs_exist_ok=True)
     flags = ("--retries", "1", "--backoff", "1s", "--time", "60s", *NAP)
@@ -286,8 +288,8 @@ def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray) -> None:
     folder = dray.job_dir(job) / "outputs/results/walk"
     wait_for(lambda: (folder / "last.kept.ckpt").exists())
     os.kill(pid_of(dray, job, 1), signal.SIGKILL)
-    last = folder / "last.ckpt"
-    last.write_bytes(last.read_bytes()[:-30])
+    half = folder / name
+    half.write_bytes(half.read_bytes()[:-30])
     shown = dray.wait(job)
     assert shown["state"] == "done", shown["reason"]
     assert shown["attempts"][1]["from_checkpoint"] == "results/walk/last.ckpt"

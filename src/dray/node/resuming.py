@@ -13,6 +13,7 @@ look into the run's folder. No trainer is known here: a recipe has written the r
 - ``partner``: the name of a file beside each checkpoint without which it is not whole, wherever
   others have theirs; ``{number}`` in it is that of the checkpoint.
 - ``looks_for``: the name under which the trainer looks for its checkpoint by itself.
+- ``beside``: a pattern for names of files beside that one, which are overwritten with it.
 - ``args``: added to the command; the same arguments in the command are replaced.
 
 A run is a folder with checkpoints. Which attempt it is of is known because every attempt writes
