@@ -253,7 +253,7 @@ def test_rsl_rl_before_2_1_has_one_gpu(project: Callable[..., Path]) -> None:
 
 
 def release(project: Callable[..., Path], *names: str, backend: str = BACKEND) -> Path:
-    """A checkout of Isaac Lab 3.0: where it says which flags there are differs from file to file."""
+    """A checkout of Isaac Lab 3.0: which flags there are is said in three files."""
     folder = project(backend.format("rsl_rl"), *names)
     own = folder / backend.format("rsl_rl")
     own.with_name("cli_args_rsl_rl.py").write_text(GOES_ON)
@@ -332,7 +332,8 @@ def test_playing(project: Callable[..., Path]) -> None:
     job = described(folder, "play", *TASK, recipe="isaaclab/rsl_rl", env=HERE)
     assert job.command[2:] == ("scripts/reinforcement_learning/rsl_rl/play.py", *TASK)
     assert (job.resume.checkpoint, job.resume.args) == (None, ())
-    release(project, ANY.replace("train", "play"), BACKEND.format("rsl_rl").replace("train", "play"))
+    own = BACKEND.format("rsl_rl").replace("train", "play")
+    release(project, ANY.replace("train", "play"), own)
     job = described(folder, "play", *TASK, recipe="isaaclab/rsl_rl", env=HERE)
     assert job.command == ("./isaaclab.sh", "play", *TOLD, *TASK)
     with pytest.raises(UsageError, match="plays on one GPU, and 2 are asked for"):

@@ -14,7 +14,7 @@ HANDLED = "dray does this itself"
 ASSIGNED = re.compile(r"(?:^|[\s;,])([A-Za-z_]\w*)=")
 SECRET_NAME = re.compile(r"key|token|secret|pass|pwd|credential|auth", re.I)
 # What the first part of a host's name is at many sites: it tells none of them from another.
-NODE = r"(?:login|head|submit|gateway|front|frontend|access|ssh)(?:-?node|-?host)?[-_]?(?:\d+|[a-z])?"
+NODE = r"(?:login|head|submit|gateway|frontend|access|ssh)(?:-?node)?(?:[-_]?\d+|[-_][a-z])?"
 SAYS_NOTHING = re.compile(rf"{NODE}|hpc|cluster|slurm|pbs|grid", re.I)
 # A password in an address, or a long word of letters and digits.
 SECRET_VALUE = re.compile(r"://[^/\s]*@|\b(?=[A-Za-z]*\d)[A-Za-z0-9]{20,}\b(?!=)")

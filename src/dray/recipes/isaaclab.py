@@ -299,8 +299,8 @@ SKRL = IsaacLab(
 
 # The same; steps are those of all environments. An iteration that has begun is done to its end, and
 # a model is saved before the policy is updated with what its last step completed. Isaac Lab's own
-# script saves the statistics of VecNormalize only at the end, and loads none; one that does both may
-# save them with each model.
+# script saves the statistics of VecNormalize only at the end, and loads none; one that does both
+# may save them with each model.
 SB3 = IsaacLab(
     library="sb3",
     checkpoint="model_*_steps.zip",

@@ -23,10 +23,11 @@ run = standin.new_run("sb3", args.task)
 agent = f"seed: 42\nn_timesteps: {float(timesteps)}\nn_steps: {N_STEPS}\n"
 standin.dump(run, agent=agent, env=f"scene:\n  num_envs: {args.num_envs}\n")
 updates = standin.load(args.checkpoint)["updates"] if args.checkpoint else 0
-calls = 0  # on VecNormalize, which is not loaded
+calls = 0
 while calls * args.num_envs < timesteps:
     app.step()
-    for calls in range(calls + 1, calls + N_STEPS + 1):
+    for _ in range(N_STEPS):
+        calls += 1
         if calls % SAVE_FREQUENCY == 0:
             name = f"model_{calls * args.num_envs}_steps.zip"
             standin.save(os.path.join(run, name), updates=updates)
