@@ -229,6 +229,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         finished=settings.get("job.resume.finished"),
         partner=settings.get("job.resume.partner"),
         looks_for=settings.get("job.resume.looks_for"),
+        beside=settings.get("job.resume.beside"),
         keep=settings.get("job.resume.keep"),
         args=settings.get("job.resume.resume_args", ()),
         signal=settings.get("job.resume.checkpoint_signal"),

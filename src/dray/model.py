@@ -69,6 +69,7 @@ class Resume:
     finished: str | None = None
     partner: str | None = None
     looks_for: str | None = None
+    beside: str | None = None
     keep: int | None = None
     signal: str | None = None
     saves: str | None = None
@@ -387,7 +388,7 @@ RESOURCES: Mapping[str, checks.Check[Any]] = {
 }
 RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
-    **dict.fromkeys(("looks_for", "signal", "saves"), optional(text_of)),
+    **dict.fromkeys(("looks_for", "beside", "signal", "saves"), optional(text_of)),
     "args": texts,
     "total": optional(table(_plain_value)),
     "scale": several(table(text_of)),

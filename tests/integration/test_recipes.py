@@ -71,6 +71,36 @@ def test_over_time_limits_all_iterations_are_done(dray: Dray, library: str, give
     require_all_once(dray, job, total)
 
 
+def test_isaac_lab_3_is_told_the_library_and_the_checkpoints_path(dray: Dray) -> None:
+    """It has no script for each library any more, and no --resume."""
+    shutil.copytree(STANDINS / "isaaclab3", dray.project, dirs_exist_ok=True)
+    shutil.copy(STANDINS / "isaaclab/standin.py", dray.project)
+    limits = ("--time", "2.5s", "--grace", "0.5s")
+    asked = ("--", *TASK, "--max_iterations", "40", "--run_name", "a+b")
+    job = dray.run("--recipe", "isaaclab/rsl_rl", *limits, *NAP, *asked)
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    first, second = commands(dray, job)[:2]
+    entry = ["./isaaclab.sh", "train", "--rl_library", "rsl_rl", *TASK]
+    assert first == [*entry, *asked[-4:]]
+    path = dray.job_dir(job) / "outputs" / shown["attempts"][1]["from_checkpoint"]
+    left = 40 - int(re.findall(r"\d+", path.name)[0])
+    going_on = ["--checkpoint", str(path), "--max_iterations", str(left)]
+    assert second == [*entry, "--run_name", "a+b", *going_on]
+    require_all_once(dray, job, 40)
+
+
+def test_what_is_not_torchs_is_a_checkpoint_too(dray: Dray) -> None:
+    isaaclab(dray)
+    limits = ("--time", "2.5s", "--grace", "0.5s")
+    asked = ("--", *TASK, "--max_iterations", "40", "--ml_framework", "jax")
+    job = dray.run("--recipe", "isaaclab/skrl", *limits, *NAP, *asked)
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["attempts"][1]["from_checkpoint"].endswith(".pickle")
+    require_all_once(dray, job, 40)
+
+
 def test_a_run_is_found_by_its_very_name(dray: Dray) -> None:
     """rsl_rl takes --load_run for a regular expression, and the last folder that it matches."""
     isaaclab(dray)
@@ -233,6 +263,7 @@ def test_one_run_for_the_trackers(dray: Dray) -> None:
 PROTOMOTIONS = (
     "--robot-name", "g1", "--simulator", "newton", "--motion-file", "m.pt", "--experiment-name",
     "walk", "--num-envs", "4096", "--batch-size", "16384", "--training-max-steps", "80",
+    "--experiment-path", "protomotions/train_agent.py",
 )  # fmt: skip
 
 
@@ -248,7 +279,8 @@ def test_a_trainer_that_resumes_by_itself(dray: Dray) -> None:
         assert json.loads(archive.read("data.pkl"))["epoch"] == 80
 
 
-def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray) -> None:
+@pytest.mark.parametrize("name", ["last.ckpt", "env_0.ckpt"])
+def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray, name: str) -> None:
     """It would fail to load it, for ever."""
     shutil.copytree(STANDINS / "protomotions", dray.project, dirs_exist_ok=True)
     flags = ("--retries", "1", "--backoff", "1s", "--time", "60s", *NAP)
@@ -256,8 +288,8 @@ def test_half_of_the_file_that_it_looks_for_is_mended(dray: Dray) -> None:
     folder = dray.job_dir(job) / "outputs/results/walk"
     wait_for(lambda: (folder / "last.kept.ckpt").exists())
     os.kill(pid_of(dray, job, 1), signal.SIGKILL)
-    last = folder / "last.ckpt"
-    last.write_bytes(last.read_bytes()[:-30])
+    half = folder / name
+    half.write_bytes(half.read_bytes()[:-30])
     shown = dray.wait(job)
     assert shown["state"] == "done", shown["reason"]
     assert shown["attempts"][1]["from_checkpoint"] == "results/walk/last.ckpt"

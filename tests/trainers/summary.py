@@ -34,7 +34,8 @@ def state_of(checkpoint: Path) -> dict[str, Any]:
         model = PPO.load(checkpoint, device="cpu")
         optimizer = model.policy.optimizer.state_dict()
         state = {"updates": updates(optimizer), "counter": model.num_timesteps}
-        partner = checkpoint.with_name(checkpoint.name.replace("model_", "model_vecnormalize_"))
+        name = checkpoint.name.replace("model", "model_vecnormalize", 1)
+        partner = checkpoint.with_name(name)
         statistics = pickle.loads(partner.with_suffix(".pkl").read_bytes())
         return {**state, "normalized": round(statistics.obs_rms.count)}
     content = torch.load(checkpoint, map_location="cpu", weights_only=False)

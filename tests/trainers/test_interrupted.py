@@ -33,7 +33,9 @@ class Trainer(NamedTuple):
     unit: int  # of that series, for each iteration
     interval: int  # iterations between two checkpoints
     anew: bool = False  # counts from zero in every attempt
-    again: int = 0  # updates of the optimizer that a resume adds, or leaves out
+    early: bool = False  # saves an iteration's last step before it learns from it
+    again: int = 0  # updates of the optimizer that a resume adds
+    last: str = ""  # what is saved at the end, if it has a name of its own
 
 
 def isaaclab(library: str) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ TRAINERS = {
         interval=5,
         anew=True,
     ),
-    # Saves before it learns from what it has just collected: those four updates are left out.
+    # What it has just collected when it saves is collected again.
     "sb3": Trainer(
         recipe="isaaclab/sb3",
         command=isaaclab("sb3"),
@@ -82,7 +84,8 @@ TRAINERS = {
         unit=256,
         interval=5,
         anew=True,
-        again=-4,
+        early=True,
+        last="logs/sb3/*/*/model.zip",
     ),
     "lightning-trainer": Trainer(
         recipe="lightning",
@@ -176,7 +179,8 @@ def compare(
     if alone["counter"] is not None:
         assert found["counter"] + offset == alone["counter"]
     if "normalized" in alone:  # observations in the statistics; every start sees 16 more
-        assert found["normalized"] == alone["normalized"] + 16 * len(how)
+        again = trainer.unit if trainer.early else 0
+        assert found["normalized"] == alone["normalized"] + (16 + again) * len(how)
     one_series(found["series"], alone["series"][0], begun, trainer)
 
 
@@ -232,14 +236,15 @@ def parent_of(pid: int) -> int:
 
 def last_of(outputs: Path, trainer: Trainer) -> Path:
     """The checkpoint that was written last."""
-    return max(outputs.glob(trainer.checkpoints), key=lambda one: one.stat().st_mtime_ns)
+    found = outputs.glob(trainer.last or trainer.checkpoints)
+    return max(found, key=lambda one: one.stat().st_mtime_ns)
 
 
 def iterations_at(checkpoint: str, trainer: Trainer, begun: int) -> int:
     found = re.search(trainer.number, checkpoint)
     assert found is not None
     if trainer.anew:
-        return begun + int(found.group(1)) // trainer.unit
+        return begun + (int(found.group(1)) - trainer.early) // trainer.unit
     return int(found.group(1))
 
 
@@ -263,4 +268,4 @@ def one_series(
     for before, after in pairwise(parts):
         repeated = [step for step in before if step >= after[0]]
         # With that of the checkpoint itself where the trainer does it once more.
-        assert len(repeated) <= trainer.interval + (trainer.again > 0)
+        assert len(repeated) <= trainer.interval + (trainer.again > 0 or trainer.early)

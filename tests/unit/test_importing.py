@@ -253,7 +253,7 @@ def test_isaac_lab() -> None:
     }
     assert found.job == {
         "job.image": "isaac-lab-base",
-        "job.outputs": ["logs"],
+        "job.recipe": "isaaclab/rsl_rl",
         "job.resources.gpus": 2,
         "job.resources.cpus": 8,
         "job.resources.memory": "32G",
@@ -262,7 +262,7 @@ def test_isaac_lab() -> None:
     assert "dray image push isaac-lab-base" in note(found, "CLUSTER_SIF_PATH = /scratch/ada")
     assert "kept below root" in note(found, "CLUSTER_ISAAC_SIM_CACHE_DIR")
     assert "recipes isaaclab/" in note(found, "DOCKER_USER_HOME")
-    assert "dray run -- python scripts/rsl_rl/train.py" in note(found, "CLUSTER_PYTHON_EXEC")
+    assert "dray run -- --task" in note(found, "CLUSTER_PYTHON_EXECUTABLE = scripts/rsl_rl/")
     assert "dray rm" in note(found, "REMOVE_CODE_COPY_AFTER_JOB")
     assert "dray does this itself" in note(found, "#SBATCH --job-name")
     assert "END and FAIL" in note(found, "#SBATCH --mail-type")
@@ -308,16 +308,62 @@ def test_what_is_no_secret_is_told_as_it_is(line: str) -> None:
 def test_isaac_lab_with_the_least() -> None:
     found = isaac("CLUSTER_ISAACLAB_DIR=/x/isaaclab/\nCLUSTER_LOGIN=me@10.0.0.7")
     assert found.cluster == {"host": "me@10.0.0.7", "root": "/x/dray"}
-    assert found.name == "cluster"
+    assert found.name == "slurm-10-0-0-7"
     assert found.notes == ()
 
 
-def test_the_template_as_it_comes_is_not_taken_for_settings() -> None:
+@pytest.mark.parametrize(
+    ("base", "env", "image"),
+    [
+        ('DOCKER_NAME_SUFFIX=""', "", "isaac-lab-base"),
+        ('DOCKER_NAME_SUFFIX="-mine"', "", "isaac-lab-base-mine"),
+        ("DOCKER_NAME_SUFFIX=-mine", "DOCKER_NAME_SUFFIX=-other", "isaac-lab-base-other"),
+        ("DOCKER_NAME_SUFFIX=$(whoami)", "", "isaac-lab-base"),
+    ],
+)
+def test_the_suffix_is_part_of_the_images_name(base: str, env: str, image: str) -> None:
+    least = "CLUSTER_ISAACLAB_DIR=/x/isaaclab\nCLUSTER_SIF_PATH=/x\n"
+    found = isaac(least + env, base=base)
+    assert found.job["job.image"] == image
+    assert f"dray image push {image}" in note(found, "CLUSTER_SIF_PATH")
+    assert any("DOCKER_NAME_SUFFIX" in one for one in found.notes) == ("$" in base)
+
+
+@pytest.mark.parametrize(
+    ("script", "recipe"),
+    [
+        ("scripts/reinforcement_learning/skrl/train.py", "isaaclab/skrl"),
+        ("source/standalone/workflows/rl_games/train.py", "isaaclab/rl_games"),
+        ("scripts/reinforcement_learning/sb3/play.py", None),
+        ("my/own.py", None),
+    ],
+)
+def test_a_trainers_recipe_is_told_rather_than_its_script(script: str, recipe: str | None) -> None:
+    found = isaac(f"CLUSTER_ISAACLAB_DIR=/x/isaaclab\nCLUSTER_PYTHON_EXECUTABLE={script}")
+    assert found.job.get("job.recipe") == recipe
+    assert ("job.outputs" in found.job) == (recipe is None)  # the recipe knows them
+    told = "dray run -- --task" if recipe else f"dray run -- python {script}"
+    assert told in note(found, "CLUSTER_PYTHON_EXECUTABLE")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "script", "theirs"),
+    [
+        ("SLURM", {"slurm": "#SBATCH --mail-user={}"}, "name@mail"),
+        ("PBS", {"pbs": '#PBS -m bea -M "{}"'}, "user@mail"),
+    ],
+)
+def test_the_template_as_it_comes_is_not_taken_for_settings(
+    scheduler: str, script: dict[str, str], theirs: str
+) -> None:
     env = "CLUSTER_ISAACLAB_DIR=/some/path/on/cluster/isaaclab\nCLUSTER_LOGIN=username@cluster_ip"
-    found = isaac(env, slurm="#SBATCH --mail-user=name@mail")
+    env += f"\nCLUSTER_JOB_SCHEDULER={scheduler}"
+    found = isaac(env, **{key: one.format(theirs) for key, one in script.items()})
     assert found.cluster == {}
-    assert all("placeholder" in one for one in found.notes)
-    assert len(found.notes) == 3
+    assert found.name == scheduler.lower()
+    assert sum("placeholder" in one for one in found.notes) == 3
+    mine = isaac(env, **{key: one.format(f"{theirs}.org") for key, one in script.items()})
+    assert mine.cluster == {"mail": f"{theirs}.org"}
 
 
 PBS_SCRIPT = """
@@ -421,7 +467,7 @@ def test_resources_of_a_batch_script(flags: str, key: str, value: object) -> Non
 def test_what_a_batch_script_asks_for_in_vain_is_noted(flag: str, says: str) -> None:
     found = isaac(slurm=f"#SBATCH {flag}")
     assert says in note(found, f"#SBATCH {flag.partition('=')[0]}")
-    assert found.job == {"job.image": "isaac-lab-base", "job.outputs": ["logs"]}
+    assert found.job == {"job.recipe": "isaaclab/rsl_rl", "job.image": "isaac-lab-base"}
 
 
 # -- ProtoMotions -------------------------------------------------------------------------------
@@ -460,7 +506,7 @@ def test_protomotions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = proto(TRAIN_SLURM)
     assert list(tmp_path.iterdir()) == []
-    assert found.name == "login"
+    assert found.name == "example"
     assert found.cluster == {
         "host": "login.example.org",
         "root": "/work/robots/$USER/dray",
@@ -468,6 +514,7 @@ def test_protomotions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "partition": "a100,h100",
     }
     assert found.job == {
+        "job.recipe": "protomotions",
         "job.resources.nodes": 2,
         "job.resources.gpus": 4,
         "job.resources.time": "4h",
@@ -478,7 +525,7 @@ def test_protomotions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = note(found, "CONTAINER_MOUNTS = /work:/work:rw,/data:/data")
     assert "dray run --bind /work:/work:rw --bind /data:/data" in mounts
     assert binds(["/work:/work:rw", "/data:/data"])  # such a flag is taken
-    assert "dray run -- python" in note(found, "PYTHON_EXECUTABLES.isaacgym")
+    assert "dray run --python python -- …" in note(found, "PYTHON_EXECUTABLES.isaacgym")
     assert "dray resumes" in note(found, "--array-size = 5")
     assert not [one for one in found.notes if "UNRELATED" in one]
 
@@ -613,9 +660,15 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     ("host", "name"),
     [
         ("ada@euler.ethz.ch", "euler"),
-        ("login-1", "login-1"),
-        ("10.0.0.7", "cluster"),
-        ("", "cluster"),
+        ("login1.euler.ethz.ch", "euler"),
+        ("me@a100-login.example.org", "a100"),
+        ("login.hpc.rwth-aachen.de", "rwth-aachen"),
+        ("ssh.cluster.example.org", "example"),
+        ("login-1", "login-1"),  # nothing else is known
+        ("hpc", "hpc"),
+        ("10.0.0.7", "slurm-10-0-0-7"),
+        ("me@[fe80::1]", "slurm-fe80-1"),
+        ("", "slurm"),
         ("_x_", "x"),
     ],
 )

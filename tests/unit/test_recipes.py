@@ -228,6 +228,148 @@ def test_older_versions_want_a_value(
     assert described(folder, *TASK, recipe="isaaclab/rsl_rl").resume.args[:3] == args
 
 
+# -- Isaac Lab, as its versions have it ---------------------------------------------------------
+
+LASTS = 'parser.add_argument("--max_iterations", type=int)\n'
+GOES_ON = 'parser.add_argument("--checkpoint")\n'
+SPREADS = 'parser.add_argument("--distributed", action="store_true")\n'
+BACKEND = "source/isaaclab_rl/isaaclab_rl/entrypoints/backends/train_{}.py"
+BETA = "scripts/reinforcement_learning/{0}/train_{0}.py"
+ANY = "scripts/reinforcement_learning/train.py"
+HERE = {"VIRTUAL_ENV": "/venv"}
+TOLD = ("--rl_library", "rsl_rl")
+
+
+def test_rsl_rl_before_2_1_has_one_gpu(project: Callable[..., Path]) -> None:
+    """Hydra would take --distributed for a bad override."""
+    script = SCRIPT.format("rsl_rl")
+    folder = project(script)
+    (folder / script).write_text(LASTS)
+    assert filled("isaaclab/rsl_rl", Request(TASK, folder, gpus=1)).command[0] == "python"
+    with pytest.raises(UsageError, match=r"rsl_rl/train\.py has no --distributed.* 2\.1: .* 2 are"):
+        filled("isaaclab/rsl_rl", Request(TASK, folder, gpus=2))
+    (folder / script).write_text(LASTS + SPREADS)
+    assert filled("isaaclab/rsl_rl", Request(TASK, folder, gpus=2)).command[-1] == "--distributed"
+
+
+def release(project: Callable[..., Path], *names: str, backend: str = BACKEND) -> Path:
+    """A checkout of Isaac Lab 3.0: which flags there are is said in three files."""
+    folder = project(backend.format("rsl_rl"), *names)
+    own = folder / backend.format("rsl_rl")
+    own.with_name("cli_args_rsl_rl.py").write_text(GOES_ON)
+    (own.parent.parent / "common.py").write_text(LASTS + SPREADS)
+    return folder
+
+
+def test_since_3_0_there_is_one_program_for_all_libraries(project: Callable[..., Path]) -> None:
+    folder = release(project, ANY, "isaaclab.sh")
+    assert BACKEND.format("rsl_rl") in recipes.find("isaaclab/rsl_rl").detect(folder)
+    assert not recipes.find("isaaclab/sb3").detect(folder)
+    one = Request(TASK, folder, env=HERE)
+    found = filled("isaaclab/rsl_rl", one)
+    assert found.command == ("./isaaclab.sh", "train", *TOLD, *TASK)
+    assert found.settings["job.resume.resume_args"][:2] == ("--checkpoint", "{checkpoint}")
+    found = filled("isaaclab/rsl_rl", one._replace(gpus=2))
+    assert found.command == (
+        "./isaaclab.sh", "-p", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        ANY, *TOLD, *TASK, "--distributed",
+    )  # fmt: skip
+    found = filled("isaaclab/rsl_rl", one._replace(gpus=2, nodes=2, kind="slurm"))
+    assert found.command == ("./isaaclab.sh", "-p", ANY, *TOLD, *TASK, "--distributed")
+    assert found.settings["job.launch"] == "torchrun"
+    found = filled("isaaclab/rsl_rl", one._replace(image="/x.sif"))
+    assert found.command == ("/isaac-sim/python.sh", ANY, *TOLD, *TASK)
+
+
+def test_since_3_0_it_is_a_module_too(project: Callable[..., Path]) -> None:
+    folder = release(project)
+    found = filled("isaaclab/rsl_rl", Request(TASK, folder, gpus=2))
+    assert found.command == (
+        "python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        "-m", "isaaclab", "train", *TOLD, *TASK, "--distributed",
+    )  # fmt: skip
+
+
+def test_a_beta_of_3_0_looks_for_runs(project: Callable[..., Path]) -> None:
+    """It has both forms, and its rsl_rl is resumed as before."""
+    folder = release(project, ANY, SCRIPT.format("rsl_rl"), "isaaclab.sh", backend=BETA)
+    options = (folder / SCRIPT.format("rsl_rl")).with_name("cli_args.py")
+    options.write_text('group.add_argument("--resume", action="store_true")\n' + GOES_ON)
+    found = filled("isaaclab/rsl_rl", Request(TASK, folder, env=HERE))
+    assert found.command == ("./isaaclab.sh", "train", *TOLD, *TASK)
+    assert not found.settings
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("./isaaclab.sh", "train", *TOLD, *TASK),
+        ("uv", "run", "isaaclab", "train", "--rl_library=rsl_rl", *TASK),
+    ],
+)
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_whole_command_of_3_0_is_told_the_path(
+    project: Callable[..., Path], command: tuple[str, ...], is_seen: bool
+) -> None:
+    folder = release(project, ANY) if is_seen else project()
+    job = described(folder, *command, recipe="isaaclab/rsl_rl")
+    assert job.command == command
+    args = ("--checkpoint", "{checkpoint}", "--max_iterations", "{left}")
+    assert job.resume.args == args
+    job = described(folder, *command, "--checkpoint", "a/model_70.pt", recipe="isaaclab/rsl_rl")
+    assert job.resume.total is not None
+    assert job.resume.total["begin"] == 70
+
+
+def test_the_library_is_the_recipes(project: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="isaaclab/rsl_rl gives --rl_library itself"):
+        filled("isaaclab/rsl_rl", Request(("--rl_library", "skrl"), release(project, ANY)))
+
+
+def test_playing(project: Callable[..., Path]) -> None:
+    """There is nothing to resume."""
+    folder = project(SCRIPT.format("rsl_rl").replace("train", "play"), "isaaclab.sh")
+    job = described(folder, "play", *TASK, recipe="isaaclab/rsl_rl", env=HERE)
+    assert job.command[2:] == ("scripts/reinforcement_learning/rsl_rl/play.py", *TASK)
+    assert (job.resume.checkpoint, job.resume.args) == (None, ())
+    own = BACKEND.format("rsl_rl").replace("train", "play")
+    release(project, ANY.replace("train", "play"), own)
+    job = described(folder, "play", *TASK, recipe="isaaclab/rsl_rl", env=HERE)
+    assert job.command == ("./isaaclab.sh", "play", *TOLD, *TASK)
+    with pytest.raises(UsageError, match="plays on one GPU, and 2 are asked for"):
+        filled("isaaclab/rsl_rl", Request(("play", *TASK), folder, gpus=2))
+
+
+def test_jax_has_a_launcher_of_its_own(project: Callable[..., Path]) -> None:
+    command = (*TASK, "--ml_framework", "jax")
+    request = Request(command, project(SCRIPT.format("skrl")), gpus=2)
+    assert filled("isaaclab/skrl", request).command == (
+        "python", "-m", "skrl.utils.distributed.jax", "--nproc_per_node=2",
+        SCRIPT.format("skrl"), *command, "--distributed",
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="over the GPUs of one node, and 4 are asked for on 2"):
+        filled("isaaclab/skrl", request._replace(nodes=2, kind="slurm"))
+
+
+def test_a_launcher_that_hides_how_python_ended_is_passed_over(
+    project: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A crash would look like success."""
+    line = "source/isaaclab/isaaclab/cli/__init__.py"
+    folder = project(SCRIPT.format("rsl_rl"), "isaaclab.sh", line)
+    request = Request(TASK, folder, env=HERE)
+    (folder / line).write_text("run_python_command(args.python[0], args.python[1:], check=True)\n")
+    assert filled("isaaclab/rsl_rl", request).command[:2] == ("./isaaclab.sh", "-p")
+    (folder / line).write_text("run_python_command(args.python[0], args.python[1:])\n")
+    found = filled("isaaclab/rsl_rl", request)
+    assert found.command[:2] == ("python", SCRIPT.format("rsl_rl"))
+    assert "ends well even where Python failed" in found.notes[-1]
+    (folder / "_isaac_sim").symlink_to(tmp_path)
+    found = filled("isaaclab/rsl_rl", request)
+    assert found.command[:2] == ("./_isaac_sim/python.sh", SCRIPT.format("rsl_rl"))
+    assert found.links == {"_isaac_sim": str(tmp_path.resolve())}
+
+
 OLD_SB3 = 'parser.add_argument("--max_iterations", type=int)\nenv = VecNormalize(env)\n'
 
 

@@ -14,7 +14,7 @@ RULES = {"checkpoint": "**/last.pt", "looks_for": NAME}
 def keep(folder: Path) -> None:
     found = checkpoints.newest(str(folder), {"checkpoint": PATTERN})
     assert found is not None
-    restoring.keep(found, NAME)
+    restoring.keep(found, RULES)
 
 
 def cut(path: Path) -> None:
@@ -31,6 +31,24 @@ def test_half_of_one_is_replaced_by_the_copy_of_the_whole(tmp_path: Path) -> Non
     found = checkpoints.newest(str(tmp_path), {"checkpoint": PATTERN})
     assert found is not None
     assert found.mtime == 100
+
+
+def test_what_is_overwritten_with_it_is_kept_with_it(tmp_path: Path) -> None:
+    """ProtoMotions loads env_0.ckpt where there is one, and fails on half of it."""
+    rules = {**RULES, "beside": "env_*.pt"}
+    last = save(tmp_path / "walk/last.pt", 100)
+    env = save(tmp_path / "walk/env_0.pt", 90)
+    content = env.read_bytes()
+    restoring.keep(checkpoints.look_at(str(last)), rules)
+    other = save(tmp_path / "walk/env_1.pt", 110)
+    for half in (env, other):
+        cut(half)
+    told = restoring.put_back(str(tmp_path), rules)
+    assert env.read_bytes() == content
+    assert not other.exists()  # there was no whole one: it does without
+    assert [one.split()[0] for one in sorted(told)] == ["walk/env_0.pt", "walk/env_1.pt"]
+    names = ["env_0.kept.pt", "env_0.pt", "env_1.pt.partial", "last.kept.pt", "last.pt"]
+    assert sorted(path.name for path in last.parent.iterdir()) == names
 
 
 def test_a_whole_one_stays(tmp_path: Path) -> None:
@@ -55,7 +73,7 @@ def test_one_that_changed_meanwhile_is_not_kept(tmp_path: Path) -> None:
     before = (tmp_path / "last.kept.pt").read_bytes()
     found = checkpoints.look_at(str(last))
     save(last, 300)
-    restoring.keep(found, NAME)
+    restoring.keep(found, RULES)
     assert (tmp_path / "last.kept.pt").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.kept.pt", "last.pt"]
 

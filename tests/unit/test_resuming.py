@@ -39,6 +39,22 @@ SKRL: dict[str, Any] = {
         "rest": True,
     },
 }
+SB3: dict[str, Any] = {
+    "number": r"^model_(\d+)_steps\.zip$",
+    "anew": True,
+    "scale": [
+        {"file": "params/agent.yaml", "pattern": r"^n_steps: (\d+)"},
+        {"file": "params/env.yaml", "pattern": r"^ +num_envs: (\d+)"},
+    ],
+    "total": {
+        "flag": "--max_iterations",
+        "file": "params/agent.yaml",
+        "pattern": r"^n_timesteps: ([\d.e+]+)",
+        "rest": True,
+        "up": True,
+        "early": True,
+    },
+}
 TRAIN = ["python", "train.py", "--task", "Ant"]
 
 
@@ -199,6 +215,48 @@ def test_a_trainer_that_counts_anew_does_all_iterations_once(
         done += steps // rollouts
         assert (at.done, at.total) == (done, total)
         assert at.finished == (done >= total)
+
+
+@given(
+    total=st.integers(1, 60),
+    n_steps=st.integers(1, 32),
+    every=st.integers(1, 200),
+    interruptions=st.lists(st.floats(0, 1), max_size=8),
+    says=st.booleans(),
+    beyond=st.integers(0, 31),
+)
+def test_sb3_makes_as_many_updates_as_when_it_is_left_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+    total: int,
+    n_steps: int,
+    every: int,
+    interruptions: list[float],
+    says: bool,
+    beyond: int,
+) -> None:
+    """It saves before the update that a step completes, does an iteration that has begun to its
+    end, and may be configured for a part of one."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    command = [*TRAIN, "--max_iterations", str(total)] if says else TRAIN
+    envs = 4
+    asked = total * n_steps * envs  # steps of the run that is under way
+    asked -= 0 if says else min(beyond, n_steps * envs - 1)
+    before: list[dict[str, Any]] = [{"runs": [], "done_before": None}]
+    runs: list[str] = []
+    updates = 0  # in the checkpoint that is resumed from
+    for number, fraction in enumerate(interruptions):
+        folder = run_folder(outputs, str(number), f"n_timesteps: {asked}.0\nn_steps: {n_steps}\n")
+        (folder / "params/env.yaml").write_text(f"scene:\n  num_envs: {envs}\n")
+        runs.append(f"logs/{number}")
+        calls = math.floor(math.ceil(asked / envs) * fraction) // every * every
+        if calls == 0:
+            break
+        path = str(folder / f"model_{calls * envs}_steps.zip")
+        at = progress(SB3, command, path, str(outputs), before)
+        updates += (calls - 1) // n_steps
+        assert (at.done, at.left) == (updates, total - updates)
+        before.append({"runs": list(runs), "done_before": at.done})
+        asked = (total - updates) * n_steps * envs
 
 
 def test_a_run_is_of_the_last_attempt_that_did_not_find_it() -> None:

@@ -19,6 +19,7 @@ MEANINGS = {
     "job.resume.finished": "all done when",
     "job.resume.partner": "with each one",
     "job.resume.looks_for": "looks for",
+    "job.resume.beside": "and beside it",
     "job.resume.resume_args": "resumed with",
     "job.resume.saves": "saves",
 }

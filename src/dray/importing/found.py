@@ -13,6 +13,9 @@ from dray.errors import ConfigError
 HANDLED = "dray does this itself"
 ASSIGNED = re.compile(r"(?:^|[\s;,])([A-Za-z_]\w*)=")
 SECRET_NAME = re.compile(r"key|token|secret|pass|pwd|credential|auth", re.I)
+# What the first part of a host's name is at many sites: it tells none of them from another.
+NODE = r"(?:login|head|submit|gateway|frontend|access|ssh)(?:-?node)?(?:[-_]?\d+|[-_][a-z])?"
+SAYS_NOTHING = re.compile(rf"{NODE}|hpc|cluster|slurm|pbs|grid", re.I)
 # A password in an address, or a long word of letters and digits.
 SECRET_VALUE = re.compile(r"://[^/\s]*@|\b(?=[A-Za-z]*\d)[A-Za-z0-9]{20,}\b(?!=)")
 
@@ -85,8 +88,7 @@ class Gathering:
 
     def set(self, key: str, value: Any, origin: str) -> bool:
         """Take a setting of the cluster, or with a whole key (job.…) of the job."""
-        unfilled = [one for one in self.placeholders if isinstance(value, str) and one in value]
-        if unfilled:
+        if isinstance(value, str) and any(is_unfilled(value, one) for one in self.placeholders):
             self.note(origin, "still the template's placeholder")
             return False
         try:
@@ -102,15 +104,25 @@ class Gathering:
         # In the order of the reference, whatever the order in the source was.
         cluster = {key: self.cluster[key] for key in self._parsers if key in self.cluster}
         job = {key: self.job[key] for key in self._parsers if key in self.job}
-        name, notes = cluster_name(host), tuple(self.notes)
+        name, notes = cluster_name(host, self.kind), tuple(self.notes)
         return Found(self.source.path, name, self.kind, cluster, job, notes)
 
 
-def cluster_name(host: str) -> str:
-    """'me@euler.ethz.ch' → 'euler'; an address says nothing."""
-    first = host.rpartition("@")[2].split(".")[0]
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-_")
-    return name if name and not name.isdigit() else "cluster"
+def is_unfilled(value: str, placeholder: str) -> bool:
+    """An address is the template's as a whole: 'user@mail' is, 'user@mail.org' is somebody's."""
+    return value == placeholder if "@" in placeholder else placeholder in value
+
+
+def cluster_name(host: str, kind: str = "slurm") -> str:
+    """'me@euler.ethz.ch' and 'login1.euler.ethz.ch' → 'euler'; '10.0.0.7' → 'slurm-10-0-0-7'."""
+    place = host.rpartition("@")[2]
+    if re.fullmatch(r"[\d.:]*|\[.*\]", place):  # an address, or none
+        return "-".join([kind, *re.findall(r"[0-9a-f]+", place)])
+    labels = place.split(".")
+    names = [re.sub(rf"[-_]{NODE}$", "", one) for one in labels[:-1] or labels]
+    telling = [one for one in names if one and not SAYS_NOTHING.fullmatch(one)]
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", (telling or labels)[0]).strip("-_")
+    return name if name and not name.isdigit() else kind
 
 
 def remote(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ SETTINGS = {
 NO_COUNTERPART = {
     "CONTAINER_IMAGES": "the job names its image: dray run --image {value}",
     "CONTAINER_MOUNTS": "the job names what its image sees: dray run {binds}",
-    "PYTHON_EXECUTABLES": "the job's command names its Python: dray run -- {value} …",
+    "PYTHON_EXECUTABLES": "the job names its Python: dray run --python {value} -- …",
 }
 COMPUTED = "computed by Python, which is not run here: write the value itself"
 
@@ -57,6 +58,7 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
     for name, value in found.items():
         _gather_one(name, value, found, into)
     _gather_defaults(argument_defaults(tree), into)
+    into.set("job.recipe", "protomotions", "recipe")
     if SITE_FILE in beside:
         into.note(SITE_FILE, "not read: write its login_node, base_dir … as settings here")
     return into.found()
@@ -138,7 +140,8 @@ def _gather_one(name: str, value: Any, found: Mapping[str, Any], into: Gathering
     else:
         why = NO_COUNTERPART.get(name.split(".")[0], "has no counterpart yet")
         binds = " ".join(f"--bind {one.strip()}" for one in str(value).split(","))
-        into.note(shown(name, value), why.format(value=value, binds=binds))
+        word = shlex.quote(str(value))
+        into.note(shown(name, value), why.format(value=word, binds=binds))
 
 
 def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:

@@ -133,7 +133,9 @@ def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[
 
 
 def belongings(one: "Checkpoint", rules: "Record") -> "Iterator[str]":
-    """A checkpoint's path, and those of its partner and its copy."""
-    for path in (one.path, partner_of(one.path, rules), restoring.copy_of(one.path)):
+    """A checkpoint's path, and those of what is saved with it and of the copies."""
+    saved = [one.path] + restoring.beside(one.path, rules)
+    copies = [restoring.copy_of(path) for path in saved]
+    for path in saved + [partner_of(one.path, rules) or ""] + copies:
         if path and os.path.lexists(path):
             yield path

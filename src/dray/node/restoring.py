@@ -1,9 +1,11 @@
 """Keeps a copy of a checkpoint that its trainer overwrites under one name: a kill in the middle of
 that leaves nothing that could be loaded.
 
-A copy of each whole one is kept beside it, and put back where the original is not whole.
+A copy of each whole one is kept beside it, and put back where the original is not whole. So is one
+of each file that is overwritten with it.
 """
 
+import glob
 import os
 
 from . import checkpoints, files
@@ -12,7 +14,7 @@ from .resuming import overwritten_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, Iterator, List
 
     Record = Dict[str, Any]
 
@@ -26,11 +28,28 @@ def copy_of(path: str) -> str:
     return start + KEPT + end
 
 
-def keep(found: "checkpoints.Checkpoint", name: "Optional[str]") -> None:
-    """Copy this one, if it bears the name and was not written to meanwhile. A folder is not
-    copied: it may be of any size, and consists of files with names of their own."""
-    if os.path.basename(found.path) != name or os.path.isdir(found.path):
+def keep(found: "checkpoints.Checkpoint", resume: "Record") -> None:
+    """Copy this one, if it bears the name that is overwritten, with what lies beside it. A folder
+    is not copied: it may be of any size, and consists of files with names of their own."""
+    if os.path.basename(found.path) != overwritten_name(resume) or os.path.isdir(found.path):
         return
+    for path in beside(found.path, resume):
+        keep_one(checkpoints.look_at(path))
+    keep_one(found)
+
+
+def beside(path: str, resume: "Record") -> "List[str]":
+    """The files that are overwritten with this one, without the copies of them."""
+    pattern = os.path.basename(resume.get("beside") or "")
+    if not pattern:
+        return []
+    found = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), pattern))
+    files_only = (one for one in found if os.path.isfile(one))
+    return [one for one in files_only if not os.path.splitext(one)[0].endswith(KEPT)]
+
+
+def keep_one(found: "checkpoints.Checkpoint") -> None:
+    """Copy it, if it was not written to meanwhile."""
     candidate = copy_of(found.path) + ASIDE
     copy(found.path, candidate)
     if checkpoints.is_whole(candidate) and checkpoints.look_at(found.path).same(found):
@@ -42,19 +61,24 @@ def keep(found: "checkpoints.Checkpoint", name: "Optional[str]") -> None:
 def put_back(outputs: str, resume: "Record") -> "List[str]":
     """Replace what is not whole by its copy, or move it aside: better anew than not at all. Return
     what was done, in words."""
-    name = overwritten_name(resume)
     done = []  # type: List[str]
-    for one in checkpoints.candidates(outputs, resume) if name else ():
-        if os.path.basename(one.path) != name or os.path.isdir(one.path):
+    for path in overwritten(outputs, resume):
+        if checkpoints.is_whole(path):
             continue
-        if checkpoints.is_whole(one.path):
-            continue
-        shown = os.path.relpath(one.path, outputs)
+        shown = os.path.relpath(path, outputs)
         try:
-            done.append("{} was not whole: {}".format(shown, mend(one.path)))
+            done.append("{} was not whole: {}".format(shown, mend(path)))
         except OSError as error:  # no space for it now: the next attempt tries again
-            note("{} could not be put back: {}".format(one.path, error))
+            note("{} could not be put back: {}".format(path, error))
     return done
+
+
+def overwritten(outputs: str, resume: "Record") -> "Iterator[str]":
+    name = overwritten_name(resume)
+    for one in checkpoints.candidates(outputs, resume) if name else ():
+        if os.path.basename(one.path) == name and not os.path.isdir(one.path):
+            yield one.path
+            yield from beside(one.path, resume)
 
 
 def mend(path: str) -> str:

@@ -7,10 +7,13 @@ look into the run's folder. No trainer is known here: a recipe has written the r
 - ``total``: how many iterations there are in all: the value of ``flag`` in the command, else what
   ``pattern`` finds in ``file``; with ``rest``, that is what was left when the run began. The
   first attempt begins at ``begin``. The trainer's last checkpoint has the number ``total + last``.
+  With ``up``, it does its last iteration to the end, where its steps are not a multiple; with
+  ``early``, what it saves at an iteration's last step does not have that iteration yet.
 - ``finished``: a file in the run's folder that is written when all is done.
 - ``partner``: the name of a file beside each checkpoint without which it is not whole, wherever
   others have theirs; ``{number}`` in it is that of the checkpoint.
 - ``looks_for``: the name under which the trainer looks for its checkpoint by itself.
+- ``beside``: a pattern for names of files beside that one, which are overwritten with it.
 - ``args``: added to the command; the same arguments in the command are replaced.
 
 A run is a folder with checkpoints. Which attempt it is of is known because every attempt writes
@@ -64,14 +67,16 @@ def progress(
     rule = resume.get("total") or {}
     begin = rule.get("begin", 0)
     begun = begun_at(os.path.relpath(folder, outputs), before) or begin
-    done = number // scale + (begun if resume.get("anew") else 0)
+    # Whole iterations, run by run: what was begun of one is in no checkpoint.
+    done = max(number - bool(rule.get("early")), 0) // scale + (begun if resume.get("anew") else 0)
     total = flag_value(command, rule.get("flag"))
     if total is not None:
         total += begin
     else:
         found = look_up(folder, rule)
         if found is not None:
-            total = found // scale + (begun if rule.get("rest") else 0)
+            begun_too = scale - 1 if rule.get("up") else 0
+            total = (found + begun_too) // scale + (begun if rule.get("rest") else 0)
     reached = total is not None and done >= total + rule.get("last", 0)
     return Progress(done, total, finished or reached)
 

@@ -190,6 +190,7 @@ RESUME = {
     "finished": is_text,
     "partner": is_text,
     "looks_for": is_text,
+    "beside": is_text,
     "keep": is_count,
     "signal": is_text,
     "saves": is_text,

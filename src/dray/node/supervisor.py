@@ -445,7 +445,7 @@ class Supervisor:
         if newest is None:
             return
         try:
-            restoring.keep(newest, resuming.overwritten_name(self.rules))
+            restoring.keep(newest, self.rules)
             checkpoints.prune(self.job_dir.outputs, self.rules)
         except OSError as error:
             note("checkpoints could not be tended: {}".format(error))

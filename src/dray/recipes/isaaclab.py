@@ -1,4 +1,4 @@
-"""Isaac Lab's training scripts, one for each of four libraries.
+"""Isaac Lab's training with each of four libraries. How a checkout starts it: see ``checkout``.
 
 All of them make a new folder for every start, save only now and then, and are told with
 --max_iterations how long to train. They differ in how they count. An app that is asked to end
@@ -14,20 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from dray.errors import UsageError
-from dray.recipes import Filled, Request, starting
+from dray.recipes import Filled, Request, checkout, starting
 
-SCRIPTS = (
-    "scripts/reinforcement_learning/{}/train.py",
-    "source/standalone/workflows/{}/train.py",  # before Isaac Lab 2.0
-    "scripts/{}/train.py",  # a project made from its template
-)
 LAUNCHER = "isaaclab.sh"
 LINK = "_isaac_sim"
 NO_ISAAC_SIM = (
     f"{LAUNCHER} needs an active conda or virtual environment with Isaac Sim (the cluster's setup "
     "can activate one), or a binary installation: --env ISAACSIM_PATH=/where/it/is"
 )
-GOES_ON, LASTS = "--checkpoint", "--max_iterations"
+PASSED_OVER = f"without {LAUNCHER}: this one ends well even where Python failed"
+GOES_ON, LASTS, SPREADS = "--checkpoint", "--max_iterations", "--distributed"
+TRAIN, PLAY = "train", "play"
+BY_PATH = (GOES_ON, "{checkpoint}", LASTS, "{left}")
 AGENT, ENV = "params/agent.yaml", "params/env.yaml"
 EVENTS = "events.out.tfevents.*"
 CANNOT = "this train.py has no {}, as it has since Isaac Lab {}: if interrupted, it begins anew"
@@ -62,6 +60,7 @@ class IsaacLab:
     more: Mapping[str, Any] = field(default_factory=dict)
     many_gpus: bool = True
     goes_on_since: str = ""  # the first Isaac Lab whose script can be told to, if not all can
+    spreads_since: str = ""  # the same, for several GPUs
 
     @property
     def name(self) -> str:
@@ -88,81 +87,149 @@ class IsaacLab:
         return {"tensorboard": f"logs/{self.library}/**/{EVENTS}", "main": list(self.main)}
 
     def detect(self, project: Path) -> str:
-        script = self.script_in(project)
-        return f"there is {script}" if script else ""
-
-    def script_in(self, folder: Path) -> str:
-        scripts = (script.format(self.library) for script in SCRIPTS)
-        return next((script for script in scripts if (folder / script).is_file()), "")
+        program = checkout.find(project, self.library)
+        return f"there is {program.path}" if program else ""
 
     def fill(self, request: Request) -> Filled:
         if request.workers > 1 and not self.many_gpus:
             raise UsageError(
                 f"Isaac Lab's {self.library} trains on one GPU, and {request.workers} are asked for"
             )
-        notes = starting.totals(request, {"environments": ("--num_envs",)})
-        settings = {**self.after_another_run(request.command), **inside(request)}
-        if not starting.is_arguments(request.command):
-            told = self.read_script(starting.script_of(request), settings)
-            return Filled(request.command, settings, notes + told + self.unused_gpus(request))
-        script = self.script_in(request.folder)
-        if not script:
+        action = PLAY if request.command[:1] == (PLAY,) else TRAIN
+        if request.command[:1] in ((PLAY,), (TRAIN,)):
+            request = request._replace(command=request.command[1:])
+        elif not starting.is_arguments(request.command):
+            return self.take_whole(request)
+        self.require_library(request.command)
+        program = checkout.find(request.folder, self.library, action)
+        if program is None:
+            path = checkout.PER_LIBRARY[0].format(self.library, action)
             raise UsageError(
-                f"there is no {SCRIPTS[0].format(self.library)} in {request.folder}",
+                f"there is no {path} in {request.folder}",
                 hint="Go to the folder of Isaac Lab or of your project, or write the whole "
                 "command: dray run -- python path/to/train.py …",
             )
+        return self.start(request, program, action)
+
+    def require_library(self, command: tuple[str, ...]) -> None:
+        if checkout.starts_any(command):
+            raise UsageError(
+                f"the recipe {self.name} gives {checkout.LIBRARY} itself",
+                hint="Leave it out, and name the library by its recipe: --recipe isaaclab/…",
+            )
+
+    def take_whole(self, request: Request) -> Filled:
+        program = checkout.named_in(request, self.library)
+        settings, notes = self.read(program, request)
+        return Filled(request.command, settings, notes + self.unused_gpus(request))
+
+    def start(self, request: Request, program: checkout.Program, action: str) -> Filled:
+        if request.workers > 1:
+            self.require_spreading(program, request, action)
         python = request.python or python_of(request)
-        command = (*starting.torchrun(request, python), script, *request.command)
-        if request.workers > 1 and "--distributed" not in command:
-            command += ("--distributed",)
+        if LAUNCHER in python[0] and program.told and request.workers == 1:
+            command = (python[0], *program.told, *request.command)
+        else:
+            command = (*workers_of(request, python), *program.words, *request.command)
+        if request.workers > 1 and SPREADS not in command:
+            command += (SPREADS,)
+        settings, notes = self.read(program, request)
+        if action == PLAY:
+            settings.update(CANNOT_GO_ON)
         if request.nodes > 1:
             settings["job.launch"] = "torchrun"
-        told = self.read_script(request.folder / script, settings)
-        place = isaac_sim(request) if LAUNCHER in python[0] else ""
-        if place is None:
-            return Filled(command, settings, (*notes, *told, NO_ISAAC_SIM))
-        return Filled(command, settings, notes + told, {LINK: place} if place else {})
+        if request.python or request.image or not has_launcher(request):
+            return Filled(command, settings, notes)
+        place = isaac_sim(request)
+        notes += () if LAUNCHER in python[0] else (PASSED_OVER,)
+        notes += (NO_ISAAC_SIM,) if place is None else ()
+        return Filled(command, settings, notes, {LINK: place} if place else {})
 
-    def read_script(self, script: Path | None, settings: dict[str, Any]) -> tuple[str, ...]:
-        """What this very train.py can be told, which differs from version to version."""
-        text = starting.content(script) if script else ""
-        lacks_it = starting.has_flag(text, LASTS) and not starting.has_flag(text, GOES_ON)
-        if self.goes_on_since and lacks_it:
+    def require_spreading(self, program: checkout.Program, request: Request, action: str) -> None:
+        many = f"and {request.workers} are asked for"
+        if action == PLAY:
+            raise UsageError(f"Isaac Lab plays on one GPU, {many}")
+        if program.lacks(SPREADS):
+            raise UsageError(
+                f"{program.path} has no {SPREADS}, as it has since Isaac Lab "
+                f"{self.spreads_since}: it trains on one GPU, {many}",
+                hint="Ask for one: --gpus 1, or take another library: --recipe isaaclab/rl_games",
+            )
+        if request.nodes > 1 and uses_jax(request.command):
+            raise UsageError(
+                f"skrl with jax is spread over the GPUs of one node, {many} on {request.nodes}"
+            )
+
+    def read(
+        self, program: checkout.Program, request: Request
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Settings and notes for what this very program can be told, which differs from version
+        to version."""
+        notes = starting.totals(request, {"environments": ("--num_envs",)})
+        settings = inside(request)
+        if self.goes_on_since and program.lacks(GOES_ON):
             settings.update(CANNOT_GO_ON)
-            return (CANNOT.format(GOES_ON, self.goes_on_since),)
-        args, notes = self.resume_args, tuple[str, ...]()
-        options = starting.content(script.parent / "cli_args.py") if script else ""
-        if re.search(r"""["']--resume["'],\s*type=bool""", options):  # before Isaac Lab 2.1
-            args = ("--resume", "True", *args[1:])
-        if "job.resume.partner" in self.more and "VecNormalize" in text:
-            flag = starting.flag_like(text, r"vec[_-]?norm")
+            return settings, (*notes, CANNOT.format(GOES_ON, self.goes_on_since))
+        args = self.arguments_for(program)
+        if "job.resume.partner" in self.more and "VecNormalize" in program.text:
+            flag = starting.flag_like(program.text, r"vec[_-]?norm")
             args += (flag, "{partner}") if flag else ()
-            notes = () if flag else (FORGETS,)
+            notes += () if flag else (FORGETS,)
         if args != self.resume_args:
             settings["job.resume.resume_args"] = args
-        return notes
+        return {**self.after_another_run(request.command, args), **settings}, notes
 
-    def after_another_run(self, command: tuple[str, ...]) -> dict[str, Any]:
+    def arguments_for(self, program: checkout.Program) -> tuple[str, ...]:
+        """How it is told to go on."""
+        looks_for_runs = "--resume" in self.resume_args
+        takes_a_path = program.has(GOES_ON) or bool(program.told)
+        if looks_for_runs and takes_a_path and not program.has("--resume"):  # since 3.0
+            return BY_PATH
+        if re.search(r"""["']--resume["'],\s*type=bool""", program.text):  # before 2.1
+            return ("--resume", "True", *self.resume_args[1:])
+        return self.resume_args
+
+    def after_another_run(self, command: tuple[str, ...], args: tuple[str, ...]) -> dict[str, Any]:
         """Where the first attempt goes on from a checkpoint of the user's, iterations count from
         there; where that does not tell its number, how many are left is not known."""
-        if "--resume" not in command or "--resume" not in self.resume_args:
+        asked = "--resume" if "--resume" in args else GOES_ON
+        counts_on = self.total.get("rest") and "job.resume.anew" not in self.more
+        if not counts_on or not any(re.match(rf"{asked}(=|$)", word) for word in command):
             return {}
         given = re.search(r"--checkpoint[ =]\S*model_(\d+)\.pt", " ".join(command))
         rule = {**self.settings["job.resume.total"], "begin": int(given[1])} if given else None
         return {"job.resume.total": rule}
 
     def unused_gpus(self, request: Request) -> tuple[str, ...]:
-        if request.workers == 1 or "--distributed" in request.command:
+        if request.workers == 1 or SPREADS in request.command:
             return ()
-        return (f"{request.workers} GPUs, but without --distributed the command uses one",)
+        return (f"{request.workers} GPUs, but without {SPREADS} the command uses one",)
 
 
 def python_of(request: Request) -> tuple[str, ...]:
     if request.image:  # its launcher looks for a link that is not in the code
         return (PYTHON_INSIDE,)
-    has_launcher = (request.folder / LAUNCHER).is_file()
-    return (f"./{LAUNCHER}", "-p") if has_launcher else ("python",)
+    if not has_launcher(request):
+        return ("python",)
+    if checkout.hides_how_python_ended(request.folder):
+        return (f"./{LINK}/python.sh",) if isaac_sim(request) else ("python",)
+    return (f"./{LAUNCHER}", "-p")
+
+
+def has_launcher(request: Request) -> bool:
+    return (request.folder / LAUNCHER).is_file()
+
+
+def workers_of(request: Request, python: tuple[str, ...]) -> tuple[str, ...]:
+    """Python as one worker for each GPU: jax does not know torchrun."""
+    workers = starting.torchrun(request, python)
+    if workers == python or not uses_jax(request.command):
+        return workers
+    return (*python, "-m", "skrl.utils.distributed.jax", f"--nproc_per_node={request.gpus}")
+
+
+def uses_jax(command: tuple[str, ...]) -> bool:
+    return re.search(r"--ml_framework[ =]jax", " ".join(command)) is not None
 
 
 def isaac_sim(request: Request) -> str | None:
@@ -201,6 +268,7 @@ RSL_RL = IsaacLab(
     ),
     total={"pattern": r"^max_iterations: (\d+)", "rest": True, "last": -1},
     main=("Train/mean_reward", "Train/mean_episode_length"),
+    spreads_since="2.1",
 )  # fmt: skip
 
 # Epoch and optimizer are restored, and the limit is that of all epochs.
@@ -213,12 +281,13 @@ RL_GAMES = IsaacLab(
     main=("rewards/iter", "rewards/step", "rewards/time"),
 )
 
-# Steps count from zero after a resume; an iteration has as many as a rollout.
+# Steps count from zero after a resume; an iteration has as many as a rollout. The steps of one that
+# was under way are in no checkpoint: it is done again from its first step.
 SKRL = IsaacLab(
     library="skrl",
     checkpoint="checkpoints/agent_*.p[it]*",  # .pt, or .pickle with --ml_framework jax
     number=r"^agent_(\d+)\.(?:pt|pickle)$",
-    resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{left}"),
+    resume_args=BY_PATH,
     total={"pattern": r"^ *timesteps: (\d+)", "rest": True},
     main=("Reward / Total reward (mean)",),
     goes_on_since="2.0",
@@ -228,14 +297,16 @@ SKRL = IsaacLab(
     },
 )
 
-# The same; steps are those of all environments. Isaac Lab's own script saves the statistics of
-# VecNormalize only at the end, and loads none; one that does both may save them with each model.
+# The same; steps are those of all environments. An iteration that has begun is done to its end, and
+# a model is saved before the policy is updated with what its last step completed. Isaac Lab's own
+# script saves the statistics of VecNormalize only at the end, and loads none; one that does both
+# may save them with each model.
 SB3 = IsaacLab(
     library="sb3",
     checkpoint="model_*_steps.zip",
     number=r"^model_(\d+)_steps\.zip$",
-    resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{left}"),
-    total={"pattern": r"^n_timesteps: ([\d.e+]+)", "rest": True},
+    resume_args=BY_PATH,
+    total={"pattern": r"^n_timesteps: ([\d.e+]+)", "rest": True, "up": True, "early": True},
     main=("rollout/ep_rew_mean",),
     more={
         "job.resume.anew": True,

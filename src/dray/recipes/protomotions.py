@@ -22,6 +22,7 @@ class ProtoMotions:
             "job.outputs": ("results",),
             "job.resume.checkpoint": "results/**/last.ckpt",
             "job.resume.looks_for": "last.ckpt",
+            "job.resume.beside": "env_*.ckpt",  # of each task's environments; loaded if there
             "job.resume.saves": "periodically",
         }
     )

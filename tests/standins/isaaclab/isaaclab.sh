@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # As Isaac Lab's: needs a terminal of some name, and finds its Python in an active environment, or
-# in the binary installation that a link in its own folder leads to. -p runs it.
+# in the binary installation that a link in its own folder leads to. -p runs it, and waits for it.
 set -e
 tabs 4
 export ISAACLAB_PATH="$(cd "$(dirname "$0")" && pwd)"
@@ -12,5 +12,14 @@ if [ -n "$STANDIN_BINARY" ]; then
         exit 1
     fi
 fi
-[ "$1" = -p ] && shift && exec "$python" "$@"
-exit 2
+case "$1" in
+    -p|--python)
+        shift
+        echo "[INFO] Using python from: $python"
+        "$python" "$@"
+        ;;
+    *)
+        echo "[Error] Invalid argument provided: $1"
+        exit 1
+        ;;
+esac

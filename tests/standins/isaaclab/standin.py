@@ -7,6 +7,8 @@ How long the nap is, and whether the app hangs when it is closed, is told by the
 import argparse
 import json
 import os
+import pickle
+import re
 import signal
 import sys
 import time
@@ -16,23 +18,33 @@ from datetime import datetime
 NAP = float(os.environ.get("STANDIN_NAP", "0.02"))
 HANGS = os.environ.get("STANDIN_HANGS") == "1"
 LONGEST_HANG = 120
+OVERRIDE = re.compile(r"[+~]{0,2}(env|agent)(\.\w+)+=.*")  # of what Hydra knows here
 
 
-def parse(**more):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--task")
-    parser.add_argument("--num_envs", type=int, default=64)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--max_iterations", type=int, default=None)
-    parser.add_argument("--checkpoint", type=str, default=None)
-    for flag in ("--headless", "--video", "--distributed"):
-        parser.add_argument(flag, action="store_true")
-    for flag, settings in more.items():
-        parser.add_argument("--" + flag, **settings)
-    args, overrides = parser.parse_known_args()
-    for word in overrides:  # Hydra's
-        if "=" not in word or word.startswith("-"):
+def parser():
+    """With what all of the scripts know, and the app."""
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--task")
+    flags.add_argument("--num_envs", type=int, default=None)
+    flags.add_argument("--seed", type=int, default=None)
+    flags.add_argument("--device", default="cuda:0")
+    for flag in ("--headless", "--video", "--enable_cameras"):
+        flags.add_argument(flag, action="store_true")
+    return flags
+
+
+def parse(flags, argv=None):
+    """A flag that is not known goes to Hydra, which takes it for a bad override; one of a key that
+    is not there is an error, too."""
+    args, overrides = flags.parse_known_args(argv)
+    for word in overrides:
+        if not OVERRIDE.fullmatch(word):
             sys.exit("LexerNoViableAltException: " + word)
+    if not args.task:
+        sys.exit("AttributeError: 'NoneType' object has no attribute 'split'")
+    if getattr(args, "distributed", False) and "LOCAL_RANK" not in os.environ:
+        sys.exit("ValueError: the environment variable RANK expected, but not set")
+    args.num_envs = 64 if args.num_envs is None else args.num_envs
     return args
 
 
@@ -57,8 +69,8 @@ class App:
             time.sleep(LONGEST_HANG)
 
 
-def new_run(library, experiment, suffix="", **params):
-    """A new folder for every start, named by the second."""
+def new_run(library, experiment, suffix=""):
+    """A new folder for every start, named by the second: nothing is in it yet."""
     root = os.path.abspath(os.path.join("logs", library, experiment))
     print("[INFO] Logging experiment in directory:", root)
     folder = name = ""
@@ -67,16 +79,35 @@ def new_run(library, experiment, suffix="", **params):
         name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         folder = os.path.join(root, name + suffix)
     print("Exact experiment name requested from command line:", name, flush=True)
+    os.makedirs(folder)
+    return folder
+
+
+def dump(folder, **params):
     os.makedirs(os.path.join(folder, "params"))
     for file, content in params.items():
         with open(os.path.join(folder, "params", file + ".yaml"), "w") as out:
             out.write(content)
-    return folder
+
+
+def count(iteration):
+    """For the tests: every iteration that is done, those that are lost too."""
+    with open("logs/iterations", "a") as log:
+        log.write(f"{iteration}\n")
 
 
 def save(path, **state):
-    """In place, and not at once: a kill leaves half of it. As torch.save does, a zip."""
+    """In place, and not at once: a kill leaves half of it. As torch.save does, a zip; what is not
+    torch's is a pickle."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    if path.endswith(".pickle"):
+        content = pickle.dumps(state)
+        with open(path, "wb") as file:
+            for part in (content[:-3], content[-3:]):
+                file.write(part)
+                file.flush()
+                time.sleep(NAP / 4)
+        return
     with open(path, "wb") as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr("model/data.pkl", json.dumps(state))
         file.flush()
@@ -85,6 +116,11 @@ def save(path, **state):
 
 
 def load(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError("Unable to find the file: " + path)
     print("[INFO]: Loading model checkpoint from:", path, flush=True)
+    if path.endswith(".pickle"):
+        with open(path, "rb") as file:
+            return pickle.load(file)
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read("model/data.pkl"))

@@ -1,5 +1,6 @@
-"""The epoch is restored, and the limit is that of all epochs. The best model is saved too, without
-an epoch in its name, and later than the last one."""
+"""The epoch is restored, and the limit is that of all epochs, but one is always done. Nothing is
+saved before an episode has ended. What is saved at the end is named a little differently, and the
+best model is saved too, without an epoch in its name, and later than the last one."""
 
 import os
 import sys
@@ -7,21 +8,34 @@ import sys
 sys.path.insert(0, os.getcwd())
 import standin
 
-SAVE_FREQUENCY = 10
-args = standin.parse()
+SAVE_FREQUENCY, FIRST_EPISODE = 10, 4
+parser = standin.parser()
+parser.add_argument("--distributed", action="store_true", default=False)
+parser.add_argument("--checkpoint", default=None)
+parser.add_argument("--sigma", default=None)
+parser.add_argument("--max_iterations", type=int, default=None)
+args = standin.parse(parser)
 app = standin.App()
 epochs = 40 if args.max_iterations is None else args.max_iterations
+if args.checkpoint and not os.path.isfile(args.checkpoint):
+    raise FileNotFoundError("Unable to find the file: " + args.checkpoint)
+run = standin.new_run("rl_games", "ant")
 agent = f"params:\n  config:\n    name: ant\n    max_epochs: {epochs}\n"
-run = standin.new_run("rl_games", "ant", agent=agent)
+standin.dump(run, agent=agent)
 epoch = standin.load(args.checkpoint)["epoch"] if args.checkpoint else 0
-while epoch < epochs:
+begun, is_over = epoch, False
+while not is_over:
     app.step()
     epoch += 1
     print(f"fps step: 1 epoch: {epoch}/{epochs}", flush=True)
-    with open("logs/iterations", "a") as log:
-        log.write(f"{epoch - 1}\n")
-    if epoch % SAVE_FREQUENCY == 0 or epoch == epochs:
-        name = f"last_ant_ep_{epoch}_rew__{100.5 - epoch}_.pth"
+    standin.count(epoch - 1)
+    is_over = epoch >= epochs
+    reward = epoch - 100.5 if epoch - begun >= FIRST_EPISODE else "-inf"
+    if reward != "-inf" and epoch % SAVE_FREQUENCY == 0:
+        name = f"last_ant_ep_{epoch}_rew_{reward}.pth"
         standin.save(os.path.join(run, "nn", name), epoch=epoch)
         standin.save(os.path.join(run, "nn", "ant.pth"), epoch=epoch)
+    if is_over:
+        name = f"last_ant_ep_{epoch}_rew__{reward}_.pth"
+        standin.save(os.path.join(run, "nn", name), epoch=epoch)
 app.close()

@@ -79,6 +79,7 @@ def main() -> None:
     saving = CheckpointCallback(5 * n_steps, log_dir, "model", save_vecnormalize=True)
     agent.learn(total_timesteps=total, callback=saving, log_interval=1)
     agent.save(os.path.join(log_dir, "model"))
+    env.save(os.path.join(log_dir, "model_vecnormalize.pkl"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""skrl as Isaac Lab starts it: a resumed run counts its timesteps from zero."""
+"""skrl as Isaac Lab starts it: a resumed run counts its timesteps from zero. It saves between two
+updates, and at the end, as since Isaac Lab 3.0."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def agent_cfg(args: Any, root: str, log_dir: str) -> dict[str, Any]:
                 "directory": root,
                 "experiment_name": log_dir,
                 "write_interval": rollouts,
-                "checkpoint_interval": 5 * rollouts,
+                "checkpoint_interval": 5 * rollouts - 3,
             },
         },
         "trainer": {
@@ -82,6 +83,8 @@ def main() -> None:
         print(f"[INFO] Loading model checkpoint from: {args.checkpoint}")
         runner.agent.load(os.path.abspath(args.checkpoint))
     runner.trainer.train()
+    timesteps = cfg["trainer"]["timesteps"]
+    runner.agent.write_checkpoint(timestep=timesteps, timesteps=timesteps)
 
 
 if __name__ == "__main__":
