@@ -44,7 +44,10 @@ ignore file of more than 1 MB or 10,000 patterns is refused; a line of more than
 nothing."""
 STATES = """\
 {states}. An attempt's outcome is `done`, `failed`, `interrupted` (to be resumed), `stopped` or
-`lost`."""
+`lost`. A job is `stopped` where you have stopped it, and where a limit of its own has
+([limits](../how-to/set-limits.md)): its `total_time` or `gpu_hours` are used up, or it had not
+begun by `start_by`. Its `reason` says which. While a crash is held for a look (`hold`), the job is
+still `running`, and the outcome of its last attempt is `failed` already."""
 LAST_ATTEMPT = """\
 `exit_code` and `signal` are those of the last attempt: a command that exits with 137 has
 `exit_code` 137 and no `signal`; one that was killed has `signal` `SIGKILL` and no `exit_code`."""
@@ -53,7 +56,8 @@ METRICS = """\
 `step`; null where there is none. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
-checkpoints that were passed over, put back or set aside."""
+checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or
+was, kept for a look."""
 NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
 
 

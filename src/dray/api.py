@@ -52,12 +52,22 @@ class Job:
         return self._launcher.stop(self.id, now=now).state
 
     def resume(
-        self, *, update_code: bool = False, start_from: str = "", secrets: Sequence[str] = ()
+        self,
+        *,
+        update_code: bool = False,
+        start_from: str = "",
+        secrets: Sequence[str] = (),
+        **limits: Any,
     ) -> None:
         """Start another attempt, from the newest checkpoint or the one that ``start_from`` names;
-        ``secrets`` come in addition to those it was submitted with."""
+        ``secrets`` come in addition to those it was submitted with. ``limits`` are those of
+        [job.limits] in the place of its own: total_time="48h", gpu_hours=64, start_by="2h"."""
         self._launcher.resume(
-            self.id, update_code=update_code, start_from=start_from, secrets=secrets
+            self.id,
+            update_code=update_code,
+            start_from=start_from,
+            secrets=secrets,
+            limits=parse_settings(limits, options.LIMITS),
         )
 
     def pull(self, target: str | PathLike[str] | None = None) -> Path:
@@ -121,8 +131,10 @@ def jobs() -> list[Job]:
     return [Job(row.id, launcher) for row in launcher.listing()]
 
 
-def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    known = {option.name: option for option in options.JOB}
+def parse_settings(
+    settings: Mapping[str, Any], among: Sequence[options.Option] = options.JOB
+) -> dict[str, Any]:
+    known = {option.name: option for option in among}
     parsed = {}
     for name, value in settings.items():
         if name not in known:

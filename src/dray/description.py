@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any
 from dray import config as configuration
 from dray.config import Config
 from dray.errors import UsageError
-from dray.model import Container, JobSpec, Metrics, Resources, Resume
+from dray.model import Container, JobSpec, Limits, Metrics, Resources, Resume
 from dray.options import GpuRequest, env_name
+from dray.quantities import show_duration
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from dray.recipes import Filled
 
 CONTAINER = "job.container."
+LONG_SLOT = 4 * 3600.0  # seconds; a job that asks for so many is often made to wait
+LEAST_SLOT = 3600.0
+LONGEST_WAIT = 10 * 366 * 86400.0
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
 # How secrets are called, and how those of well-known services begin.
@@ -41,7 +47,6 @@ def describe(
     filled = fill_in(command, config, base)
     settings, command = filled.settings, filled.command
     name = settings.get("job.name") or name_of(command)
-    limit = settings.get("job.resources.time")
     both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
     if both:
         raise UsageError(
@@ -50,6 +55,7 @@ def describe(
         )
     cluster = config.cluster(settings.get("job.on", "local")).settings
     resources = describe_resources(settings, cluster)
+    limits = describe_limits(settings, resources, now)
     container = describe_container(settings, cluster, base)
     return JobSpec(
         id=new_id(name),
@@ -58,7 +64,7 @@ def describe(
         folder=config.folder,
         project=str(config.project),
         resources=resources,
-        resume=describe_resume(settings, limit),
+        resume=describe_resume(settings, shortest(resources, limits)),
         metrics=Metrics(
             main=tuple(settings.get("job.metrics.main", ())),
             tensorboard=settings.get("job.metrics.tensorboard"),
@@ -77,6 +83,9 @@ def describe(
         + unheld_checkpoint(settings)
         + exposed(settings.get("job.env", {})),
         created=now,
+        limits=limits,
+        hold=settings.get("job.hold"),
+        **describe_codes(settings),
     )
 
 
@@ -131,7 +140,80 @@ def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) 
         cpus=settings.get("job.resources.cpus", usual.get("cpus", 1)),
         memory=settings.get("job.resources.memory", usual.get("memory")),
         time=settings.get("job.resources.time"),
+        time_min=shortest_slot(settings),
     )
+
+
+def shortest_slot(settings: Mapping[str, Any]) -> float | None:
+    """What a job that resumes makes do with. Each start costs it minutes, and Slurm may give no
+    more than this: a quarter, and an hour at least, is worth starting for."""
+    time, least = settings.get("job.resources.time"), settings.get("job.resources.time_min")
+    resumes = bool(settings.get("job.resume.checkpoint"))
+    if least is None:
+        return max(time / 4, LEAST_SLOT) if resumes and time and time >= LONG_SLOT else None
+    if not least:
+        return None
+    if not resumes:
+        raise UsageError(
+            "--time-min (time_min) is set, but no checkpoint: a shorter slot would end the run",
+            hint="Say which files are checkpoints: --checkpoint 'logs/**/model_*.pt'",
+        )
+    if time is None or least > time:
+        raise UsageError(
+            f"--time-min is {show_duration(least)}, which is not within --time",
+            hint="Say how long an attempt takes at most: --time 8h",
+        )
+    return float(least)
+
+
+def describe_limits(settings: Mapping[str, Any], resources: Resources, now: float) -> Limits:
+    """The job's own limits; a moment that was given as a duration counts from now on."""
+    hours = settings.get("job.limits.gpu_hours")
+    if hours is not None and not resources.gpus:
+        raise UsageError(
+            "--gpu-hours (gpu_hours) is set, but no GPUs are asked for",
+            hint="Ask for them (--gpus 1), or limit its running time: --total-time 24h",
+        )
+    return Limits(
+        total_time=settings.get("job.limits.total_time"),
+        gpu_hours=hours,
+        start_by=moment_of(settings.get("job.limits.start_by"), now),
+    )
+
+
+def renewed_limits(job: JobSpec, given: Mapping[str, Any], now: float) -> Limits:
+    """Those of a job that is resumed: its own, but for those that are given. By when it has to
+    have begun was said of its first start."""
+    own = {
+        "job.limits.total_time": job.limits.total_time,
+        "job.limits.gpu_hours": job.limits.gpu_hours,
+    }
+    return describe_limits({**own, **given}, job.resources, now)
+
+
+def moment_of(given: float | datetime | None, now: float) -> float | None:
+    if given is None:
+        return None
+    moment = now + given if isinstance(given, float) else given.timestamp()
+    if not now < moment < now + LONGEST_WAIT:
+        raise UsageError("--start-by (start_by) is over already, or years away")
+    return moment
+
+
+def shortest(resources: Resources, limits: Limits) -> float | None:
+    """The time in which an attempt has to come to an end, whatever limits it."""
+    hours = limits.gpu_hours
+    budget = hours * 3600 / (resources.gpus * resources.nodes) if hours else None
+    known = [one for one in (resources.time, limits.total_time, budget) if one]
+    return min(known) if known else None
+
+
+def describe_codes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: settings.get(f"job.{key}", ()) for key in ("retry_on", "fail_on")}
+    both = sorted(set(found["retry_on"]) & set(found["fail_on"]))
+    if both:
+        raise UsageError(f"exit code {both[0]} is both in retry_on and in fail_on")
+    return found
 
 
 def describe_container(

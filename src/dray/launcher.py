@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dray import background
 from dray import cluster as clusters
 from dray import config as configuration
 from dray.cluster import Cluster
 from dray.config import Config
-from dray.description import describe, fill_in, new_id
+from dray.description import describe, fill_in, new_id, renewed_limits
 from dray.errors import (
     ClusterError,
     DrayError,
@@ -32,7 +32,7 @@ from dray.errors import (
     nearest,
 )
 from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
-from dray.node import faults, files
+from dray.node import budget, faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
 from dray.options import env_name
@@ -663,10 +663,12 @@ class Launcher:
         update_code: bool = False,
         start_from: str = "",
         secrets: Sequence[str] = (),
+        limits: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
         """Start another attempt of an ended job from its newest valid checkpoint, or from the one
         that ``start_from`` names; "scratch" is none. ``secrets`` are given to it in addition to
-        those that it was submitted with from here."""
+        those that it was submitted with from here. ``limits`` are settings of [job.limits], by
+        key, that take the place of its own."""
         self.config.require_trust()
         view = self.show(reference)
         if view.state.active:
@@ -676,6 +678,8 @@ class Launcher:
         cluster = self.cluster(view.cluster)
         last = view.attempts[-1].number if view.attempts else 0
         job = replace(self._ours(view, secrets), resumed_after=last, start_from=start_from)
+        job = replace(job, limits=renewed_limits(job, limits, time.time()))
+        require_allowance(job, view)
         project = Path(job.project) if update_code else None
         if project is not None and not project.is_dir():
             raise Refused(f"the project's folder {project} is not there any more")
@@ -804,6 +808,17 @@ class Launcher:
             )
         )
         return findings
+
+
+def require_allowance(job: JobSpec, view: JobView) -> None:
+    """Refuse to go on with a job that has used up what it may use as a whole."""
+    spent = budget.used_up(job.to_dict(), [asdict(one) for one in view.attempts])
+    if spent is not None:
+        flag = "--gpu-hours" if job.limits.gpu_hours else "--total-time"
+        raise Refused(
+            f"{view.id} cannot go on: {spent.reason}",
+            hint=f"Give it more, in all: dray resume {view.id} {flag} …",
+        )
 
 
 def _said(error: DrayError | OSError) -> str:

@@ -54,6 +54,7 @@ class Resources:
     cpus: int = 1
     memory: int | None = None
     time: float | None = None
+    time_min: float | None = None  # what it makes do with, where that lets it start earlier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,15 @@ class Resume:
     saves: str | None = None
     grace: float = 30.0
     backoff: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a job may use as a whole (see ``dray.node.budget``), and by when it has to begin."""
+
+    total_time: float | None = None
+    gpu_hours: float | None = None
+    start_by: float | None = None  # unix time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +144,10 @@ class JobSpec:
     created: float = 0.0
     resumed_after: int = 0  # attempts up to this number do not count for retries any more
     start_from: str = ""  # where the attempt after that begins: a checkpoint, or "scratch"
+    limits: Limits = field(default_factory=Limits)
+    retry_on: tuple[int, ...] = ()  # exit codes after which it is tried again, and uses no retry
+    fail_on: tuple[int, ...] = ()  # exit codes after which it is not, whatever is left
+    hold: float | None = None  # seconds for which a crashed attempt's allocation is kept
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -162,6 +176,7 @@ class Attempt:
     from_checkpoint: str | None = None
     checkpoint: str | None = None
     metric: Mapping[str, Any] | None = None  # the latest value: name, value, step
+    held: float | None = None  # until when its allocation is, or was, kept for a look
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
 
@@ -230,6 +245,10 @@ class JobView:
             "metrics": _plain(asdict(self.spec.metrics)),
             "container": _plain(asdict(self.spec.container)) if self.spec.container else None,
             "retries": self.spec.retries,
+            "retry_on": list(self.spec.retry_on),
+            "fail_on": list(self.spec.fail_on),
+            "limits": asdict(self.spec.limits),
+            "hold": self.spec.hold,
             "recipe": self.spec.recipe,
             "launch": self.spec.launch,
             "outputs": list(self.spec.outputs),
@@ -330,6 +349,7 @@ class Finding(NamedTuple):
 
 MOST_ATTEMPTS = 100_000
 MOST_POINTS = 100_000
+MOST_CODES = 256
 LARGEST_VALUE = 1e150  # of a metric: what is beyond cannot be drawn
 
 
@@ -385,6 +405,12 @@ RESOURCES: Mapping[str, checks.Check[Any]] = {
     "cpus": count,
     "memory": optional(integer),
     "time": optional(moment),
+    "time_min": optional(moment),
+}
+LIMITS: Mapping[str, checks.Check[Any]] = {
+    "total_time": optional(moment),
+    "gpu_hours": optional(number),
+    "start_by": optional(moment),
 }
 RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
@@ -433,6 +459,10 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "created": moment,
     "resumed_after": count,
     "start_from": text_of,
+    "limits": _built(Limits, LIMITS),
+    "retry_on": several(integer, MOST_CODES),
+    "fail_on": several(integer, MOST_CODES),
+    "hold": optional(moment),
 }
 ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: integer(value, 1, 10**6),
@@ -440,7 +470,7 @@ ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "exit_code": optional(integer),
     "signal": optional(note),
     "reason": note,
-    **dict.fromkeys(("started", "heartbeat", "ended"), optional(moment)),
+    **dict.fromkeys(("started", "heartbeat", "ended", "held"), optional(moment)),
     "host": optional(note),
     "gpus": lambda value: several(count, 1000)(value or ()),
     "from_checkpoint": optional(note),

@@ -8,9 +8,18 @@ from typing import Any, NamedTuple
 
 from dray.checks import VARIABLE
 from dray.node.layout import LAUNCHES
-from dray.quantities import parse_count, parse_duration, parse_gpus, parse_size
+from dray.quantities import (
+    parse_count,
+    parse_duration,
+    parse_gpus,
+    parse_hours,
+    parse_moment,
+    parse_shortest,
+    parse_size,
+)
 
 LONGEST_PATH = 4096  # Linux has no longer ones
+LARGEST_CODE = 255
 
 
 class Option(NamedTuple):
@@ -199,6 +208,16 @@ def retries(value: object) -> int:
     return parse_count(value, least=0)
 
 
+def exit_codes(value: object) -> tuple[int, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is not a list of exit codes: write [75, 137]")
+    codes = tuple(dict.fromkeys(parse_count(one) for one in value))
+    for code in codes:
+        if code > LARGEST_CODE:
+            raise ValueError(f"{code} is not the exit code of a failure: they are 1 to 255")
+    return codes
+
+
 def counting_pattern(value: object) -> str:
     pattern = text(value)
     if regular_expression(pattern).groups != 1:
@@ -369,6 +388,50 @@ JOB = (
         harmless=True,
     ),
     Option(
+        key="job.resources.time_min",
+        flag="--time-min",
+        metavar="TIME",
+        parse=parse_shortest,
+        help="The shortest slot that the job takes on Slurm, where that lets it start earlier; 0"
+        " takes only whole ones.",
+        example='"1h"',
+        default="a quarter of --time, at least 1h, for a job that resumes and asks for 4h or more",
+        harmless=True,
+    ),
+    Option(
+        key="job.limits.total_time",
+        flag="--total-time",
+        metavar="TIME",
+        parse=parse_duration,
+        help="How long the job may run in all, over its attempts; then it is stopped, after its "
+        "last checkpoint.",
+        example='"24h"',
+        default="not limited",
+        harmless=True,
+    ),
+    Option(
+        key="job.limits.gpu_hours",
+        flag="--gpu-hours",
+        metavar="HOURS",
+        parse=parse_hours,
+        help="How many GPU hours (GPUs × nodes × running time) the job may use in all, over its "
+        "attempts; then it is stopped, after its last checkpoint.",
+        example="64",
+        default="not limited",
+        harmless=True,
+    ),
+    Option(
+        key="job.limits.start_by",
+        flag="--start-by",
+        metavar="WHEN",
+        parse=parse_moment,
+        help="When the job has to have begun, or it is stopped: a time from submission (2h), or a "
+        "moment (2026-11-17T08:00).",
+        example='"12h"',
+        default="it waits for as long as it takes",
+        harmless=True,
+    ),
+    Option(
         key="job.launch",
         flag="--launch",
         metavar="HOW",
@@ -387,6 +450,38 @@ JOB = (
         help="How often a crash is retried.",
         example="2",
         default="0",
+        harmless=True,
+    ),
+    Option(
+        key="job.retry_on",
+        flag="--retry-on",
+        metavar="CODE",
+        many=True,
+        parse=exit_codes,
+        help="An exit code after which the command is tried again without using up a retry, until "
+        "it happens three times without progress. A command killed by signal N counts as 128+N.",
+        example="[75, 137]",
+        harmless=True,
+    ),
+    Option(
+        key="job.fail_on",
+        flag="--fail-on",
+        metavar="CODE",
+        many=True,
+        parse=exit_codes,
+        help="An exit code that is never retried.",
+        example="[2]",
+        harmless=True,
+    ),
+    Option(
+        key="job.hold",
+        flag="--hold",
+        metavar="TIME",
+        parse=parse_duration,
+        help="Keep the allocation and the work tree for so long after the crash that ends the job,"
+        " for a look; `dray stop` ends that.",
+        example='"30m"',
+        default="not at all",
         harmless=True,
     ),
     Option(
@@ -624,6 +719,8 @@ JOB = (
         harmless=True,
     ),
 )
+
+LIMITS = tuple(option for option in JOB if option.table == "job.limits")
 
 SNAPSHOT = (
     Option(

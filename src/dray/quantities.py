@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # bounded: no text becomes infinity
@@ -28,6 +32,36 @@ def parse_duration(value: object) -> float:
     if total <= 0:
         raise ValueError(f"the time '{value}' is not more than zero")
     return total
+
+
+def parse_shortest(value: object) -> float:
+    """A duration; 0 or 'none' is none."""
+    return 0.0 if str(value).strip().lower() in ("0", "none") else parse_duration(value)
+
+
+def parse_hours(value: object) -> float:
+    """'8', '0.5' → a number of hours; '8h' is understood, too."""
+    found = re.fullmatch(rf"({NUMBER})h?", str(value).strip().lower())
+    if not found or float(found[1]) <= 0:
+        raise ValueError(f"cannot read the hours '{value}': write 8 or 0.5")
+    return float(found[1])
+
+
+def parse_moment(value: object) -> float | datetime:
+    """A duration from now on ('2h') in seconds, or a moment: '2026-11-17 08:00'. One without a
+    time zone is that of this machine."""
+    from datetime import datetime  # only where one is given
+
+    try:
+        return datetime.fromisoformat(str(value).strip())
+    except ValueError:
+        pass
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise ValueError(
+            f"cannot read the moment '{value}': write 2h, or 2026-11-17T08:00"
+        ) from None
 
 
 def parse_size(value: object) -> int:

@@ -211,11 +211,11 @@ JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
-    "last_lines",
+    "last_lines", "limits", "retry_on", "fail_on", "hold",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",
-    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "left", "remarks",
+    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "left", "remarks", "held",
 }  # fmt: skip
 ROW_KEYS = {
     "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",

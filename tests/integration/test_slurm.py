@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,78 @@ def test_a_killed_supervisor_on_the_node_is_told_truly(far: Dray, hpc: Hpc) -> N
     assert [one["outcome"] for one in shown["attempts"]] == ["lost", "done"]
     assert shown["attempts"][1]["from_checkpoint"] is not None
     assert not list(hpc.slurm.scratch.glob(f"*{job}*"))  # the killed attempt's tree is gone too
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def maintenance(hpc: Hpc) -> Iterator[None]:
+    """All nodes are taken in two hours."""
+    hole = ("starttime=now+2hours", "duration=60", "flags=maint,ignore_jobs", "nodes=ALL")
+    user = f"users={hpc.host.user}"
+    hpc.slurm.call("scontrol", "create", "reservation", "reservation=service", *hole, user)
+    yield
+    hpc.slurm.call("scontrol", "delete", "reservation=service")
+
+
+TIME_LEFT = """\
+import os, sys, time
+print(round(float(os.environ["DRAY_DEADLINE"]) - time.time()))
+sys.exit(75)
+"""
+
+
+def test_a_job_that_resumes_starts_before_a_maintenance(
+    far: Dray, hpc: Hpc, maintenance: None
+) -> None:
+    """In a slot of the shortest time that it takes. The same without that waits; and its next
+    attempt may be given all of its time again, which Slurm does not see to."""
+    flags = ("--time", "4h", "--backoff", "200s", "--retry-on", "75", *RESUMABLE)
+    whole = far.run(*ON, *flags, "--time-min", "0", *python(TIME_LEFT))
+    job = far.run(*ON, *flags, *python(TIME_LEFT))
+    wait_for(lambda: (one := far.show(job))["attempts"] and one["state"] == "queued", 60)
+    (attempt,) = far.show(job)["attempts"]
+    assert (attempt["outcome"], attempt["exit_code"]) == ("failed", 75)
+    assert 3500 < int(far.log(job)) <= 3600, "the command knows when its slot ends"
+    number = scheduler_id(far, job)
+    wait_for(lambda: field(hpc, number, "TimeLimit") == "04:00:00")
+    assert field(hpc, number, "TimeMin") == "01:00:00"
+    waiting = far.show(whole)
+    assert (waiting["state"], waiting["attempts"]) == ("queued", [])
+    far("stop", job, whole)
+
+
+def test_a_total_time_holds_over_requeues(far: Dray, hpc: Hpc) -> None:
+    limits = ("--time", "3s", "--total-time", "5s", "--grace", "1s", "--checkpoint-signal", "USR1")
+    job = far.run(*ON, *limits, *RESUMABLE, "--", "python3", "train.py", "1000", "0.05")
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"]) == ("stopped", "its total time of 5 s is used up")
+    assert [one["outcome"] for one in shown["attempts"]] == ["interrupted", "stopped"]
+    assert shown["attempts"][1]["checkpoint"] != shown["attempts"][1]["from_checkpoint"]
+    wait_for(lambda: job not in queued_names(hpc))
+
+
+def test_a_job_that_starts_too_late_ends_at_once(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, extra=["--hold"])
+    job = far.run(*ON, "--start-by", "1s", *python("print('too late')"))
+    time.sleep(1.1)
+    assert far.show(job)["state"] == "queued"
+    hpc.slurm.call("scontrol", "release", scheduler_id(far, job))
+    shown = far.wait(job)
+    assert (shown["state"], shown["attempts"]) == ("stopped", [])
+    assert "it had not begun by" in shown["reason"]
+
+
+def test_a_crash_keeps_its_allocation_until_it_is_stopped(far: Dray, hpc: Hpc) -> None:
+    job = far.run(*ON, "--hold", "30m", *python("raise SystemExit(3)"))
+    wait_for(lambda: "held for a look" in far.show(job)["reason"])
+    assert far.show(job)["state"] == "running"
+    assert job in queued_names(hpc)
+    far("stop", job)
+    shown = far.wait(job)
+    assert (shown["state"], shown["reason"], shown["exit_code"]) == ("failed", "exit code 3", 3)
+    wait_for(lambda: job not in queued_names(hpc))
 
 
 def test_requeued_by_hand_after_its_end_it_is_not_run_again(far: Dray, hpc: Hpc) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import DrayError
-from dray.model import JobArray, JobSpec, JobState, JobView
+from dray.model import JobArray, JobSpec, JobState, JobView, Limits
 from dray.node.agent import Agent
 from dray.node.wire import MARK
 from dray.transport import link
@@ -216,9 +216,10 @@ class Laptop:
         if view is None or view.state.active or view.state is JobState.DONE:
             return
         last = view.attempts[-1].number if view.attempts else 0
-        job = replace(view.spec, resumed_after=last)
+        job = replace(view.spec, resumed_after=last, limits=Limits())
         plan = self.cluster.plan(job)
         self.world.truth.resumed_after[job_id] = last
+        self.world.truth.total_time.pop(job_id, None)
         self._act([job_id], "resume", lambda: self.cluster.resume(plan, secrets(job), None, silent))
 
     def stop(self, ids: Sequence[str], now: bool) -> None:

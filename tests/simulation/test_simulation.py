@@ -125,6 +125,10 @@ def retry_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "after_crash", lambda job, attempts: policy.Decision())
 
 
+def forget_the_total_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobdir.budget, "left", lambda job, attempts: None)
+
+
 def lie_about_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash is written down as success."""
     real = files.write_json
@@ -176,6 +180,7 @@ PLANTED: list[tuple[Plant, set[str]]] = [
     (lock_nothing, {truth.AT_ONCE}),
     (forget_the_end, {truth.AGAIN}),
     (retry_forever, {truth.RETRIES}),
+    (forget_the_total_time, {truth.BUDGET}),
     (lie_about_the_end, {truth.HAPPENED}),
     (forget_running_jobs, {truth.STILL_RUNS}),
     (lose_what_was_accepted, {truth.GONE}),

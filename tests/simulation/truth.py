@@ -22,6 +22,7 @@ DOUBLED = "a submission is one batch job"
 SECRET_LEFT = "no secret is left once a job has ended and was looked at"
 SECRET_MISSING = "no attempt lacks a secret that it needs"
 RETRIES = "no more retries than were asked for"
+BUDGET = "no attempt begins once the job's total time is used up"
 ONE_JOB = "no request fails for a reason that is not told in a sentence"
 LEAK = "a process that goes on leaves nothing open"
 ENDS = "once the faults are over, everything comes to an end"
@@ -32,6 +33,7 @@ KNOWN: tuple[str, ...] = ()  # invariants that are not looked at; empty but whil
 
 # Reasons for which a job fails without a command that failed.
 GIVEN_UP = ("given up", "without a new checkpoint", "no checkpoint is set", "could not be queued")
+UNSEEN = 15.0  # seconds of running time that a full disk may hide
 BEFORE_IT_RAN = ("before it ran", "it could not be killed")
 
 
@@ -88,6 +90,7 @@ class Truth:
         self.root = root
         self.runs: dict[str, list[Run]] = {}
         self.retries: dict[str, int] = {}
+        self.total_time: dict[str, float] = {}  # of those that were not given more
         self.accepted: set[str] = set()
         self.deeds: list[Deed] = []
         self.told_ended: dict[str, float] = {}  # when that was asked for
@@ -131,6 +134,7 @@ class Truth:
         if not secret_is_there:
             self.violate(SECRET_MISSING, f"{run.job}: {run} has no secret")
         self._count_retries(run, before)
+        self._count_time(run, before)
         before.append(run)
         self.counts["commands"] += 1
 
@@ -151,6 +155,11 @@ class Truth:
         ]
         if len(crashes) > self.retries.get(run.job, 0) and not self.is_being_changed(run.job):
             self.violate(RETRIES, f"{run.job}: {run} starts after {len(crashes)} crashes")
+
+    def _count_time(self, run: Run, before: list[Run]) -> None:
+        used = sum(one.ended - one.started for one in before if one.was_seen)
+        if used > self.total_time.get(run.job, FOREVER) + UNSEEN:
+            self.violate(BUDGET, f"{run.job}: {run} starts after {used:.0f} s")
 
     # -- what is told -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.errors import DrayError
-from dray.model import JobArray, JobSpec, Resources, Resume
+from dray.model import JobArray, JobSpec, Limits, Resources, Resume
 from dray.node import allocation, runtimes, worktree
 from tests.simulation import batch
 from tests.simulation.batch import BatchJob, BatchSystem
@@ -27,6 +27,8 @@ from tests.simulation.truth import ONE_JOB, SECRET, Run, Truth
 TICK = 2.0  # seconds after which the batch system looks what there is to do
 LONGEST = 4 * 3600.0  # seconds that anything may take once the faults are over
 KEY = "TOKEN"
+TOTAL = 30.0  # seconds that some jobs may run in all
+PATIENCE = 300.0  # seconds by which these have to have begun
 
 
 class World:
@@ -154,6 +156,8 @@ class World:
         job = make_job(f"job-{len(self.jobs)}", retries, secret, limit, self.kernel.now)
         self.jobs[job.id] = job
         self.truth.retries[job.id] = retries
+        if job.limits.total_time:
+            self.truth.total_time[job.id] = job.limits.total_time
         return job
 
     def new_array(self, size: int, retries: int, secret: bool) -> JobArray:
@@ -236,6 +240,7 @@ def make_job(
         name=job_id,
         command=("train",),
         resources=Resources(time=limit),
+        limits=Limits(total_time=TOTAL, start_by=created + PATIENCE) if limit == 60.0 else Limits(),
         resume=Resume(checkpoint="c-*.json", grace=5.0, backoff=10.0),
         retries=retries,
         secrets=(KEY,) if secret else (),

@@ -60,6 +60,46 @@ def test_those_of_a_resume_after_the_queue_was_asked_stay(
     assert files.read_record(ended.secrets) == {"KEY": "new"}
 
 
+class Cancelling(Idle):
+    """Remembers what it was asked to cancel."""
+
+    def __init__(self, queued: Any) -> None:
+        Idle.__init__(self, queued)
+        self.cancelled: list[str] = []
+
+    def number_of(self, row: dict[str, Any], job_id: str) -> str:
+        assert job_id == "walk-7f3k"
+        return str(row["id"])
+
+    def cancel(self, numbers: list[str]) -> None:
+        self.cancelled += numbers
+
+
+@pytest.mark.parametrize(
+    ("late", "begun", "cancelled"),
+    [(agent.LATE + 10, False, True), (agent.LATE - 10, False, False), (1000.0, True, False)],
+)
+def test_a_job_that_should_have_begun_is_ended_at_a_look(
+    tmp_path: Path, late: float, begun: bool, cancelled: bool
+) -> None:
+    """Not one that may be about to begin, nor one that waits for its second attempt."""
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    limits = {"start_by": time.time() - late}
+    files.write_json(job_dir.job, {**JOB, "created": 1.0, "limits": limits})
+    if begun:
+        files.write_json(job_dir.attempt(1).outcome, {"outcome": "interrupted", "progress": True})
+    else:
+        files.remove_tree(job_dir.attempts)
+    queued = {"walk-7f3k": {"id": "14", "state": "waiting", "why": "", "start": ""}}
+    asked = make_agent(tmp_path, queued)
+    asked.scheduler = batch = Cancelling(queued)
+    (found,) = agent.status(asked, {"ids": ["walk-7f3k"]})["jobs"]
+    assert batch.cancelled == (["14"] if cancelled else [])
+    assert found["state"] == ("stopped" if cancelled else "queued")
+    assert ("it had not begun by" in found["reason"]) == cancelled
+    assert not os.path.exists(agent.submission_lock(job_dir))
+
+
 def test_those_of_a_submission_under_way_stay(ended: JobDir) -> None:
     with agent.Submission(ended):
         row(Path(ended.root))

@@ -80,6 +80,33 @@ def test_one_that_was_taken_without_an_answer_is_found(job_dir: JobDir) -> None:
     assert not Path(job_dir.end).exists()
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_time_limit_that_was_cut_is_restored(job_dir: JobDir, progress: bool) -> None:
+    """Where the short slot brought no checkpoint, the next one has to be whole."""
+    about = {"started": 100.0, "deadline": 100.0 + 3600}
+    Path(job_dir.attempt(1).attempt).write_text(json.dumps(about))
+    outcome = {"outcome": "interrupted", "cause": "time", "progress": progress}
+    Path(job_dir.attempt(1).outcome).write_text(json.dumps(outcome))
+    resources = {"time": 4 * 3600.0, "time_min": 3600.0}
+    batch = Willing()
+    job = {**JOB, "resources": resources, "scheduler": {"kind": "slurm"}}
+    assert allocation.Allocation(job_dir, job, batch).run() == 0
+    assert batch.asked == [("requeue", "14"), ("restore", "14", 4 * 3600.0, not progress)]
+
+
+def test_no_attempt_follows_when_the_total_time_is_used_up(job_dir: JobDir) -> None:
+    about = {"started": 100.0}
+    Path(job_dir.attempt(1).attempt).write_text(json.dumps(about))
+    outcome = {"outcome": "interrupted", "cause": "time", "progress": True, "ended": 160.0}
+    Path(job_dir.attempt(1).outcome).write_text(json.dumps(outcome))
+    batch = Willing()
+    job = {**JOB, "limits": {"total_time": 60.5}}
+    assert allocation.Allocation(job_dir, job, batch).run() == 1
+    assert batch.asked == []
+    end = json.loads(Path(job_dir.end).read_text())
+    assert (end["state"], end["reason"]) == ("stopped", "its total time of 1.01 min is used up")
+
+
 # -- a node that cannot even begin ---------------------------------------------------------------
 
 
@@ -98,6 +125,9 @@ class Willing(Unwilling):
 
     def postpone(self, number: str, seconds: float) -> None:
         self.asked.append(("postpone", number, seconds))
+
+    def restore_time(self, number: str, seconds: float, whole: bool) -> None:
+        self.asked.append(("restore", number, seconds, whole))
 
 
 @pytest.fixture

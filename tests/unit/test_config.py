@@ -240,7 +240,7 @@ def test_unknown_keys_are_told_with_the_valid_ones(project: Path, project_file: 
     project_file("[job.resources]\nxyzzy = 1")
     with pytest.raises(ConfigError) as told:
         load(project)
-    assert told.value.hint == "Valid keys here: cpus, gpus, memory, nodes, time."
+    assert told.value.hint == "Valid keys here: cpus, gpus, memory, nodes, time, time_min."
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,82 @@ KINDS = [CRASH, CRASH_AHEAD, TIME, TIME_AHEAD, SIGNAL, SIGNAL_AHEAD, LOST, LOST_
 JOBS = st.builds(job, st.integers(0, 6), st.sampled_from([None, "*.pt"]))
 
 
+# -- exit codes that decide ----------------------------------------------------------------------
+
+PASSING = attempt("failed", reason="exit code 75", exit_code=75)
+PASSING_AHEAD = attempt("failed", progress=True, reason="exit code 75", exit_code=75)
+KILLED = attempt("failed", reason="killed by SIGKILL", exit_code=None, signal="SIGKILL")
+WRONG = attempt("failed", progress=True, reason="exit code 2", exit_code=2)
+CODES = {"retry_on": [75, 137], "fail_on": [2]}
+
+
+@pytest.mark.parametrize(
+    ("retries", "history", "state", "reason"),
+    [
+        (0, [PASSING], AGAIN, ""),
+        (0, [PASSING, KILLED], AGAIN, ""),
+        (0, [PASSING_AHEAD] * 50, AGAIN, ""),
+        (0, [PASSING_AHEAD, WRONG], "failed", "exit code 2 (fail_on: not retried)"),
+        (9, [WRONG], "failed", "exit code 2 (fail_on: not retried)"),
+        (0, [CRASH], "failed", "exit code 1"),
+        (1, [PASSING, CRASH], AGAIN, ""),
+        (1, [CRASH, PASSING, CRASH], "failed", "exit code 1; 1 retry used up"),
+        *(
+            (9, history, "failed", f"{reason}; given up: interrupted three times without progress")
+            for history, reason in (
+                ([PASSING, KILLED, PASSING], "exit code 75"),
+                ([PASSING, LOST, SIGNAL], "interrupted by SIGTERM"),
+            )
+        ),
+    ],
+)
+def test_exit_codes_decide(
+    retries: int, history: list[Record], state: str | None, reason: str
+) -> None:
+    decision = decide({**job(retries), **CODES}, history)
+    assert (decision.state, decision.reason) == (state, reason)
+
+
+def test_a_code_to_retry_on_is_followed_by_a_growing_pause() -> None:
+    the_job = {**job(), **CODES}
+    assert [decide(the_job, [PASSING] * count).delay for count in (1, 2)] == [10.0, 20.0]
+    assert decide(the_job, [PASSING_AHEAD] * 5).delay == 10.0
+
+
+@given(JOBS, st.lists(st.sampled_from([CRASH, PASSING, KILLED, TIME, LOST]), min_size=40))
+def test_no_exit_code_goes_on_for_ever(the_job: Record, wishes: list[Record]) -> None:
+    made, decision = live({**the_job, **CODES}, wishes)
+    assert decision.state == "failed"
+    assert len(made) <= LOST_LIMIT * (the_job["retries"] + 1)
+
+
+# -- slots that are shorter than asked for ---------------------------------------------------------
+
+SHORT = {**TIME, "started": 100.0, "deadline": 100.0 + 3600}
+WHOLE = {**TIME, "started": 100.0, "deadline": 100.0 + 4 * 3600 - 3}
+
+
+@pytest.mark.parametrize(
+    ("history", "state", "whole"),
+    [
+        ([SHORT], AGAIN, True),
+        ([{**SHORT, "progress": True}], AGAIN, False),
+        ([{**SHORT, "progress": True}, SHORT], AGAIN, True),
+        ([WHOLE], AGAIN, False),
+        ([SHORT, WHOLE], AGAIN, False),
+        ([WHOLE, WHOLE], "failed", False),
+        ([SHORT, WHOLE, WHOLE], "failed", False),
+        ([SHORT, SHORT, SHORT], "failed", False),
+    ],
+)
+def test_after_a_short_slot_without_a_checkpoint_the_whole_time_is_needed(
+    history: list[Record], state: str | None, whole: bool
+) -> None:
+    wanted = {"time": 4 * 3600.0, "time_min": 3600.0}
+    decision = decide({**job(), "resources": wanted}, history)
+    assert (decision.state, decision.whole) == (state, whole)
+
+
 def live(the_job: Record, wishes: list[Record]) -> tuple[list[Record], Decision]:
     """The attempts that are really made when they would end like this, one after the other."""
     made: list[Record] = []

@@ -88,6 +88,12 @@ def test_the_batch_script_is_this() -> None:
     assert batch_script(JOB, SETTINGS) == GOLDEN
 
 
+def test_a_job_that_resumes_takes_a_shorter_slot() -> None:
+    job = replace(JOB, resources=replace(JOB.resources, time_min=3601.0))
+    script = batch_script(job, SETTINGS)
+    assert script == GOLDEN.replace("--time=240\n", "--time=240\n#SBATCH --time-min=61\n")
+
+
 def test_an_array_is_one_script_and_every_command() -> None:
     plan = make_array_plan(JobArray(JOB, (("a",), ("b", "it's"))), "euler", SETTINGS)
     array, single = plan.files["batch.sh"], plan.files["job.sh"]

@@ -11,8 +11,9 @@ from click.shell_completion import CompletionItem
 
 from dray.cli.terminal import visible
 from dray.errors import DrayError
-from dray.options import JOB, Option
+from dray.options import JOB, LIMITS, Option
 
+RESUMED = {"start_by": "it waits for as long as it takes"}
 PLAIN_WORD = re.compile(r"\w[\w.@+-]*")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -91,6 +92,16 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=kind,
             multiple=option.many,
             help=text,
+        )(function)
+    return function
+
+
+def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The limits of a job as a whole, for one that is resumed."""
+    for option in reversed(LIMITS):
+        text = f"{option.help}  [default: {RESUMED.get(option.name, 'its own')}]"
+        function = click.option(
+            option.flag, variable(option), metavar=option.metavar, type=Parsed(option), help=text
         )(function)
     return function
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dray.cli.output import launcher
-from dray.cli.parameters import job_argument
+from dray.cli.parameters import job_argument, job_flags, limit_options
 from dray.cli.terminal import say, tell
 
 
@@ -25,10 +27,20 @@ from dray.cli.terminal import say, tell
     help="Give it this secret, too. Those of a job that another machine has submitted have to be "
     "named here. May be repeated.",
 )
-def command(job: str, update_code: bool, start_from: str, secrets: tuple[str, ...]) -> None:
-    """Start another attempt of an ended job from its newest valid checkpoint."""
+@limit_options
+def command(
+    job: str, update_code: bool, start_from: str, secrets: tuple[str, ...], **limits: Any
+) -> None:
+    """Start another attempt of an ended job from its newest valid checkpoint.
+
+    Its own limits (--total-time, --gpu-hours) still hold, and count all attempts: a job that has
+    used them up needs higher ones."""
     job_id = launcher(submits=True).resume(
-        job, update_code=update_code, start_from=start_from, secrets=secrets
+        job,
+        update_code=update_code,
+        start_from=start_from,
+        secrets=secrets,
+        limits=job_flags(limits),
     )
     tell(job_id)
     say(f"queued; follow it with: dray logs -f {job_id}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import click
 
@@ -21,6 +22,7 @@ from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.cli.wait import last_words
 from dray.launcher import GONE
 from dray.model import Attempt, JobState, JobView, Series
+from dray.node import budget
 from dray.node.supervisor import HEARTBEAT
 from dray.quantities import show_duration, show_size
 
@@ -62,6 +64,7 @@ def describe(view: JobView, directory: str) -> Shown:
         ("image", show_image(spec.container) if spec.container else ""),
         ("cluster", view.cluster),
         ("resources", describe_resources(view)),
+        ("limits", describe_limits(view)),
         ("submitted", when(spec.created)),
         ("ended", when(view.ended) if view.ended else ""),
         ("code", f"{spec.snapshot} of {spec.project}" if spec.snapshot else "none"),
@@ -109,7 +112,24 @@ def describe_resources(view: JobView) -> str:
     if view.spec.launch != "none":
         parts.append(f"by {view.spec.launch}")
     if wanted.time:
-        parts.append(f"{show_duration(wanted.time)} an attempt")
+        least = f", at least {show_duration(wanted.time_min)}" if wanted.time_min else ""
+        parts.append(f"{show_duration(wanted.time)} an attempt{least}")
+    return ", ".join(parts)
+
+
+def describe_limits(view: JobView) -> str:
+    """The limits of the job as a whole, and how much of them is used."""
+    limits, parts = view.spec.limits, []
+    ended = [asdict(one) for one in view.attempts if one.outcome]
+    running = [one for one in view.attempts if not one.outcome]
+    used = budget.spent(ended) + sum(map(duration_of, running))
+    if limits.total_time:
+        parts.append(f"{show_duration(used)} of {show_duration(limits.total_time)} used in all")
+    if limits.gpu_hours:
+        hours = used / 3600 * view.spec.resources.gpus * view.spec.resources.nodes
+        parts.append(f"{hours:.1f} of {limits.gpu_hours:g} GPU hours used")
+    if limits.start_by:
+        parts.append(f"has to begin by {when(limits.start_by)}")
     return ", ".join(parts)
 
 

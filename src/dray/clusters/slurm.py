@@ -14,7 +14,7 @@ from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, problem
 from dray.batch.script import ROOT, attempt_lines
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
 from dray.node import arrays, files, layout
-from dray.node.slurm import parse_time_left
+from dray.node.slurm import minutes, parse_time_left
 
 # Slurm's reasons for not starting a job yet, in plain words.
 REASONS = {
@@ -63,7 +63,9 @@ def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
     if wanted.memory:
         flags.append(f"--mem={math.ceil(wanted.memory / 2**20)}M")
     if wanted.time:
-        flags.append(f"--time={math.ceil(wanted.time / 60)}")
+        flags.append(f"--time={minutes(wanted.time)}")
+    if wanted.time and wanted.time_min:
+        flags.append(f"--time-min={minutes(wanted.time_min)}")
     if wanted.gpus:
         flags.append(gpu_flag(job, settings))
     if settings.get("exclusive"):

@@ -14,6 +14,7 @@ from . import (
     image_requests,
     jobdir,
     leases,
+    ledger,
     metrics,
     origin,
     packs,
@@ -32,6 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple  # noqa: F401
 
+    from .policy import Decision
+
     Record = Dict[str, Any]
 
 LOG_PIECE = 1 << 20
@@ -39,6 +42,7 @@ FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 LAST_WORDS = 4096  # bytes at the end of a batch job's log in which its last line is looked for
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 ENDING = 90.0  # seconds for which a batch job is given to end
+LATE = 60.0  # seconds after which a job that should have begun is not about to
 ENDING_LOOK = 2.0  # seconds between two looks whether it has
 QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
 
@@ -488,6 +492,8 @@ def drop_secrets_of_array(agent: Agent, array: ArrayDir) -> None:
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
     """The files tell what happened, the scheduler's queue tells whether it goes on."""
+    if queued is not None and queued["state"] == "waiting":
+        end_if_too_late(agent, job_dir, queued)
     is_new = queued is None and agent.submitted_since(job_dir)
     record = jobdir.status(job_dir, queued is not None or is_new)
     if record is None:
@@ -503,10 +509,38 @@ def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Opt
         record.update(unqueued(agent.scheduler.name, job_dir, record, job_dir.batch_log))
     elif record["state"] == "running":
         silence = jobdir.hung(job_dir)
-        record["reason"] = silence and silence + " (its node may be hung)"
+        record["reason"] = silence + " (its node may be hung)" if silence else record["reason"]
     if record["state"] in jobdir.ENDED and (job_dir.ended() or (queued is None and not is_new)):
         drop_secrets(agent, job_dir)
     return record
+
+
+def end_if_too_late(agent: Agent, job_dir: JobDir, queued: "Record") -> None:
+    """End a job that waits although it should have begun by now. One that starts this moment ends
+    itself, or finds its end written. Under the submission's lock, as a resume names another
+    moment."""
+    if too_late(job_dir) is None:
+        return
+    lock = Submission(job_dir)
+    if not lock.take(wait=False):
+        return
+    try:
+        end = too_late(job_dir)
+        if end is not None and job_dir.ended() is None:
+            ledger.end_job(job_dir, end, patience=0.0)
+        if end is not None:
+            agent.scheduler.cancel([agent.scheduler.number_of(queued, job_dir.id)])
+    except (OSError, SchedulerError):  # the next look tries again
+        pass
+    finally:
+        lock.__exit__()
+
+
+def too_late(job_dir: JobDir) -> "Optional[Decision]":
+    description = job_dir.description()
+    if description is None:
+        return None
+    return jobdir.too_late(description, job_dir.records(), time.time() - LATE)
 
 
 def is_beating(job_dir: JobDir) -> bool:
@@ -613,13 +647,15 @@ def ask_to_stop(
     """Its supervisor sees to it; what has none is returned, to be cancelled."""
     attempts = job_dir.records()
     description = job_dir.description()
-    if description is not None and not jobdir.decide(description, attempts).again:
+    is_held = jobdir.is_held(attempts)
+    if description and not is_held and not jobdir.decide(description, attempts).again:
         return []  # it has ended for good, and is being cleared away
     files.write_json(job_dir.stop, {"now": now, "time": time.time()})
     if queued is None:
         return []
     number = agent.scheduler.number_of(queued, job_dir.id)
-    if queued["state"] == "running" and attempts and attempts[-1]["outcome"] is None:
+    is_made = is_held or (attempts and attempts[-1]["outcome"] is None)
+    if queued["state"] == "running" and is_made:
         agent.scheduler.interrupt(number)
         return []
     return [number]  # it has ended once it has left the queue: see unqueued

@@ -8,10 +8,10 @@ import os
 import time
 import traceback
 
-from . import files, layout, leases, locales, policy, scheduler, trouble, worktree
+from . import budget, files, layout, leases, locales, policy, scheduler, trouble, worktree
 from .arrays import ArrayDir
 from .images import Images
-from .jobdir import JobDir, decide, described
+from .jobdir import JobDir, decide, described, too_late
 from .ledger import begin_attempt, end_job, record_lost, record_own_failure
 from .notes import note
 from .scheduler import Scheduler, SchedulerError
@@ -153,7 +153,7 @@ class Allocation:
             decision = self._decide()
         if not decision.again:
             return decision
-        if self._go_on(decision.delay):
+        if self._go_on(decision):
             return None
         return policy.Decision("stopped", "cancelled in " + self.scheduler.name)
 
@@ -161,7 +161,7 @@ class Allocation:
         """Leave the attempt to a later batch job. It could not even be written down that one was
         to begin, so nobody counts these: the pause is the longest."""
         note("its node could not begin the attempt: {}".format(error))
-        return 0 if self._go_on(policy.LONGEST_PAUSE) else 1
+        return 0 if self._go_on(policy.Decision(delay=policy.LONGEST_PAUSE)) else 1
 
     def _waits_for_image(self) -> bool:
         """The job that makes it may have been interrupted, and go on as another batch job than
@@ -182,7 +182,8 @@ class Allocation:
         return True
 
     def _decide(self) -> policy.Decision:
-        decision = decide(self.job, self.job_dir.records())
+        records = self.job_dir.records()
+        decision = too_late(self.job, records, time.time()) or decide(self.job, records)
         if decision.again and self.job_dir.stop_request() is not None:
             return policy.Decision("stopped", "stopped on request")
         return decision
@@ -192,7 +193,9 @@ class Allocation:
         record = begin_attempt(self.job_dir, number)
         self.is_due = False
         self.job_dir.work = worktree.place_of(self.job_dir, number)
-        place = Place(None, locales.original_environment(), self._seconds(), self._time_left)
+        allowance = budget.left(self.job, self.job_dir.records())
+        env = locales.original_environment()
+        place = Place(None, env, self._seconds(), self._time_left, allowance)
         if layout.is_spread(self.job):
             place.launcher = self.scheduler.launcher(self.job)
             place.number = self.number
@@ -231,7 +234,7 @@ class Allocation:
             reason = "ended by {} or with its node".format(self.scheduler.name)
             record_lost(self.job_dir, self.job, unfinished.number, reason)
 
-    def _go_on(self, delay: float) -> bool:
+    def _go_on(self, decision: policy.Decision) -> bool:
         """See to the next attempt; False where somebody has cancelled the job."""
         fate = self._fate()
         if fate == scheduler.RUNNING and self._was_signalled():
@@ -239,12 +242,15 @@ class Allocation:
             fate = self._fate()
         if fate == scheduler.CANCELLED:
             return False
+        number = self.number
         if fate == scheduler.AGAIN:
+            self._restore_time(number, decision)
             return True
-        if fate == scheduler.RUNNING and self._requeue():
-            self._postpone(self.number, delay)
-        else:  # refused, or the scheduler itself has ended this batch job
-            self._postpone(self._succeed(after=self.number), delay)
+        if fate != scheduler.RUNNING or not self._requeue():
+            # refused, or the scheduler itself has ended this batch job
+            number = self._succeed(after=self.number)
+        self._postpone(number, decision.delay)
+        self._restore_time(number, decision)
         return True
 
     def _succeed(self, after: str) -> str:
@@ -307,6 +313,16 @@ class Allocation:
             self.scheduler.postpone(number, delay)
         except SchedulerError as error:
             note("the pause before the retry could not be set: {}".format(error))
+
+    def _restore_time(self, number: str, decision: policy.Decision) -> None:
+        """A scheduler that has cut the time limit for a short slot leaves it so."""
+        records = self.job_dir.records()
+        if not records or not policy.was_short(self.job, records[-1]):
+            return
+        try:
+            self.scheduler.restore_time(number, self.job["resources"]["time"], decision.whole)
+        except SchedulerError as error:
+            note("the time limit of the next attempt could not be set: {}".format(error))
 
     def _exit_code(self, end: policy.Decision) -> int:
         """So that the scheduler's own records tell the truth too."""

@@ -23,7 +23,7 @@ import os
 import re
 import time
 
-from . import files, policy, shapes
+from . import budget, files, policy, shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,6 +214,8 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     if end is not None:
         return end
     attempts = job.records()
+    if cared_for and is_held(attempts):
+        return {"state": "running", "reason": held_in_words(job.id, attempts[-1])}
     running = bool(attempts) and attempts[-1]["outcome"] is None
     decision = None if running else decide(description, attempts)
     ending = decision is not None and not decision.again
@@ -244,7 +246,39 @@ def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
     if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
         return policy.Decision("failed", "given up: there is no number left for another attempt")
     counted = [one for one in attempts if one["number"] > description["resumed_after"]]
-    return policy.decide(description, counted)
+    decision = policy.decide(description, counted)
+    spent = budget.used_up(description, attempts) if decision.again else None
+    return decision if spent is None else policy.Decision("stopped", spent.reason)
+
+
+def too_late(
+    description: "Record", attempts: "List[Record]", now: float
+) -> "Optional[policy.Decision]":
+    """The end of a job that has not begun by the moment that it names; None for all others."""
+    by = (description.get("limits") or {}).get("start_by")
+    if by is None or now <= by or has_begun(description, attempts):
+        return None
+    return policy.Decision("stopped", "it had not begun by {} (start_by)".format(clock(by)))
+
+
+def has_begun(description: "Record", attempts: "List[Record]") -> bool:
+    """Whether an attempt was made since the job was submitted or last resumed."""
+    return any(one["number"] > description["resumed_after"] for one in attempts)
+
+
+def is_held(attempts: "List[Record]") -> bool:
+    """Whether the last attempt has crashed, and what it had is kept for a look."""
+    return bool(attempts) and time.time() < (attempts[-1].get("held") or 0.0)
+
+
+def held_in_words(job_id: str, attempt: "Record") -> str:
+    return "{}; held for a look until {} on {}; dray stop {} ends it".format(
+        attempt.get("reason", ""), clock(attempt["held"]), attempt.get("host", "its node"), job_id
+    )
+
+
+def clock(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 def hung(job: JobDir) -> str:

@@ -12,8 +12,8 @@ import sys
 import time
 import traceback
 
-from . import faults, policy, process
-from .jobdir import JobDir, decide, described
+from . import budget, faults, policy, process
+from .jobdir import JobDir, decide, described, has_begun, too_late
 from .ledger import begin_attempt, end_job, record_lost, record_own_failure
 from .notes import note
 from .queue import Grant, Queue
@@ -70,9 +70,9 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         except Woken:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
-            if self.job_dir.stop_request() is None:
-                return  # the machine is going down: the job is left to be resumed
             end = self._decide()
+            if self.job_dir.stop_request() is None and end.again:
+                return  # the machine is going down: the job is left to be resumed
             if end.again:
                 end = policy.Decision("stopped", "stopped on request")
         self._end(end)
@@ -81,7 +81,7 @@ class Keeper:
         process.adopt_orphans()
         os.ftruncate(self.alive, 0)
         os.pwrite(self.alive, str(os.getpid()).encode(), 0)
-        for number in WAKING:
+        for number in WAKING + (signal.SIGALRM,):
             signal.signal(number, wake)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
@@ -99,10 +99,19 @@ class Keeper:
             self._one_attempt(self.ticket)
 
     def _decide(self) -> policy.Decision:
-        return decide(self.job, self.job_dir.records())
+        records = self.job_dir.records()
+        return too_late(self.job, records, time.time()) or decide(self.job, records)
+
+    def _set_alarm(self) -> None:
+        """Wake the keeper at the moment by which the job has to have begun."""
+        by = (self.job.get("limits") or {}).get("start_by")
+        if by is not None and not has_begun(self.job, self.job_dir.records()):
+            signal.setitimer(signal.ITIMER_REAL, max(by - time.time(), 0.0) + 0.01)
 
     def _one_attempt(self, ticket: int) -> None:
+        self._set_alarm()
         grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self.ticket = None
         faults.reach("keeper:granted")
         # From here on signals wait: the supervisor answers them while there is one.
@@ -124,7 +133,9 @@ class Keeper:
             for one in WAKING:
                 signal.signal(one, signal.SIG_DFL)
             attempt = self.job_dir.attempt(number)
-            place = Place(grant.given["gpus"], {}, self.job["resources"]["time"])
+            allowance = budget.left(self.job, self.job_dir.records())
+            seconds = self.job["resources"]["time"]
+            place = Place(grant.given["gpus"], {}, seconds, allowance=allowance)
             Supervisor(self.job_dir, attempt, self.job, place).run()
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()
@@ -165,5 +176,8 @@ class Keeper:
     def _end(self, end: policy.Decision) -> None:
         faults.reach("keeper:before-end")
         if self.ticket is not None:
-            self.queue.leave(self.ticket)
+            try:
+                self.queue.leave(self.ticket)
+            except OSError as error:  # it was our turn at the moment at which we were woken
+                note("the place in the queue is given up already: {}".format(error))
         end_job(self.job_dir, end)

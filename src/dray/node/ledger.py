@@ -104,8 +104,8 @@ def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> 
     write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
 
 
-def end_job(job_dir: "JobDir", end: "Decision") -> None:
+def end_job(job_dir: "JobDir", end: "Decision", patience: float = trouble.PATIENCE) -> None:
     record = {"state": end.state, "reason": end.reason, "time": time.time()}
-    write_stubbornly(job_dir.end, record)
+    write_stubbornly(job_dir.end, record, patience)
     files.discard(job_dir.secrets)
     files.discard(job_dir.stop)

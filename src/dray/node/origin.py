@@ -6,7 +6,7 @@ its log, and a run that had a checkpoint never begins again from nothing by itse
 
 import os
 
-from . import checkpoints, files, restoring
+from . import checkpoints, files, policy, restoring
 from .resuming import partner_of
 
 TYPE_CHECKING = False
@@ -42,10 +42,12 @@ def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Or
     if wanted and not any(one.get("started") for one in counted):
         remarks += set_aside(outputs, rules, wanted, number)
     remarks += restoring.put_back(outputs, rules)
-    origin = choose(outputs, rules, counted)
+    # What ``retry_on`` says to try again is not the checkpoint's fault.
+    suspect = [one for one in counted if not policy.passes(job, one)]
+    origin = choose(outputs, rules, suspect)
     if origin.checkpoint is None:
         require_disk(outputs)
-        origin = choose(outputs, rules, counted)  # it may have been away for a moment
+        origin = choose(outputs, rules, suspect)  # it may have been away for a moment
     if origin.checkpoint is None:
         require_no_progress(counted if wanted == SCRATCH else before)
     return Origin(origin.checkpoint, remarks + origin.remarks)

@@ -6,7 +6,13 @@
   before it.
 - A crash is followed by another attempt while ``retries`` are left, after a growing pause, and
   given up early once two attempts in a row have crashed without a new checkpoint.
+- An exit code in ``fail_on`` ends the job. One in ``retry_on`` is an interruption with a pause: it
+  uses up no retry.
+- Where a time limit was reached in a slot that was shorter than asked for (``time_min``), without
+  a new checkpoint, the next attempt needs the whole time.
 """
+
+import signal
 
 from . import trouble
 
@@ -19,16 +25,25 @@ if TYPE_CHECKING:
 FRUITLESS_LIMIT = 2  # crashes, or time limits, in a row without a new checkpoint
 LOST_LIMIT = 3  # interruptions of any sort in a row without progress: not its fault, at first
 LONGEST_PAUSE = 300.0
+SHORT = 0.9  # of the time asked for: a slot that is no longer than that was cut by the scheduler
 MOST_DOUBLINGS = 30  # by then any pause is the longest; keeps the number within a float
 
 
 class Decision:
-    """Either another attempt after ``delay`` seconds, or the end in ``state``."""
+    """Either another attempt after ``delay`` seconds, or the end in ``state``. ``whole``: the next
+    attempt needs all the time that was asked for."""
 
-    def __init__(self, state: "Optional[str]" = None, reason: str = "", delay: float = 0.0) -> None:
+    def __init__(
+        self,
+        state: "Optional[str]" = None,
+        reason: str = "",
+        delay: float = 0.0,
+        whole: bool = False,
+    ) -> None:
         self.state = state
         self.reason = reason
         self.delay = delay
+        self.whole = whole
 
     @property
     def again(self) -> bool:
@@ -43,21 +58,23 @@ def decide(job: "Record", attempts: "List[Record]") -> Decision:
     outcome = last["outcome"]
     if outcome in ("done", "stopped"):
         return Decision(outcome, last.get("reason", ""))
-    if outcome == "failed":
+    if crashed(job, last):
         return after_crash(job, attempts)
     return after_interruption(job, attempts)
 
 
 def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
     reason = attempts[-1].get("reason", "")
-    crashes = [one for one in attempts if one["outcome"] == "failed"]
+    crashes = [one for one in attempts if crashed(job, one)]
     retries = job["retries"]
+    if exit_code(attempts[-1]) in (job.get("fail_on") or ()):
+        return Decision("failed", reason + " (fail_on: not retried)")
     if attempts[-1].get("hopeless") or retries == 0:
         return Decision("failed", reason)
     if len(crashes) > retries:
         used = "1 retry" if retries == 1 else "{} retries".format(retries)
         return Decision("failed", "{}; {} used up".format(reason, used))
-    if can_resume(job) and fruitless(attempts, crashed) >= FRUITLESS_LIMIT:
+    if can_resume(job) and fruitless(attempts, lambda one: crashed(job, one)) >= FRUITLESS_LIMIT:
         return Decision("failed", reason + "; given up: two crashes without a new checkpoint")
     return Decision(delay=pause(job, len(crashes)))
 
@@ -67,11 +84,17 @@ def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
     reason = last.get("reason", "")
     if timed_out(last) and not can_resume(job):
         return Decision("failed", reason + "; no checkpoint is set to go on from")
-    if timed_out(last) and fruitless(attempts, timed_out) >= FRUITLESS_LIMIT:
+    is_short = timed_out(last) and not last.get("progress") and was_short(job, last)
+    if fruitless(attempts, lambda one: timed_out(one) and not was_short(job, one)) >= (
+        FRUITLESS_LIMIT
+    ):
         return Decision("failed", reason + " twice without a new checkpoint")
-    if fruitless(attempts, interrupted) >= LOST_LIMIT:
+    if fruitless(attempts, lambda one: interrupted(one) or passes(job, one)) >= LOST_LIMIT:
         return Decision("failed", reason + "; given up: interrupted three times without progress")
-    return Decision(delay=pause(job, fruitless(attempts, hindered)))
+    if passes(job, last):
+        times = fruitless(attempts, lambda one: passes(job, one))
+        return Decision(delay=pause(job, max(times, 1)))
+    return Decision(delay=pause(job, fruitless(attempts, hindered)), whole=is_short)
 
 
 def pause(job: "Record", times: int) -> float:
@@ -86,8 +109,32 @@ def can_resume(job: "Record") -> bool:
     return bool(job["resume"].get("checkpoint"))
 
 
-def crashed(attempt: "Record") -> bool:
-    return bool(attempt["outcome"] == "failed")
+def passes(job: "Record", attempt: "Record") -> bool:
+    """Whether it crashed with an exit code that says: try again."""
+    if attempt["outcome"] != "failed" or attempt.get("hopeless"):
+        return False
+    return exit_code(attempt) in (job.get("retry_on") or ())
+
+
+def exit_code(attempt: "Record") -> "Optional[int]":
+    """As a shell has it: 128 and its number for a signal."""
+    killer = getattr(signal, str(attempt.get("signal")), None)
+    if attempt.get("exit_code") is None and isinstance(killer, signal.Signals):
+        return 128 + int(killer)
+    code = attempt.get("exit_code")
+    return None if code is None else int(code)
+
+
+def was_short(job: "Record", attempt: "Record") -> bool:
+    """Whether the scheduler gave it less time than was asked for, as ``time_min`` allows."""
+    wanted = job.get("resources") or {}
+    if not wanted.get("time_min") or not attempt.get("deadline") or not attempt.get("started"):
+        return False
+    return bool(attempt["deadline"] - attempt["started"] < (wanted.get("time") or 0.0) * SHORT)
+
+
+def crashed(job: "Record", attempt: "Record") -> bool:
+    return attempt["outcome"] == "failed" and not passes(job, attempt)
 
 
 def timed_out(attempt: "Record") -> bool:

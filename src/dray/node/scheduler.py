@@ -110,6 +110,10 @@ class Scheduler:
         """A batch job that waits shall not start before that."""
         raise NotImplementedError
 
+    def restore_time(self, number: str, seconds: float, whole: bool) -> None:
+        """Give a batch job that waits again the time limit that it was submitted with; ``whole``:
+        it shall not be started with less any more. A scheduler that never cuts one need not."""
+
     def describe(self) -> "Record":
         """What this place is like, for ``doctor``."""
         raise NotImplementedError

@@ -132,6 +132,7 @@ ATTEMPT = {
     "ended": is_moment,
     "heartbeat": is_moment,
     "deadline": is_moment,
+    "held": is_moment,
     "ending": is_number,
     "from_time": is_number,
     "interval": is_number,
@@ -169,6 +170,10 @@ DESCRIPTION = {
     "created": is_moment,
     "resumed_after": is_count,
     "start_from": is_text,
+    "limits": is_record,
+    "retry_on": is_counts,
+    "fail_on": is_counts,
+    "hold": is_moment,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {
@@ -177,8 +182,10 @@ RESOURCES = {
     "memory": is_count,
     "gpus": is_number,
     "time": is_moment,
+    "time_min": is_moment,
     "gpu_type": is_text,
 }  # type: Shape
+LIMITS = {"total_time": is_moment, "gpu_hours": is_number, "start_by": is_moment}  # type: Shape
 METRICS = {"main": is_texts, "tensorboard": is_text, "pattern": is_pattern}  # type: Shape
 RESUME = {
     "checkpoint": is_text,
@@ -224,6 +231,8 @@ def description(record: "Optional[Record]") -> "Optional[Record]":
     if not fits(record["resume"], RESUME, RESUME_NEEDED):
         return None
     if not fits(record.get("metrics") or {}, METRICS):
+        return None
+    if not fits(record.get("limits") or {}, LIMITS):
         return None
     return record if fits(record["resources"], RESOURCES) else None
 

@@ -1,5 +1,6 @@
 """Slurm: its commands, and how their answers are read."""
 
+import math
 import os
 import pwd
 import re
@@ -117,6 +118,11 @@ def parse_time_left(text: str) -> "Optional[float]":
     for part in parts:
         seconds = seconds * 60 + int(part)
     return seconds + int(days or 0) * 86400
+
+
+def minutes(seconds: float) -> int:
+    """As sbatch counts a time limit."""
+    return math.ceil(seconds / 60.0)
 
 
 def srun_words(job: "Record") -> "List[str]":
@@ -284,6 +290,10 @@ class Slurm(scheduler.Scheduler):
     def postpone(self, number: str, seconds: float) -> None:
         start = "StartTime=now+{:.0f}".format(seconds)
         call("scontrol", "update", "JobId=" + number, start)
+
+    def restore_time(self, number: str, seconds: float, whole: bool) -> None:
+        words = ["JobId=" + number, "TimeLimit={}".format(minutes(seconds))]
+        call("scontrol", "update", *(words + (["TimeMin=0"] if whole else [])))
 
     def describe(self) -> "Record":
         user = "user=" + pwd.getpwuid(os.getuid()).pw_name

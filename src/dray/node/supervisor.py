@@ -14,6 +14,7 @@ import socket
 import time
 
 from . import (
+    budget,
     checkpoints,
     faults,
     files,
@@ -27,6 +28,7 @@ from . import (
     worktree,
 )
 from .command import Command, kill_all
+from .jobdir import decide, held_in_words
 from .ledger import write_stubbornly
 from .notes import note
 from .pace import Pace
@@ -75,8 +77,9 @@ class Ask:
 
 class Place:
     """What an attempt is given: its GPUs (None: the scheduler has set them in the environment),
-    the environment it starts from, how many seconds it has, and how to ask for that again. A
-    command that is spread has a launcher, and the number of its batch job."""
+    the environment it starts from, how many seconds it has, and how to ask for that again; what
+    its job may still use as a whole. A command that is spread has a launcher, and the number of
+    its batch job."""
 
     def __init__(
         self,
@@ -84,11 +87,15 @@ class Place:
         env: "Dict[str, str]",
         seconds: "Optional[float]",
         time_left: "Optional[Callable[[], Optional[float]]]" = None,
+        allowance: "Optional[budget.Left]" = None,
     ) -> None:
         self.gpus = gpus
         self.env = env
-        self.seconds = seconds
         self.time_left = time_left
+        self.allowance = allowance
+        limits = [seconds] if seconds else []
+        limits += [allowance.seconds] if allowance else []
+        self.seconds = min(limits) if limits else None
         self.launcher = []  # type: List[str]
         self.number = ""
 
@@ -108,9 +115,11 @@ class Supervisor:
             False  # whether the scheduler has signalled us, and so maybe all of the job
         )
         self.started = time.time()
-        limit = place.seconds
+        limit, allowance = place.seconds, place.allowance
         self.deadline = self.started + limit if limit else None  # told to the command
-        self.limit = time.monotonic() + limit if limit else None  # kept by us: no clock change
+        began = time.monotonic()
+        self.limit = began + limit if limit else None  # kept by us: no clock change
+        self.job_limit = began + allowance.seconds if allowance else None
         self.before = job_dir.records()[:-1]
         self.timing = timing.Timing(job["resume"], self.before)
         self.next_limit_look = next_limit_look(time.monotonic(), self.limit, self.timing.lead())
@@ -163,6 +172,7 @@ class Supervisor:
         files.discard(reserve)
         self._record(outcome)  # at once: what the command did must not be lost to the clean-up
         faults.reach("supervisor:outcome-written")
+        self._hold(outcome)
         self._clean_up(outcome)
         return outcome
 
@@ -242,7 +252,10 @@ class Supervisor:
     def _remark(self, remarks: "List[str]") -> None:
         """Tell what became of checkpoints, in the attempt's record and in its log."""
         self.remarks += remarks
-        text = "".join("[dray] {}\n".format(one) for one in remarks)
+        self._say(remarks)
+
+    def _say(self, lines: "List[str]") -> None:
+        text = "".join("[dray] {}\n".format(one) for one in lines)
         try:
             if text:
                 files.append(self.attempt.log, text.encode("utf-8", "surrogateescape"))
@@ -346,7 +359,14 @@ class Supervisor:
         if self.ask is None and self._hangs_at_its_end(now):
             self.ask = Ask("done", "all was done, but it did not end by itself", self._in_grace())
         if self.limit and self.ask is None and now >= self.limit - self.timing.lead():
-            self.ask = Ask("interrupted", "time limit reached", self.limit, cause="time")
+            self.ask = self._at_limit("time limit reached", self.limit)
+
+    def _at_limit(self, reason: str, kill_by: float) -> Ask:
+        """End the command at the attempt's time limit, or the job at one of its own."""
+        allowance = self.place.allowance
+        if allowance is not None and self.limit == self.job_limit:
+            return Ask("stopped", allowance.reason, kill_by, cause=budget.CAUSE)
+        return Ask("interrupted", reason, kill_by, cause="time")
 
     def _hangs_at_its_end(self, now: float) -> bool:
         """Whether all is done, and the command has said nothing for long. A trainer that has come
@@ -366,7 +386,7 @@ class Supervisor:
         seconds = self.place.time_left() if self.place.time_left else None
         now = time.monotonic()
         if seconds is not None:
-            self.limit = now + seconds
+            self.limit = min([now + seconds] + ([self.job_limit] if self.job_limit else []))
         self.next_limit_look = next_limit_look(now, self.limit, self.timing.lead())
 
     def _in_grace(self) -> float:
@@ -400,7 +420,7 @@ class Supervisor:
             self._let_settle(found)
             reason = "time limit: ended after the last checkpoint that fits"
             kill_by = min(self._in_grace(), self.limit)
-            self.ask = self.ask or Ask("interrupted", reason, kill_by, cause="time")
+            self.ask = self.ask or self._at_limit(reason, kill_by)
 
     def _is_ahead(self, found: "checkpoints.Checkpoint") -> bool:
         """Whether it is further than where this attempt began."""
@@ -557,7 +577,8 @@ class Supervisor:
         if self.ask is not None and self.told:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
             outcome.update(outcome=self.ask.outcome, reason=self.ask.reason, cause=self.ask.cause)
-            if self.ask.outcome == "interrupted" and self._progress(self._newest()).finished:
+            is_cut = self.ask.outcome == "interrupted" or self.ask.cause == budget.CAUSE
+            if is_cut and self._progress(self._newest()).finished:
                 outcome["outcome"] = "done"
         else:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
@@ -580,6 +601,37 @@ class Supervisor:
         write_stubbornly(self.attempt.outcome, outcome)
         if self.about is not None and not os.path.exists(self.attempt.attempt):
             self._write_about()
+
+    def _hold(self, outcome: "Record") -> None:
+        """Keep what a crashed command had, for a look: its outcome is on disk already."""
+        seconds = self._seconds_to_hold(outcome)
+        if seconds <= 0:
+            return
+        self._write_held(outcome, time.time() + seconds)
+        self._say([held_in_words(self.job_dir.id, dict(self.about or {}, **outcome))])
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.signalled:
+            if self.job_dir.stop_request() is not None:
+                break
+            self._wait(min(TICK, until - time.monotonic()))
+        self._write_held(outcome, time.time())
+
+    def _seconds_to_hold(self, outcome: "Record") -> float:
+        """Only where the command did start, and is not started again; and no longer than the
+        allocation lasts."""
+        seconds = self.job.get("hold")
+        if not seconds or not self.command.pid or outcome["outcome"] != "failed":
+            return 0.0
+        if decide(self.job, self.job_dir.records()).again:
+            return 0.0
+        return float(min(seconds, self._until_limit()) if self.limit else seconds)
+
+    def _write_held(self, outcome: "Record", until: float) -> None:
+        outcome["held"] = until
+        try:
+            files.write_json(self.attempt.outcome, outcome)
+        except OSError as error:
+            note("how long it is held could not be written down: {}".format(error))
 
     def _clean_up(self, outcome: "Record") -> None:
         self._sweep()

@@ -1,0 +1,70 @@
+"""What a job may use as a whole, over all of its attempts. Pure.
+
+``total_time`` is its running time in seconds, ``gpu_hours`` its GPUs times that. Attempts before a
+``dray resume`` count as well: the limits are the job's, and going on takes higher ones.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    Record = Dict[str, Any]
+
+CAUSE = "budget"  # of an attempt that was ended because a limit of its job was reached
+HOUR = 3600.0
+
+
+class Left:
+    """The seconds for which the job may still run, and the limit that says so, in words."""
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        self.seconds = seconds
+        self.reason = reason
+
+
+def left(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
+    """None where the job has no limit. ``attempts``: the records of all attempts so far."""
+    limits = job.get("limits") or {}
+    used = spent(attempts)
+    found = []
+    if limits.get("total_time"):
+        reason = "its total time of {} is used up".format(in_words(limits["total_time"]))
+        found.append(Left(limits["total_time"] - used, reason))
+    if limits.get("gpu_hours") and gpus_of(job):
+        reason = "its {:g} GPU hours are used up".format(limits["gpu_hours"])
+        found.append(Left(limits["gpu_hours"] * HOUR / gpus_of(job) - used, reason))
+    return min(found, key=lambda one: one.seconds) if found else None
+
+
+def used_up(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
+    """What ends the job, or None where another attempt has time to do anything at all."""
+    rest = left(job, attempts)
+    return rest if rest is not None and rest.seconds <= job["resume"]["grace"] else None
+
+
+def spent(attempts: "List[Record]") -> float:
+    """The seconds for which the attempts ran."""
+    return sum(seconds_of(one) for one in attempts)
+
+
+def seconds_of(attempt: "Record") -> float:
+    """How long one attempt had its resources. When a lost one ended was seen by nobody: it counts
+    until its last sign of life."""
+    began = attempt.get("started")
+    if began is None:
+        return 0.0
+    ends = ("heartbeat",) if attempt.get("outcome") == "lost" else ("ended", "held")
+    return float(max([attempt[key] - began for key in ends if attempt.get(key)] + [0.0]))
+
+
+def gpus_of(job: "Record") -> float:
+    """On all nodes together."""
+    wanted = job["resources"]
+    return float((wanted.get("gpus") or 0.0) * (wanted.get("nodes") or 1))
+
+
+def in_words(seconds: float) -> str:
+    for unit, name in ((HOUR, "h"), (60.0, "min")):
+        if seconds >= unit:
+            return "{:g} {}".format(round(seconds / unit, 2), name)
+    return "{:g} s".format(round(seconds, 2))
