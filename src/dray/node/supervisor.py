@@ -130,6 +130,7 @@ class Supervisor:
         self.saved_at_end = None  # type: Optional[bool]
         self.about = None  # type: Optional[Record]
         self.remarks = []  # type: List[str]  # on checkpoints that were not taken
+        self.imports = []  # type: List[str]  # what its Pythons have said of their imports
 
     def _make_command(self) -> "Union[Command, Ranks]":
         place = self.place
@@ -242,7 +243,10 @@ class Supervisor:
     def _remark(self, remarks: "List[str]") -> None:
         """Tell what became of checkpoints, in the attempt's record and in its log."""
         self.remarks += remarks
-        text = "".join("[dray] {}\n".format(one) for one in remarks)
+        self._write_to_log(remarks)
+
+    def _write_to_log(self, lines: "List[str]") -> None:
+        text = "".join("[dray] {}\n".format(one) for one in lines)
         try:
             if text:
                 files.append(self.attempt.log, text.encode("utf-8", "surrogateescape"))
@@ -456,6 +460,7 @@ class Supervisor:
             return
         self.next_heartbeat = now + HEARTBEAT
         self._watch_memory()
+        self._look_for_imports()
         self.metrics.look()
         beat = {
             "heartbeat": time.time(),
@@ -466,6 +471,12 @@ class Supervisor:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt
             pass
+
+    def _look_for_imports(self) -> None:
+        """Tell of packages that are not imported from where they are installed."""
+        found = [one for one in worktree.imports_told(self.job_dir) if one not in self.imports]
+        self.imports += found
+        self._write_to_log(found)
 
     def _watch_memory(self) -> None:
         limit = self.job["resources"]["memory"]
@@ -566,6 +577,7 @@ class Supervisor:
         return outcome
 
     def _record(self, outcome: "Record") -> None:
+        self._look_for_imports()
         self._rescue_outputs(folders=True)
         last = self._last_checkpoint()
         outcome["checkpoint"] = self._relative(last)
