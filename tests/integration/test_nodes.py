@@ -310,11 +310,35 @@ def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
     assert trees(hpc) == []
 
 
-def test_preemption_that_reaches_another_node_first(far: Dray, hpc: Hpc) -> None:
+# As torchrun does: asked to end, it waits for its worker to close, and leaves with an exit code.
+CLOSES_SLOWLY = textwrap.dedent(
+    """
+    import signal, subprocess, sys, time
+    class Asked(Exception): pass
+    def ask(*_): raise Asked
+    worker = subprocess.Popen([sys.executable, *sys.argv[1:]])
+    try:
+        signal.signal(signal.SIGTERM, ask)
+        sys.exit(worker.wait())
+    except Asked:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        worker.terminate()
+        worker.wait()
+        time.sleep(0.5)
+        sys.exit(1)
+    """
+)
+
+
+@pytest.mark.parametrize("launcher", [(), ("closes_slowly.py",)], ids=["ranks", "launchers"])
+def test_preemption_that_reaches_another_node_first(
+    far: Dray, hpc: Hpc, launcher: tuple[str, ...]
+) -> None:
     """Each node's daemon passes the signal on: the first node's is late, and a rank dies before
     the supervisor hears why."""
     hpc.offer(far, partition="scavenge")
-    job = far.run(*WIDE, *RESUMABLE, *python("train.py", "150", "--every"))
+    far.write("closes_slowly.py", CLOSES_SLOWLY)
+    job = far.run(*WIDE, *RESUMABLE, *python(*launcher, "train.py", "150", "--every"))
     started(far, job)
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     first = field(hpc, scheduler_id(far, job), "BatchHost")
@@ -323,7 +347,7 @@ def test_preemption_that_reaches_another_node_first(far: Dray, hpc: Hpc) -> None
     try:
         both = ("--nodes=2", "--exclusive", "--partition=urgent")
         hpc.slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 2")
-        wait_for(lambda: len(commands_of(far, job)) < 4)
+        wait_for(lambda: not commands_of(far, job))
         time.sleep(1)
     finally:
         os.kill(daemon, signal.SIGCONT)
