@@ -356,6 +356,30 @@ def test_preemption_that_reaches_another_node_first(
     assert shown["attempts"][0]["reason"] == "interrupted by SIGTERM"
 
 
+def test_one_that_leaves_at_once_does_not_cut_short_another_that_saves(far: Dray) -> None:
+    """Asked to end, all have the grace, though the first of them leaves with an exit code."""
+    code = """
+        import os, signal, sys, time
+        rank, folder = os.environ["SLURM_PROCID"], os.environ["DRAY_OUTPUTS"]
+        def save(*_):
+            if rank != "0":
+                sys.exit(1)
+            time.sleep(6)  # longer than dray waits for the others of a rank that has crashed
+            open(folder + "/ckpt_1.json", "w").write("{}")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        open(folder + "/started-" + rank, "w").close()
+        while True:
+            time.sleep(0.05)
+        """
+    far.write("train.py", textwrap.dedent(code))
+    job = far.run(*WIDE, "--checkpoint", "ckpt_*.json", *python("train.py"))
+    wait_for(lambda: len(list((far.job_dir(job) / "outputs").glob("started-*"))) == 4)
+    far("stop", job)
+    shown = far.wait(job)
+    assert (shown["state"], shown["attempts"][0]["checkpoint"]) == ("stopped", "ckpt_1.json")
+
+
 def test_a_cluster_with_an_old_python(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far, python=oldest_python())
     flags = ("--time", "8s", "--grace", "4s", "--checkpoint-signal", "USR1", *RESUMABLE)

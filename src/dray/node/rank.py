@@ -2,8 +2,8 @@
 
 The first task of a node also watches its memory, makes its work tree, and clears that away; on the
 first node, and where the tree is on a disk that all share, the supervisor does. Signals from
-outside are the supervisor's business: a scheduler that ends a job sends them to it, too. A task only
-tells that it had one: torchrun and its like turn a signal into an exit code.
+outside are the supervisor's business: a scheduler that ends a job sends them to it, too. A task
+only tells that it had one: torchrun and its like turn a signal into an exit code.
 """
 
 import json

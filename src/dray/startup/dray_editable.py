@@ -47,19 +47,12 @@ def use_own_code(entries: "List[str]", finders: "List[ModuleType]") -> None:
     """Replace what leads to another copy of the job's code: ``entries`` are paths that ``.pth``
     files have put on sys.path, ``finders`` the modules of setuptools' import hooks."""
     tree = Tree(os.environ["DRAY_CODE"], os.environ.get("DRAY_PROJECT", ""))
-    pairs = [pair for entry in entries for pair in replace_entry(tree, entry)]
+    rest = Lacking(tree)
+    for entry in entries:
+        rest.take(replace_entry(tree, entry))
     for module in finders:
-        pairs += replace_mapping(tree, getattr(module, "MAPPING", {}))
-        pairs += replace_namespaces(tree, getattr(module, "NAMESPACES", {}))
-    for own, live in pairs:
-        tree.note(
-            "importing {} from the job's own code instead of the editable install {}".format(
-                os.path.basename(live) if own == tree.path else os.path.relpath(own, tree.path),
-                live,
-            )
-        )
-    if pairs:
-        sys.meta_path.append(Lacking(tree, pairs))  # type: ignore[arg-type]
+        rest.take(replace_mapping(tree, getattr(module, "MAPPING", {})))
+        rest.take(replace_namespaces(tree, getattr(module, "NAMESPACES", {})))
 
 
 class Tree:
@@ -119,12 +112,13 @@ def is_below(path: str, folder: str) -> bool:
 def packaged_as(folder: str) -> str:
     """The name that the folder is packaged by; where none is found in its files, their content;
     nothing where it has none."""
-    texts = [read(os.path.join(folder, name)) for name, _ in PACKAGED_BY]
-    for (_, pattern), text in zip(PACKAGED_BY, texts):
-        found = re.search(pattern, text)
+    texts = []
+    for name, pattern in PACKAGED_BY:
+        texts.append(read(os.path.join(folder, name)))
+        found = re.search(pattern, texts[-1])
         if found:
             return re.sub(r"[-_.]+", "-", found.group(1)).lower()
-    return "\n".join(filter(None, texts))
+    return "".join(texts)
 
 
 def read(path: str) -> str:
@@ -144,9 +138,8 @@ def replace_entry(tree: Tree, entry: str) -> "List[Tuple[str, str]]":
     own = tree.counterpart(live)
     if not own or not os.path.isdir(own):
         return []
-    sys.path[:] = [own if one == entry else one for one in sys.path]
-    if has_metadata(entry):
-        sys.path.append(entry)
+    kept = [entry] if has_metadata(entry) else []
+    sys.path[:] = [own if one == entry else one for one in sys.path] + kept
     return [(own, live)]
 
 
@@ -209,22 +202,41 @@ class Lacking:
     package's modules sees those of the job's tree only.
     """
 
-    def __init__(self, tree: Tree, pairs: "List[Tuple[str, str]]") -> None:
+    def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.pairs = pairs
+        self.pairs = []  # type: List[Tuple[str, str]]
+
+    def take(self, pairs: "List[Tuple[str, str]]") -> None:
+        """Be there for these, which have just been replaced: (ours, theirs)."""
+        self.pairs += pairs
+        if self.pairs and self not in sys.meta_path:
+            sys.meta_path.append(self)
+        said = "importing {} from the job's own code instead of the editable install {}"
+        for own, live in pairs:
+            place = os.path.relpath(own, self.tree.path)
+            self.tree.note(said.format(os.path.basename(live) if place == "." else place, live))
 
     def find_spec(
-        self, name: str, path: "Optional[Iterable[str]]" = None, target: "Any" = None
+        self,
+        name: str,
+        path: "Optional[Iterable[str]]" = None,
+        target: "Any" = None,  # noqa: ARG002
     ) -> "Optional[ModuleSpec]":
-        for folder in list(sys.path if path is None else path):
-            for own, live in self.pairs:
-                if isinstance(folder, str) and is_below(folder, own):
-                    spec = PathFinder.find_spec(name, [live + folder[len(own) :]])
-                    if spec is not None and spec.loader is not None:
-                        self.tree.note(
-                            "{} is not in the job's own code: imported from {}".format(
-                                name, spec.origin
-                            )
-                        )
-                        return spec
-        return None
+        try:
+            found = PathFinder.find_spec(name, self._beside(sys.path if path is None else path))
+        except Exception:  # of a path that is none: it is simply not found, as without us
+            return None
+        if found is None or found.loader is None:
+            return None
+        said = "{} is not in the job's own code: imported from {}"
+        self.tree.note(said.format(name, found.origin))
+        return found
+
+    def _beside(self, path: "Iterable[str]") -> "List[str]":
+        """The folders of the install that belong to those of the tree."""
+        return [
+            live + folder[len(own) :]
+            for folder in path
+            for own, live in self.pairs
+            if is_below(folder, own)
+        ]

@@ -14,7 +14,8 @@ ITSELF = sys.modules.pop(__name__)
 
 if sys.version_info >= (3, 6) and os.environ.get("DRAY_EDITABLE") != "installed":
     try:
-        given = [os.path.abspath(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+        given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        given = [os.path.abspath(one) for one in given if one]
         library = os.path.dirname(os.__file__)
         usual = ("site-packages", "dist-packages", ".zip")
         entries = [
@@ -33,7 +34,7 @@ if sys.version_info >= (3, 6) and os.environ.get("DRAY_EDITABLE") != "installed"
         if os.environ.get("DRAY_CODE") and (entries or finders):
             __import__("dray_editable").use_own_code(entries, finders)
     except Exception as error:  # the program works without, as it did where it was installed
-        sys.stderr.write("[dray] editable installs were left as they are: {!r}\n".format(error))
+        sys.stderr.write("[dray] an editable install was left as it is: {!r}\n".format(error))
 
 if HERE in sys.path:
     sys.path.remove(HERE)
