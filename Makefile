@@ -72,6 +72,7 @@ check: $(READY)  ## lint, types, layers, Python 3.6 for the node side, 3.8 for t
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --target=3.6- --no-tips --violations src/dray/node
 	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations src/dray/training
+	$(BIN)/vermin --quiet --target=3.6- --no-tips --violations src/dray/startup
 	$(BIN)/python docs/generate.py --check
 
 docs: $(READY)  ## write the reference from the code

@@ -179,6 +179,7 @@ about = {"home": str(home), "found": os.listdir(home) + others}
 for folder in (home, tmp, pathlib.Path("/var/tmp")):
     (folder / "mine").write_text("x" * 100)
 about["code"] = os.path.abspath(sys.argv[0])
+about["tree"] = os.environ["DRAY_CODE"]
 import dray.training
 about["outputs"] = dray.training.outputs() == os.environ["DRAY_OUTPUTS"]
 about["data"] = pathlib.Path("/data/file").read_text()
@@ -222,6 +223,7 @@ def test_a_sandbox_folder_with_folders_of_its_own(
         "home": "/dray/home",
         "found": [],
         "code": "/workspace/it/look.py",
+        "tree": "/workspace/it",
         "outputs": True,
         "data": "for all",
         "/opt/train/new": "written",

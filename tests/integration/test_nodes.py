@@ -310,11 +310,35 @@ def test_preemption_resumes(far: Dray, hpc: Hpc) -> None:
     assert trees(hpc) == []
 
 
-def test_preemption_that_reaches_another_node_first(far: Dray, hpc: Hpc) -> None:
+# As torchrun does: asked to end, it waits for its worker to close, and leaves with an exit code.
+CLOSES_SLOWLY = textwrap.dedent(
+    """
+    import signal, subprocess, sys, time
+    class Asked(Exception): pass
+    def ask(*_): raise Asked
+    worker = subprocess.Popen([sys.executable, *sys.argv[1:]])
+    try:
+        signal.signal(signal.SIGTERM, ask)
+        sys.exit(worker.wait())
+    except Asked:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        worker.terminate()
+        worker.wait()
+        time.sleep(0.5)
+        sys.exit(1)
+    """
+)
+
+
+@pytest.mark.parametrize("launcher", [(), ("closes_slowly.py",)], ids=["ranks", "launchers"])
+def test_preemption_that_reaches_another_node_first(
+    far: Dray, hpc: Hpc, launcher: tuple[str, ...]
+) -> None:
     """Each node's daemon passes the signal on: the first node's is late, and a rank dies before
     the supervisor hears why."""
     hpc.offer(far, partition="scavenge")
-    job = far.run(*WIDE, *RESUMABLE, *python("train.py", "150", "--every"))
+    far.write("closes_slowly.py", CLOSES_SLOWLY)
+    job = far.run(*WIDE, *RESUMABLE, *python(*launcher, "train.py", "150", "--every"))
     started(far, job)
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     first = field(hpc, scheduler_id(far, job), "BatchHost")
@@ -323,13 +347,37 @@ def test_preemption_that_reaches_another_node_first(far: Dray, hpc: Hpc) -> None
     try:
         both = ("--nodes=2", "--exclusive", "--partition=urgent")
         hpc.slurm.call("sbatch", "--parsable", *both, "--output=/dev/null", "--wrap=sleep 2")
-        wait_for(lambda: len(commands_of(far, job)) < 4)
+        wait_for(lambda: not commands_of(far, job))
         time.sleep(1)
     finally:
         os.kill(daemon, signal.SIGCONT)
     shown = far.wait(job)
     assert shown["state"] == "done", shown
     assert shown["attempts"][0]["reason"] == "interrupted by SIGTERM"
+
+
+def test_one_that_leaves_at_once_does_not_cut_short_another_that_saves(far: Dray) -> None:
+    """Asked to end, all have the grace, though the first of them leaves with an exit code."""
+    code = """
+        import os, signal, sys, time
+        rank, folder = os.environ["SLURM_PROCID"], os.environ["DRAY_OUTPUTS"]
+        def save(*_):
+            if rank != "0":
+                sys.exit(1)
+            time.sleep(6)  # longer than dray waits for the others of a rank that has crashed
+            open(folder + "/ckpt_1.json", "w").write("{}")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        open(folder + "/started-" + rank, "w").close()
+        while True:
+            time.sleep(0.05)
+        """
+    far.write("train.py", textwrap.dedent(code))
+    job = far.run(*WIDE, "--checkpoint", "ckpt_*.json", *python("train.py"))
+    wait_for(lambda: len(list((far.job_dir(job) / "outputs").glob("started-*"))) == 4)
+    far("stop", job)
+    shown = far.wait(job)
+    assert (shown["state"], shown["attempts"][0]["checkpoint"]) == ("stopped", "ckpt_1.json")
 
 
 def test_a_cluster_with_an_old_python(far: Dray, hpc: Hpc) -> None:

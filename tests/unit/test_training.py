@@ -70,9 +70,9 @@ def test_any_other_dray_goes_first(trainer: Trainer) -> None:
     assert trainer("import dray; print(dray.whose)", PYTHONPATH=path) == "theirs"
 
 
-def test_a_trainer_finds_only_two_names_in_the_file(app: Path) -> None:
+def test_a_trainer_finds_only_names_of_ours_in_the_file(app: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(app).namelist()}
-    assert tops == {"__main__.py", "__main__.pyc", "dray", "dray_node"}
+    assert tops == {"__main__.py", "__main__.pyc", "dray", "dray_node", "dray_startup"}
 
 
 def test_resume_path_is_the_checkpoint(trainer: Trainer) -> None:

@@ -179,7 +179,7 @@ class Box:
             Bind(os.path.join(own, "tmp"), "/tmp"),
             Bind(os.path.join(own, "var-tmp"), "/var/tmp"),
             Bind(os.path.join(own, "run"), container.RUN),
-            Bind(job_dir.work, self.wanted["workdir"] or job_dir.work),
+            Bind(job_dir.work, self.code()),
             Bind(job_dir.outputs, job_dir.outputs),
         ]
         library = training_library()
@@ -204,7 +204,11 @@ class Box:
 
     def folder(self) -> str:
         """Where the command starts, inside."""
-        return os.path.join(self.wanted["workdir"] or self.job_dir.work, self.job["folder"])
+        return os.path.join(self.code(), self.job["folder"])
+
+    def code(self) -> str:
+        """The work tree's place, inside."""
+        return str(self.wanted["workdir"] or self.job_dir.work)
 
     def base(self) -> "Dict[str, str]":
         """What the command's environment begins with; the image's own variables stay beside."""

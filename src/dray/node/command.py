@@ -32,12 +32,18 @@ LEFTOVER_GRACE = 5.0  # for background processes once the command itself has end
 # ``set -e; tabs 4``, which fails where the terminal has no name or no tabs.
 NO_TERMINAL = ("", "dumb", "unknown")
 TERMINAL = "xterm"
+STARTUP = "dray_startup"  # in our own file: what every Python of the command starts with
 
 
 def environment(
-    job_dir: "JobDir", job: "Record", base: "Dict[str, str]", told: "Dict[str, str]"
+    job_dir: "JobDir",
+    job: "Record",
+    base: "Dict[str, str]",
+    told: "Dict[str, str]",
+    code: str,
 ) -> "Dict[str, str]":
-    """What the command sees: secrets are read here, and were nowhere before."""
+    """What the command sees: secrets are read here, and were nowhere before. ``code`` is the work
+    tree as the command sees it."""
     env = dict(base)
     if env.get("TERM", "") in NO_TERMINAL:
         env["TERM"] = TERMINAL
@@ -48,10 +54,15 @@ def environment(
         env.setdefault("WANDB_RESUME", "allow")
         env.setdefault("WANDB_DIR", job_dir.outputs)
     env.update(told)
+    env["DRAY_CODE"] = code
+    if not job.get("scheduler") and job.get("project"):  # submitted on this machine
+        env["DRAY_PROJECT"] = job["project"]
     library = training_library()
     if library:
-        # At the end: nothing that the command imports by itself is found here instead.
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), library]))
+        # At the end: nothing that the command imports by itself is found here instead. What comes
+        # first is for Python itself, and takes itself away from the path once it has started.
+        places = [os.path.join(library, STARTUP), env.get("PYTHONPATH"), library]
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     return env
 
 
@@ -120,14 +131,15 @@ class Command:
             if self.box is not None:
                 self.pid = self._start_in(self.box, told, log)
             else:
-                env = environment(self.job_dir, self.job, self.base, told)
+                work = self.job_dir.work
+                env = environment(self.job_dir, self.job, self.base, told, work)
                 self.pid = process.start(argv, folder, env, log)
         finally:
             os.close(log)
 
     def _start_in(self, box: "Box", told: "Dict[str, str]", log: int) -> int:
         self.container = box.words(self.rank)
-        env = environment(self.job_dir, self.job, box.base(), told)
+        env = environment(self.job_dir, self.job, box.base(), told, box.code())
         script = box.input(self.rank, self.argv, env)
         try:
             return process.start(self.container, self.job_dir.work, box.around(), log, script)

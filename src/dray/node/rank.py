@@ -2,7 +2,8 @@
 
 The first task of a node also watches its memory, makes its work tree, and clears that away; on the
 first node, and where the tree is on a disk that all share, the supervisor does. Signals from
-outside are the supervisor's business: a scheduler that ends a job sends them to it, too.
+outside are the supervisor's business: a scheduler that ends a job sends them to it, too. A task
+only tells that it had one: torchrun and its like turn a signal into an exit code.
 """
 
 import json
@@ -52,6 +53,7 @@ class Task:
         self.order = {}  # type: Record
         self.made_tree = False
         self.told_end = False
+        self.signalled = False  # from outside, and so maybe the command as well
         self.leaving = False
         self.next_rescue = time.monotonic() + RESCUE
 
@@ -72,6 +74,8 @@ class Task:
                 self._reap()
             elif received.si_signo in (signal.SIGUSR1, signal.SIGUSR2):
                 self.command.signal(received.si_signo)
+            elif received.si_signo != signal.SIGIO:
+                self.signalled = True
             received = signal.sigtimedwait(HEEDED, 0)
 
     def _listen(self) -> None:
@@ -187,7 +191,8 @@ class Task:
         if self.told_end:
             return
         self.told_end = True
-        self._say("ended", task=layout.describe_task(self.job, self.seat), **end)
+        task = layout.describe_task(self.job, self.seat)
+        self._say("ended", task=task, signalled=self.signalled, **end)
 
     # -- the node's work tree and memory ----------------------------------------------------------
 

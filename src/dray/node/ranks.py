@@ -102,7 +102,8 @@ class Ranks:
         self.answers = {}  # type: Dict[int, bool]
         self.ends = {}  # type: Dict[int, Record]
         self.bad = None  # type: Optional[Record]  # the first that went wrong
-        self.kill_rest_at = 0.0
+        self.asked = False  # whether all were asked to end
+        self.kill_rest_at = 0.0  # not before somebody has gone wrong by itself
         self.kill_began = 0.0
         self.dismissed = False
         self.used = 0
@@ -162,7 +163,7 @@ class Ranks:
                 note(words)
                 self.words = self.words if "error:" in self.words else words
         self._send()
-        if self.bad is not None and not self.dismissed and time.monotonic() > self.kill_rest_at:
+        if self.kill_rest_at and not self.dismissed and time.monotonic() > self.kill_rest_at:
             self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
             self._say({"what": "end", "signal": int(signal.SIGKILL)})
 
@@ -184,10 +185,12 @@ class Ranks:
                 self._end_rest(message)
 
     def _end_rest(self, bad: "Record") -> None:
-        """The others would wait for the dead one."""
+        """The others would wait for the dead one. Where all were asked to end, each has the time
+        that the supervisor gives: one torchrun may leave at once, while another's worker saves."""
         self.bad = bad
-        self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
-        self.terminate()
+        if not self.asked:
+            self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
+            self.terminate()
 
     def reap(self) -> None:
         for pid, status in process.reap():
@@ -200,6 +203,8 @@ class Ranks:
 
     def ahead_of_us(self) -> float:
         """Every node's own daemon passes a scheduler's signal on, and a busy one is late."""
+        if any(end.get("signalled") for end in self.ends.values()):
+            return OTHER_NODE
         if self.bad is None:
             return OTHER_NODE if self.is_gone() else 0.0
         if self.bad["signal"] == "SIGTERM" or self.bad["exit_code"] in SIGNALLED:
@@ -248,6 +253,7 @@ class Ranks:
         return any(self.answers.values())
 
     def terminate(self) -> None:
+        self.asked = True
         self._say({"what": "end", "signal": int(signal.SIGTERM)})
 
     def kill(self) -> bool:

@@ -139,6 +139,7 @@ class Supervisor:
         self.saved_at_end = None  # type: Optional[bool]
         self.about = None  # type: Optional[Record]
         self.remarks = []  # type: List[str]  # on checkpoints that were not taken
+        self.imports = []  # type: List[str]  # what its Pythons have said of their imports
 
     def _make_command(self) -> "Union[Command, Ranks]":
         place = self.place
@@ -252,9 +253,9 @@ class Supervisor:
     def _remark(self, remarks: "List[str]") -> None:
         """Tell what became of checkpoints, in the attempt's record and in its log."""
         self.remarks += remarks
-        self._say(remarks)
+        self._write_to_log(remarks)
 
-    def _say(self, lines: "List[str]") -> None:
+    def _write_to_log(self, lines: "List[str]") -> None:
         text = "".join("[dray] {}\n".format(one) for one in lines)
         try:
             if text:
@@ -476,6 +477,7 @@ class Supervisor:
             return
         self.next_heartbeat = now + HEARTBEAT
         self._watch_memory()
+        self._look_for_imports()
         self.metrics.look()
         beat = {
             "heartbeat": time.time(),
@@ -486,6 +488,12 @@ class Supervisor:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt
             pass
+
+    def _look_for_imports(self) -> None:
+        """Tell of packages that are not imported from where they are installed."""
+        found = [one for one in worktree.imports_told(self.job_dir) if one not in self.imports]
+        self.imports += found
+        self._write_to_log(found)
 
     def _watch_memory(self) -> None:
         limit = self.job["resources"]["memory"]
@@ -587,6 +595,7 @@ class Supervisor:
         return outcome
 
     def _record(self, outcome: "Record") -> None:
+        self._look_for_imports()
         self._rescue_outputs(folders=True)
         last = self._last_checkpoint()
         outcome["checkpoint"] = self._relative(last)
@@ -608,7 +617,7 @@ class Supervisor:
         if seconds <= 0:
             return
         self._write_held(outcome, time.time() + seconds)
-        self._say([held_in_words(self.job_dir.id, dict(self.about or {}, **outcome))])
+        self._write_to_log([held_in_words(self.job_dir.id, dict(self.about or {}, **outcome))])
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.signalled:
             if self.job_dir.stop_request() is not None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 MARK = ".dray-unpacked"
+IMPORTS = ".dray-imports"  # what the command's Pythons say they import: see dray.startup
+MOST_IMPORTS = 16 * 1024  # bytes of it that are read
 PREFIX = "dray-work-"  # of trees on a node's own disk
 OURS = (PREFIX, "work.box-")  # what else begins otherwise is not ours
 BOX = ".box-"  # in the names of the folders beside them that containers need
@@ -318,12 +320,24 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
         boundary = os.lstat(os.path.join(job.work, MARK)).st_ctime_ns
     except OSError:  # killed before the command could start
         boundary = sys.maxsize
+    files.discard(os.path.join(job.work, IMPORTS))
     left = _prune(job.work, boundary)
     if left:
         shutil.move(job.work, attempt.left)  # the work tree may be on another disk
     else:
         files.remove_tree(job.work)
     return left
+
+
+def imports_told(job: "JobDir") -> "List[str]":
+    """What the command's Pythons have written down of what they import, each line once. Any job can
+    write anything there."""
+    try:
+        with files.open_regular(os.path.join(job.work, IMPORTS)) as file:
+            text = file.read(MOST_IMPORTS).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return list(dict.fromkeys(line for line in text.split("\n")[:-1] if line.isprintable()))
 
 
 def rescue_outputs(job: "JobDir", number: int, outputs: "List[str]", folders: bool) -> None:

@@ -28,8 +28,9 @@ from dray_node.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 # The second is for trainers, which find it by PYTHONPATH. Its parent has no __init__.py: such a
-# namespace package gives way to any other dray that a trainer can import.
-PACKAGES = {"dray_node": "node", "dray/training": "training"}
+# namespace package gives way to any other dray that a trainer can import. The third is what every
+# Python of a job starts with.
+PACKAGES = {"dray_node": "node", "dray/training": "training", "dray_startup": "startup"}
 NAMESPACE = "dray/"
 EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
 # This version of marshal's format has no references to earlier objects: whether there is one
