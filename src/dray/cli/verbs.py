@@ -16,7 +16,7 @@ VERBS = {
         "rm": "remove an ended job and all its files",
     },
     "Clusters": {
-        "cluster": "add, import, list, show and check clusters",
+        "cluster": "add, import, list, show, check and remove clusters",
         "doctor": "check everything a job depends on",
     },
     "Containers": {

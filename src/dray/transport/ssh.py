@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -103,8 +103,17 @@ class Answer:
 class AgentLink:
     """Calls the agent on a cluster's login node (or on this machine, without a host)."""
 
-    def __init__(self, host: str, root: str, python: str, scheduler: str) -> None:
+    def __init__(
+        self,
+        host: str,
+        root: str,
+        python: str,
+        scheduler: str,
+        *,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
         self.host = host
+        self.on_answer = on_answer  # called whenever the agent has answered
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
@@ -171,11 +180,13 @@ class AgentLink:
             try:
                 with self._over_standing(whole) as answer:
                     if answer is not None:
+                        self.on_answer()
                         yield answer
                         return
                 with self._over_ssh(message, payload, install) as answer:
                     if answer is not None:
                         self._keep_open()
+                        self.on_answer()
                         yield answer
                         return
                 install = True

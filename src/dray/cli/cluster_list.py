@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dray.cli.output import ago, launcher, print_json, table
+from dray.cli.parameters import json_option
+from dray.cli.terminal import tell
+from dray.launcher import Launcher
+
+SECONDS = 5.0  # for each cluster to answer
+
+
+@click.command("list")
+@click.option("--check", is_flag=True, help="Ask each cluster whether it answers (5 s at most).")
+@json_option
+def list_clusters(check: bool, as_json: bool) -> None:
+    """The clusters that the config files name, and local.
+
+    Each with the jobs that are queued and running there, and how long ago it answered a command
+    of yours. Nobody is asked for that; --check asks all of them, side by side. A cluster that wants
+    a password counts as one that does not answer, unless a connection to it is open.
+    """
+    records = describe(launcher(), check)
+    if as_json:
+        print_json(records)
+        return
+    rows = [
+        (
+            f"{one['name']} (default)" if one["default"] else one["name"],
+            one["kind"],
+            one["host"] or "this machine",
+            show_jobs(one),
+            show_answer(one),
+        )
+        for one in records
+    ]
+    tell(table(("NAME", "KIND", "HOST", "JOBS", "ANSWERED"), rows))
+
+
+def describe(verbs: Launcher, check: bool) -> list[dict[str, Any]]:
+    config = verbs.config
+    problems = verbs.reach(list(config.clusters), SECONDS) if check else {}
+    numbers = verbs.active_numbers()
+    return [
+        {
+            "name": name,
+            "kind": one.kind,
+            "host": one.settings.get("host"),
+            "default": name == config.on,
+            "queued": numbers.get(name, {}).get("queued", 0),
+            "running": numbers.get(name, {}).get("running", 0),
+            "answered": verbs.cluster(name).last_answer(),
+            "answers": not problems[name] if check else None,
+            "problem": problems.get(name, ""),
+        }
+        for name, one in config.clusters.items()
+    ]
+
+
+def show_jobs(record: dict[str, Any]) -> str:
+    numbers = [(record[state], state) for state in ("running", "queued")]
+    return ", ".join(f"{number} {state}" for number, state in numbers if number) or "-"
+
+
+def show_answer(record: dict[str, Any]) -> str:
+    if record["problem"]:
+        return f"no: {record['problem']}"
+    if record["answers"] or not record["host"]:
+        return "now"
+    return ago(record["answered"]) if record["answered"] else "not yet"
