@@ -481,9 +481,9 @@ class Store:
         found: dict[str, float] = {}
         for spec, created in self._rows(query, (most,)):
             with self._decoding():
-                container = (json.loads(spec) or {}).get("container") if spec else None
+                container = JobSpec.from_dict(json.loads(spec)).container if spec else None
             if container:
-                found.setdefault(container["name"] or container["image"], created)
+                found.setdefault(container.name or container.image, created)
         return found
 
     def view(self, job_id: str) -> JobView | None:

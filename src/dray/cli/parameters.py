@@ -17,6 +17,7 @@ from dray.options import JOB, Option
 if TYPE_CHECKING:
     from dray.store import Store
 
+PATIENCE = 0.2  # seconds for another process to release the store: a key was pressed
 PLAIN_WORD = re.compile(r"\w[\w.@+:/-]*")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -144,7 +145,7 @@ def known_jobs() -> Iterator[Store | None]:
     from dray.store import Store
 
     path = find_home().store
-    store = Store(path) if path.exists() else None
+    store = Store(path, PATIENCE) if path.exists() else None
     try:
         yield store
     finally:

@@ -26,10 +26,10 @@ VERBS = {
         "recipe": "list and show what dray knows about trainers",
     },
     "Getting started": {
-        "init": "look at the project and write a first dray.toml",
+        "init": "look at the project, write a first dray.toml, print a command",
         "trust": "let a project's dray.toml name clusters and secrets",
         "demo": "a real training run, interrupted and resumed, in under a minute",
-        "completion": "print the completion script for bash, zsh or fish",
+        "completion": "print or install the completion for bash, zsh or fish",
     },
 }
 
