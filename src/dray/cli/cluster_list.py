@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import click
 
@@ -10,6 +10,20 @@ from dray.cli.terminal import tell
 from dray.launcher import Launcher
 
 SECONDS = 5.0  # for each cluster to answer
+
+
+class Known(NamedTuple):
+    """A cluster in the listing."""
+
+    name: str
+    kind: str
+    host: str | None
+    default: bool
+    queued: int
+    running: int
+    answered: float | None
+    answers: bool | None
+    problem: str
 
 
 @click.command("list")
@@ -22,51 +36,51 @@ def list_clusters(check: bool, as_json: bool) -> None:
     of yours. Nobody is asked for that; --check asks all of them, side by side. A cluster that wants
     a password counts as one that does not answer, unless a connection to it is open.
     """
-    records = describe(launcher(), check)
+    found = look(launcher(), check)
     if as_json:
-        print_json(records)
+        print_json([one._asdict() for one in found])
         return
     rows = [
         (
-            f"{one['name']} (default)" if one["default"] else one["name"],
-            one["kind"],
-            one["host"] or "this machine",
+            f"{one.name} (default)" if one.default else one.name,
+            one.kind,
+            one.host or "this machine",
             show_jobs(one),
             show_answer(one),
         )
-        for one in records
+        for one in found
     ]
     tell(table(("NAME", "KIND", "HOST", "JOBS", "ANSWERED"), rows))
 
 
-def describe(verbs: Launcher, check: bool) -> list[dict[str, Any]]:
+def look(verbs: Launcher, check: bool) -> list[Known]:
     config = verbs.config
     problems = verbs.reach(list(config.clusters), SECONDS) if check else {}
     numbers = verbs.active_numbers()
     return [
-        {
-            "name": name,
-            "kind": one.kind,
-            "host": one.settings.get("host"),
-            "default": name == config.on,
-            "queued": numbers.get(name, {}).get("queued", 0),
-            "running": numbers.get(name, {}).get("running", 0),
-            "answered": verbs.cluster(name).last_answer(),
-            "answers": not problems[name] if check else None,
-            "problem": problems.get(name, ""),
-        }
+        Known(
+            name=name,
+            kind=one.kind,
+            host=one.settings.get("host"),
+            default=name == config.on,
+            queued=numbers.get(name, {}).get("queued", 0),
+            running=numbers.get(name, {}).get("running", 0),
+            answered=verbs.cluster(name).last_answer(),
+            answers=not problems[name] if check else None,
+            problem=problems.get(name, ""),
+        )
         for name, one in config.clusters.items()
     ]
 
 
-def show_jobs(record: dict[str, Any]) -> str:
-    numbers = [(record[state], state) for state in ("running", "queued")]
+def show_jobs(one: Known) -> str:
+    numbers = ((one.running, "running"), (one.queued, "queued"))
     return ", ".join(f"{number} {state}" for number, state in numbers if number) or "-"
 
 
-def show_answer(record: dict[str, Any]) -> str:
-    if record["problem"]:
-        return f"no: {record['problem']}"
-    if record["answers"] or not record["host"]:
+def show_answer(one: Known) -> str:
+    if one.problem:
+        return f"no: {one.problem}"
+    if one.answers or not one.host:
         return "now"
-    return ago(record["answered"]) if record["answered"] else "not yet"
+    return ago(one.answered) if one.answered else "not yet"
