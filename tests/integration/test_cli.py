@@ -558,7 +558,7 @@ def test_completion_tells_how_a_job_is(dray: Dray) -> None:
     job = dray.run("--", "true")
     dray.wait(job)
     asked = {"_DRAY_COMPLETE": "fish_complete", "COMP_WORDS": "dray show ", "COMP_CWORD": ""}
-    assert re.fullmatch(rf"plain,{job}\tdone, \d+s ago\n", dray(**asked).stdout)
+    assert re.fullmatch(rf"plain,{job}\tdone; \d+s ago\n", dray(**asked).stdout)
 
 
 def test_completion_is_installed_once_and_read_by_bash(dray: Dray) -> None:

@@ -274,6 +274,9 @@ def test_the_listing_tells_what_is_known_and_asks_on_request(far: Dray, hpc: Hpc
     asked = listed(far, "--check")
     assert [one["answers"] for one in asked.values()] == [True, True, False]
     assert "nowhere.invalid" in asked["gone"]["problem"]
+    ended = far("cluster", "list", "--check")
+    assert re.search(r"^gone .* not now, not yet$", ended.stdout, re.M)
+    assert re.search("^gone does not answer: .*nowhere.invalid", ended.stderr, re.M)
     said = refuse(far, 4, "cluster", "rm", "hpc")
     assert "hpc has 1 of your jobs" in said
     far("stop", "--now", job)

@@ -6,7 +6,7 @@ import click
 
 from dray.cli.output import ago, launcher, print_json, table
 from dray.cli.parameters import json_option
-from dray.cli.terminal import tell
+from dray.cli.terminal import say, tell, visible
 from dray.launcher import Launcher
 
 SECONDS = 5.0  # for each cluster to answer
@@ -51,6 +51,9 @@ def list_clusters(check: bool, as_json: bool) -> None:
         for one in found
     ]
     tell(table(("NAME", "KIND", "HOST", "JOBS", "ANSWERED"), rows))
+    for one in found:
+        if one.problem:
+            say(f"{one.name} does not answer: {visible(one.problem)}")
 
 
 def look(verbs: Launcher, check: bool) -> list[Known]:
@@ -79,8 +82,7 @@ def show_jobs(one: Known) -> str:
 
 
 def show_answer(one: Known) -> str:
-    if one.problem:
-        return f"no: {one.problem}"
-    if one.answers or not one.host:
+    if one.answers or (not one.host and not one.problem):
         return "now"
-    return ago(one.answered) if one.answered else "not yet"
+    last = ago(one.answered) if one.answered else "not yet"
+    return f"not now, {last}" if one.problem else last

@@ -68,7 +68,8 @@ class Completed(click.ParamType):
         except (DrayError, OSError):
             return []
         return [
-            CompletionItem(word, help=visible(remark) or None)
+            # fish splits at commas what it is given.
+            CompletionItem(word, help=visible(remark.replace(",", ";")) or None)
             for word, remark in dict(known).items()
             if is_offered(word, incomplete)
         ]
