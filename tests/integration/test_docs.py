@@ -23,7 +23,9 @@ WRITTEN_BY_HAND = [page for page in PAGES if page.parent.name != "reference"]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+    """Each one whole, of any language, so that the end of one is not the beginning of the next."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return [content for of, content in found if re.fullmatch(language, of)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -14,7 +14,7 @@ from dray.quantities import show_duration
 
 NAME = "dray-test"
 COMMAND = ("sh", "-c", "echo it works")
-SECONDS = 300.0  # the shortest limits that sites have are longer
+SECONDS = 120.0  # enough for modules and an environment to load; no site allows less
 
 
 def trial_job(cluster: Cluster) -> JobSpec:
