@@ -43,8 +43,9 @@ def command() -> None:
     """Add, import, list, show, check and remove the clusters that jobs can run on."""
 
 
-for one in (list_clusters, choose_default, remove_cluster):
-    command.add_command(one)
+command.add_command(list_clusters)
+command.add_command(choose_default)
+command.add_command(remove_cluster)
 
 
 @command.command("show")
