@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 
+from dray import tracing
 from dray.transport.ssh import LOST, ssh_words
 
 NOBODY = "dray-asks-about-no-host"
@@ -59,6 +60,7 @@ def reach(host: str, seconds: float) -> str:
     password counts as one that fails, unless an earlier connection is still open."""
     first = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={math.ceil(seconds)}"]
     words = [*first, *ssh_words()[1:], "--", host, "exit 0"]
+    tracing.trace_program(words)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             code = subprocess.run(
@@ -81,6 +83,7 @@ def reach(host: str, seconds: float) -> str:
 def _holds(host: str, condition: str) -> bool:
     script = f'{condition} >/dev/null && printf "\\nit-%s\\n" holds'
     words = [*ssh_words(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    tracing.trace_program(words)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)
