@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dray import errors
+from dray.cli.cluster_list import Known
 from dray.cli.group import cli
 from dray.cli.verbs import VERBS
 from dray.config import INHERITED
@@ -20,7 +21,9 @@ REFERENCE = Path(__file__).parent / "reference"
 HOW_FILES_COMBINE = """\
 `dray.toml` at the project's root and `config.toml` in dray's config folder have the same tables. A
 flag wins over the project's file, which wins over the user's; variables, outputs, secrets and binds
-of all three come together.
+of all three come together. Which cluster a job goes to can also be said by the variable `DRAY_ON`:
+it wins over both files, and the flag `--on` over it. `dray cluster default NAME` writes `on` into
+your own file.
 
 A project's file may set what a job needs, and some settings of a cluster that your own file
 defines; `kind` need not be repeated then. A new cluster, and what is marked with ▲ (where programs
@@ -61,6 +64,10 @@ METRICS = """\
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
 checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or
 was, kept for a look."""
+CLUSTERS_LISTED = """\
+`queued` and `running` count your jobs there, as they were last seen. `host` is null for what is on
+this machine. `answered` is when the cluster last answered a command of yours, null where that is
+not known. `answers` is null unless `--check` asks; where it is false, `problem` says why."""
 NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
 
 
@@ -148,10 +155,13 @@ def outcomes() -> str:
         "- `dray ps --json`: a list of " + keys(Row._fields),
         "- `dray show --json`: " + keys({**sample, "directory": "", "curve": "", "last_lines": ""}),
         "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
+        "- `dray cluster list --json`: a list of " + keys(Known._fields),
         "",
         LAST_ATTEMPT,
         "",
         METRICS,
+        "",
+        CLUSTERS_LISTED,
         "",
     ]
     return "\n".join(lines)

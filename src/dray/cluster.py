@@ -131,6 +131,16 @@ class Cluster(Protocol):
     def remove(self, ids: Sequence[str]) -> None:
         """Delete the jobs' directories, and code that no other job needs."""
 
+    def last_answer(self) -> float | None:
+        """When it last answered a command of this machine; None where none is known of."""
+
+    def partitions(self) -> Sequence[str]:
+        """Its partitions or queues, as far as they are known here; nobody is asked."""
+
+    def reach(self, seconds: float) -> str:
+        """Ask whether it answers, without a question to the user; nothing is installed. Returns
+        why not, or ''."""
+
     def doctor(self) -> list[Finding]:
         """Everything a job here depends on, checked."""
 

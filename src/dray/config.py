@@ -13,6 +13,8 @@ from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
 from dray.project import PROJECT_FILE, find_project
 
+ON_VARIABLE = "DRAY_ON"
+
 # What a job on this machine sees of the shell it was submitted from: enough to find programs and
 # speak the user's language, nothing that would make it depend on the moment or carry a secret.
 INHERITED = (
@@ -42,6 +44,12 @@ class Config(NamedTuple):
     clusters: Mapping[str, ClusterConfig]
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
     mistake: ConfigError | None = None  # why nothing of the project's file is in here
+
+    @property
+    def on(self) -> str:
+        """The cluster that jobs go to: the default one, unless a flag names another."""
+        name: str = self.job.get("job.on", "local")
+        return name
 
     def require_trust(self) -> None:
         """Refuse to submit a job that lacks settings of its project."""
@@ -104,8 +112,9 @@ def current_folder() -> Path:
 def load(
     start: Path | None = None, flags: Mapping[str, Any] | None = None, *, submits: bool = True
 ) -> Config:
-    """Flags win over the project's file, which wins over the user's. Unless a job is submitted, a
-    mistake in the project's file is told in the result: jobs that run can be looked after."""
+    """Flags win over DRAY_ON, that over the project's file, and that over the user's. Unless a job
+    is submitted, a mistake in the project's file is told in the result: jobs that run can be looked
+    after."""
     start = start or current_folder()
     home = find_home()
     project = find_project(start)
@@ -121,6 +130,7 @@ def load(
     settings, clusters = dict(own.settings), dict(own.clusters)
     combine(settings, found.settings)
     combine_clusters(clusters, found.clusters)
+    combine(settings, chosen_by_variable())
     folder = "" if start == project else start.relative_to(project).as_posix()
     combine(settings, from_folder(flags or {}, folder))
     return Config(
@@ -141,6 +151,12 @@ def own_settings(home: Home) -> FileSettings:
     clusters = {"local": ClusterConfig("local", "local")}
     combine_clusters(clusters, found.clusters)
     return found._replace(clusters=clusters)
+
+
+def chosen_by_variable() -> dict[str, str]:
+    """The cluster for this shell; an empty DRAY_ON is none."""
+    name = os.environ.get(ON_VARIABLE)
+    return {"job.on": name} if name else {}
 
 
 def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -1,19 +1,32 @@
-"""Tables added to a config file: what else is in it stays as it is, byte for byte."""
+"""Changes one thing in a config file: what else is in it stays as it is, byte for byte."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from dray.config_reader import FileSettings, read_file
 from dray.errors import ConfigError, UsageError
 from dray.node import files
-from dray.toml_lines import has_key, header_key, line_of, show_key, statements
+from dray.toml_lines import (
+    TOKEN,
+    Key,
+    has_key,
+    header_key,
+    key_lines,
+    keys_in,
+    line_of,
+    show_key,
+    statements,
+)
 
 BOM = "\ufeff"
+ON = "job.on"  # the default cluster
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -75,9 +88,35 @@ def appended(text: str, table: str) -> str:
     return text + with_ends_of(text, gap + table if has_content else table)
 
 
-def replaced(text: str, key: tuple[str, ...], table: str) -> str | None:
-    """With this table in the place of the one that has this header; None where there is none.
-    Comments above the next header are that header's."""
+def replaced(text: str, key: Key, table: str) -> str | None:
+    """With this table in the place of the one that has this header; None where there is none."""
+    span = table_span(text, key)
+    if span is None:
+        return None
+    rest = text.split("\n")[span[1] :]
+    return before_line(text, span[0]) + with_ends_of(text, table) + "\n".join(rest)
+
+
+def without_table(text: str, key: Key) -> str | None:
+    """Without the table that has this header, and the empty line that set it apart; None where
+    there is none. Comments right below it go with it, unless they are above the next header."""
+    span = table_span(text, key)
+    if span is None:
+        return None
+    before, rest = before_line(text, span[0]), text.split("\n")[span[1] :]
+    notes = len(list(takewhile(lambda line: line.lstrip().startswith("#"), rest)))
+    if notes < len(rest) and not rest[notes].strip():
+        rest = rest[notes:]
+    if before.endswith(("\n\n", "\n\r\n")):
+        before = before.removesuffix("\n").removesuffix("\r")
+    elif not before.strip(BOM) and rest and not rest[0].strip():
+        rest = rest[1:]
+    return before + "\n".join(rest)
+
+
+def table_span(text: str, key: Key) -> tuple[int, int] | None:
+    """From which line to which the table with this header goes. Comments behind its last setting
+    are not in it: they may be the next header's."""
     lines = text.split("\n")
     parts = statements(text)
     headers = [(start, end) for start, end in parts if header_of(lines, start, end) is not None]
@@ -87,11 +126,68 @@ def replaced(text: str, key: tuple[str, ...], table: str) -> str | None:
         until = headers[number + 1][0] if number + 1 < len(headers) else len(lines)
         inside = [last for first, last in parts if first >= end and last <= until and
                   not is_empty(lines[first])]  # fmt: skip
-        after = max(inside, default=end)
-        before = "".join(f"{line}\n" for line in lines[:start])
-        before = before or (BOM if text.startswith(BOM) else "")
-        return before + with_ends_of(text, table) + "\n".join(lines[after:])
+        return start, max(inside, default=end)
     return None
+
+
+def with_setting(text: str, key: Key, new: Any) -> str | None:
+    """With this value, in the place of the one it has, or below its table's header, or in a new
+    table at the end; None where it is part of something bigger, such as an inline table."""
+    *table, name = key
+    lines = text.split("\n")
+    found = setting_at(text, key)
+    if found is not None:
+        start, end = found
+        said = plain(lines, start, end)
+        left, _, right = said.partition("=")
+        comment = next((one[0] for one in re.finditer(TOKEN, right, re.X | re.S)
+                        if one[0].startswith("#")), "")  # fmt: skip
+        line = f"{left.rstrip()} = {value(new)}{f'  {comment}' if comment else ''}"
+        return before_line(text, start) + joined_lines(text, line, lines[end:])
+    if key in key_lines(text.removeprefix(BOM).replace("\r\n", "\n")):
+        return None
+    for start, end in statements(text):
+        if header_of(lines, start, end) == tuple(table):
+            line = f"{name} = {value(new)}"
+            return before_line(text, end) + joined_lines(text, line, lines[end:])
+    return appended(text, f"[{show_key(table)}]\n{name} = {value(new)}\n")
+
+
+def without_setting(text: str, key: Key) -> str | None:
+    """Without the line that sets this; None where it is part of something bigger."""
+    found = setting_at(text, key)
+    if found is None:
+        return None
+    start, end = found
+    return before_line(text, start) + "\n".join(text.split("\n")[end:])
+
+
+def setting_at(text: str, key: Key) -> tuple[int, int] | None:
+    """From which line to which the statement goes that sets this key and no other."""
+    import tomllib
+
+    lines = text.split("\n")
+    table: Key = ()
+    for start, end in statements(text):
+        header = header_of(lines, start, end)
+        if header is not None:
+            table = header
+        elif not is_empty(lines[start]):
+            set_here = list(keys_in(tomllib.loads(plain(lines, start, end))))
+            parts = len(set_here[-1])
+            if (*table, *set_here[-1]) == key and len(set_here) == parts:
+                return start, end
+    return None
+
+
+def before_line(text: str, number: int) -> str:
+    before = "".join(f"{line}\n" for line in text.split("\n")[:number])
+    return before or (BOM if text.startswith(BOM) else "")
+
+
+def joined_lines(text: str, line: str, rest: list[str]) -> str:
+    """A new line, and the rest of the file, which may have been without an end of line."""
+    return with_ends_of(text, f"{line}\n") + "\n".join(rest)
 
 
 def header_of(lines: list[str], start: int, end: int) -> tuple[str, ...] | None:
@@ -116,17 +212,92 @@ def with_ends_of(text: str, new: str) -> str:
 
 
 def add_cluster(path: Path, name: str, table: str, *, replace: bool = False) -> None:
-    """Put the table into the file; it appears whole, read back and found right, or not at all."""
+    """Put the table into the file."""
+
+    def is_right(before: FileSettings, now: FileSettings) -> bool:
+        return name in now.clusters and same_but(name, before, now)
+
+    def plan(content: str) -> str:
+        return compose(path, content, name, table, replace=replace)
+
+    hint = f"Change the file yourself:\n{table}"
+    change(path, plan, is_right, f"the cluster cannot be added to {path}", hint)
+
+
+def remove_cluster(path: Path, name: str) -> None:
+    """Take the cluster's table out of the file, and its place as the default cluster."""
+    was_default = read_file(path).settings.get(ON) == name
+
+    def is_right(before: FileSettings, now: FileSettings) -> bool:
+        settings = {
+            key: one for key, one in before.settings.items() if key != ON or not was_default
+        }
+        return name not in now.clusters and same_but(name, before._replace(settings=settings), now)
+
+    def plan(content: str) -> str:
+        key = ("clusters", name)
+        rest = without_setting(content, tuple(ON.split("."))) if was_default else content
+        rest = without_table(rest, key) if rest is not None else None
+        if rest is None:
+            where = line_in(content.removeprefix(BOM), name)
+            raise ConfigError(
+                f"{path}:{where}: '{name}' is not in a table of its own, so it cannot be removed",
+                hint="Remove it there.",
+            )
+        return rest
+
+    hint = f"Remove [{show_key(('clusters', name))}] there yourself."
+    change(path, plan, is_right, f"the cluster cannot be removed from {path}", hint)
+
+
+def set_default(path: Path, name: str) -> None:
+    """Make it the cluster that jobs go to: ``on`` in the file's [job]."""
+
+    def is_right(before: FileSettings, now: FileSettings) -> bool:
+        return now.settings == {**before.settings, ON: name} and now.clusters == before.clusters
+
+    hint = f"Write it there yourself, in [job]:  on = {value(name)}"
+    problem = f"the default cluster cannot be set in {path}"
+
+    def plan(content: str) -> str:
+        after = with_setting(content, tuple(ON.split(".")), name)
+        if after is None:
+            raise ConfigError(problem, hint=hint)
+        return after
+
+    change(path, plan, is_right, problem, hint)
+
+
+def same_but(name: str, before: FileSettings, now: FileSettings) -> bool:
+    """Whether nothing differs but this cluster."""
+    others = {key: one for key, one in before.clusters.items() if key != name}
+    kept = {key: one for key, one in now.clusters.items() if key != name}
+    return others == kept and before.settings == now.settings
+
+
+def change(
+    path: Path,
+    plan: Callable[[str], str],
+    is_right: Callable[[FileSettings, FileSettings], bool],
+    problem: str,
+    hint: str,
+) -> None:
+    """Write what is planned; it appears whole, read back and found right, or not at all."""
     path = path.resolve()  # a link to a file elsewhere stays one
     files.make_folder(str(path.parent))
     with files.Lock(f"{path}.lock"):
         before = read_file(path)
-        content = path.read_bytes().decode() if path.exists() else ""
-        after = compose(path, content, name, table, replace=replace)
+        after = plan(path.read_bytes().decode() if path.exists() else "")
         candidate = path.with_name(f".{path.name}.{os.getpid()}.new")
         try:
             files.write_bytes(str(candidate), after.encode())
-            check(path, candidate, before, name, table)
+            try:
+                now = read_file(candidate)
+            except ConfigError as error:
+                why = error.message.replace(str(candidate), str(path))
+                raise ConfigError(f"{problem}: {why}", hint=hint) from error
+            if not is_right(before, now):
+                raise ConfigError(problem, hint=hint)
             candidate.replace(path)
         finally:
             candidate.unlink(missing_ok=True)
@@ -163,17 +334,3 @@ def compose(path: Path, content: str, name: str, table: str, *, replace: bool) -
             hint=f"Remove it there, or write it as [{show_key(key)}].",
         )
     return after
-
-
-def check(path: Path, candidate: Path, before: FileSettings, name: str, table: str) -> None:
-    """The new file says what the old one said, and has the cluster."""
-    hint = f"Change the file yourself:\n{table}"
-    try:
-        now = read_file(candidate)
-    except ConfigError as error:
-        why = error.message.replace(str(candidate), str(path))
-        raise ConfigError(f"the cluster cannot be added: {why}", hint=hint) from error
-    others = {key: one for key, one in before.clusters.items() if key != name}
-    kept = {key: one for key, one in now.clusters.items() if key != name}
-    if name not in now.clusters or others != kept or before.settings != now.settings:
-        raise ConfigError(f"{path}: the cluster cannot be added to a file like this", hint=hint)

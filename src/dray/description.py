@@ -100,7 +100,7 @@ def fill_in(
     if not name:
         return recipes.Filled(tuple(command), config.job)
     recipe = recipes.find(name)
-    on = config.cluster(config.job.get("job.on", "local"))
+    on = config.cluster(config.on)
     gpus = config.job.get("job.resources.gpus", GpuRequest(0.0))
     filled = recipe.fill(
         recipes.Request(

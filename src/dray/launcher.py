@@ -271,7 +271,7 @@ class Launcher:
 
     def _target(self) -> Cluster:
         self.config.require_trust()
-        return self.cluster(self.config.job.get("job.on", "local"))
+        return self.cluster(self.config.on)
 
     def _describe(self, command: Sequence[str]) -> JobSpec:
         job = describe(command, self.config, self._target().environment(), time.time())
@@ -492,6 +492,28 @@ class Launcher:
             if error.message not in self._complaints:
                 self.reporter.say(error.message)
             self._complaints.add(error.message)
+
+    def active_numbers(self) -> dict[str, dict[str, int]]:
+        """How many jobs are queued and running on each cluster, as last seen. No cluster is asked,
+        so no store is made where there is none: that would be filled from all of them."""
+        return self.store.numbers() if self.config.home.store.exists() else {}
+
+    def reach(self, names: Sequence[str], seconds: float) -> dict[str, str]:
+        """Ask these clusters side by side whether they answer: why not, or '', by name."""
+        from concurrent.futures import ThreadPoolExecutor  # only here
+
+        if not names:
+            return {}
+        there = [self.cluster(name) for name in names]
+        with ThreadPoolExecutor(len(there)) as threads:
+            return dict(zip(names, threads.map(lambda one: one.reach(seconds), there), strict=True))
+
+    def forget(self, name: str) -> int:
+        """Drop what is known of this cluster's jobs, whose files stay there; how many they are."""
+        ids = self.store.ids_on(name) if self.config.home.store.exists() else []
+        if ids:
+            self.store.remove(*ids)
+        return len(ids)
 
     def metrics(self, view: JobView) -> Series:
         """The curve of its main metric; asked for only where there is one."""

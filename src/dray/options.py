@@ -293,7 +293,7 @@ JOB = (
         parse=text,
         help="The cluster to run on.",
         example='"local"',
-        default="local",
+        default="DRAY_ON, else `on` in [job], else local",
         harmless=True,
     ),
     Option(

@@ -400,6 +400,21 @@ class Store:
             found.setdefault(cluster, {})[job_id] = (state, reason, submitted)
         return found
 
+    def numbers(self) -> dict[str, dict[str, int]]:
+        """How many jobs were queued and running when last seen, by cluster and state."""
+        query = (
+            "SELECT cluster, state, COUNT(*) FROM jobs"
+            " WHERE state IN ('queued', 'running') GROUP BY cluster, state"
+        )
+        found: dict[str, dict[str, int]] = {}
+        for cluster, state, count in self._rows(query):
+            found.setdefault(cluster, {})[state] = count
+        return found
+
+    def ids_on(self, cluster: str) -> list[str]:
+        """All jobs of this cluster that are known here."""
+        return [row[0] for row in self._rows("SELECT id FROM jobs WHERE cluster = ?", (cluster,))]
+
     def listing(self, since: float, most: int, on: str | None = None) -> list[Row]:
         """Active jobs, and those that came in or ended since then: newest first. With ``on``, only
         that cluster's."""
@@ -453,6 +468,23 @@ class Store:
     def recent_ids(self, most: int = 200) -> list[tuple[str, str]]:
         rows = self._rows("SELECT id, state FROM jobs ORDER BY created DESC LIMIT ?", (most,))
         return [tuple(row) for row in rows]
+
+    def recent(self, most: int = 200) -> list[tuple[str, str, float]]:
+        """The newest jobs: id, state when last seen, and when it was submitted."""
+        query = "SELECT id, state, created FROM jobs ORDER BY created DESC LIMIT ?"
+        return [tuple(row) for row in self._rows(query, (most,))]
+
+    def recent_images(self, most: int = 200) -> dict[str, float]:
+        """The images of the newest jobs from here, as their users call them, and when each was last
+        used."""
+        query = "SELECT spec, created FROM jobs WHERE own ORDER BY created DESC LIMIT ?"
+        found: dict[str, float] = {}
+        for spec, created in self._rows(query, (most,)):
+            with self._decoding():
+                container = JobSpec.from_dict(json.loads(spec)).container if spec else None
+            if container:
+                found.setdefault(container.name or container.image, created)
+        return found
 
     def view(self, job_id: str) -> JobView | None:
         """The job as it was last seen."""

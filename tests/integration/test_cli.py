@@ -17,7 +17,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from tests.conftest import Dray, wait_for
+from tests.conftest import Dray, Hpc, wait_for
 
 ESCAPE = "\x1b["
 UNTIL_GO = "while [ ! -e {go} ]; do sleep 0.05; done"
@@ -242,7 +242,9 @@ def test_json_is_valid_and_stable(dray: Dray) -> None:
     assert set(shown["attempts"][0]) == ATTEMPT_KEYS
     assert (shown["state"], shown["exit_code"], shown["outputs"]) == ("failed", 3, ["logs"])
 
-    assert read("cluster", "list", "--json") == [{"name": "local", "kind": "local"}]
+    (here,) = read("cluster", "list", "--json")
+    known = {"name": "local", "kind": "local", "host": None, "default": True, "answers": None}
+    assert here == {**known, "queued": 0, "running": 0, "problem": "", "answered": here["answered"]}
     cluster = read("cluster", "show", "--json", "local")
     assert set(cluster) == {"name", "kind", "settings", "capabilities"}
     assert cluster["settings"] == {"gpus": "2", "memory": str(2**30)}
@@ -533,6 +535,68 @@ def test_completion(dray: Dray) -> None:
     assert complete(dray, "dray doctor b") == {"box"}
     assert complete(dray, "dray cluster show l") == {"local"}
     assert {"--gpus", "--grace"} <= complete(dray, "dray run --g")
+
+
+def test_completion_of_recipes_images_and_partitions(dray: Dray, hpc: Hpc) -> None:
+    assert {"generic", "isaaclab/rsl_rl"} <= complete(dray, "dray run --recipe ")
+    assert complete(dray, "dray recipe show li") == {"lightning"}
+    assert complete(dray, "dray init --recipe to") == {"torchrun"}
+    dray.write("dray.toml", "[job]\nimage = 'isaac-lab-base:1.2'\n")
+    assert complete(dray, "dray run --image isaac") == {"isaac-lab-base:1.2"}
+    hpc.offer(dray)
+    dray("doctor", "hpc", check=False)
+    dray.use(dray.home)
+    (dray.home / "ssh").write_text(f"#!/bin/sh\necho called >> {dray.home}/calls\nexit 255\n")
+    (dray.home / "ssh").chmod(0o755)
+    partitions = {"gpu", "urgent", "scavenge", "cheap"}
+    assert complete(dray, "dray cluster add hpc --partition ") == partitions
+    assert complete(dray, "dray cluster add new --partition u") == {"urgent"}
+    assert not (dray.home / "calls").exists(), "nobody is asked"
+
+
+def test_completion_tells_how_a_job_is(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    dray.wait(job)
+    asked = {"_DRAY_COMPLETE": "fish_complete", "COMP_WORDS": "dray show ", "COMP_CWORD": ""}
+    assert re.fullmatch(rf"plain,{job}\tdone; \d+s ago\n", dray(**asked).stdout)
+
+
+def test_completion_is_installed_once_and_read_by_bash(dray: Dray) -> None:
+    job = dray.run("--", "true")
+    dray.wait(job)
+    home = Path(dray.env["HOME"])
+    said = dray("completion", "--install", SHELL="/bin/bash").stderr
+    script = home / ".local/share/bash-completion/completions/dray"
+    assert f"wrote {script}" in said
+    assert f"{script} is as it should be" in dray("completion", "bash", "--install").stderr
+    steps = f"""
+        set -eu
+        . {script}
+        COMP_WORDS=(dray show {job[:6]}) COMP_CWORD=2
+        _dray_completion dray
+        echo "${{COMPREPLY[@]}}"
+    """
+    ended = subprocess.run(
+        ["bash", "--norc", "-c", steps],
+        cwd=dray.project, env=dray.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", f"{job}\n")
+    assert (
+        f"wrote {home}/.config/fish/completions/dray.fish"
+        in dray("completion", "fish", "--install").stderr
+    )
+
+
+def test_what_of_a_startup_file_is_changed_is_said(dray: Dray) -> None:
+    startup = Path(dray.env["HOME"], ".zshrc")
+    startup.write_text("setopt x\n")
+    said = dray("completion", "zsh", "--install").stderr
+    assert f"changed {startup}" in said
+    written = startup.read_text()
+    assert written.startswith("setopt x\n")
+    assert startup.stat().st_mode & 0o777 == 0o644
+    assert f"{startup} is as it should be" in dray("completion", "zsh", "--install").stderr
+    assert startup.read_text() == written
 
 
 def test_completion_stays_silent_where_it_cannot_help(dray: Dray) -> None:

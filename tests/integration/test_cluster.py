@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -206,6 +207,139 @@ def test_a_broken_config_is_told_and_left_alone(dray: Dray) -> None:
     said = refuse(dray, 2, "cluster", "add", "x", "--host", "h", "--no-check")
     assert f"{config_of(dray)}:1: not valid TOML" in said
     assert config_of(dray).read_text() == "[job\n"
+
+
+def test_a_partition_that_is_not_there_is_not_written(far: Dray) -> None:
+    root = ("--root", str(far.jobs.parent), "--python", sys.executable)
+    said = far("cluster", "add", "hpc", *root, "--partition", "gpuu", check=False)
+    assert said.returncode == 4
+    assert "there is no partition 'gpuu'" in said.stderr
+    assert "gpu, scavenge, urgent" in said.stderr
+    assert not config_of(far).exists()
+
+
+# -- a test job ---------------------------------------------------------------------------------
+
+
+def test_added_with_a_test_job(far: Dray) -> None:
+    """A name may hold a _, and nothing of the project is in the test job."""
+    far.write("dray.toml", "[job]\nrecipe = 'nosuch'\nname = 'mine'\n[job.resources]\ngpus = 99\n")
+    root = ("--root", str(far.jobs.parent), "--python", sys.executable)
+    ended = far("cluster", "add", "my_hpc", "--host", "hpc", *root, "--test")
+    assert re.search(r"^it queued \w+ and ran \w+ on \S+$", ended.stderr, re.M)
+    assert "my_hpc" in clusters_of(far)
+    assert json.loads(far("ps", "--all", "--json").stdout) == []
+    assert list(far.jobs.iterdir()) == []
+
+
+def test_a_test_job_that_fails_is_kept_and_says_why(far: Dray) -> None:
+    root = ("--root", str(far.jobs.parent), "--python", sys.executable)
+    setup = ("--setup", "echo no such license; false")
+    ended = far("cluster", "add", "hpc", *root, *setup, "--test", check=False)
+    assert ended.returncode == 1
+    assert "setup failed: echo no such license" in ended.stderr
+    (job,) = (one["id"] for one in json.loads(far("ps", "--json").stdout))
+    assert f"It is kept: dray show {job}" in ended.stderr
+    assert "no such license" in ended.stderr + far("logs", job).stdout + far("show", job).stdout
+
+
+def test_a_test_job_needs_the_cluster(dray: Dray) -> None:
+    assert "--no-check" in refuse(dray, 2, "cluster", "add", "x", "--test", "--no-check")
+
+
+# -- list ---------------------------------------------------------------------------------------
+
+
+def listed(dray: Dray, *flags: str) -> dict[str, dict[str, Any]]:
+    found = json.loads(dray("cluster", "list", "--json", *flags).stdout)
+    return {one["name"]: one for one in found}
+
+
+def test_the_listing_tells_what_is_known_and_asks_on_request(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far)
+    far("cluster", "add", "gone", "--host", "nowhere.invalid", "--no-check")
+    known = listed(far)
+    assert known["hpc"]["host"] == "hpc"
+    assert known["hpc"]["answered"] is None, "nobody was asked"
+    assert known["hpc"]["answers"] is None
+    far("cluster", "default", "hpc")
+    job = far.run("--", "sleep", "60")
+    known = listed(far)
+    assert known["hpc"]["answered"] > known["local"]["answered"] - 100
+    assert known["hpc"]["queued"] + known["hpc"]["running"] == 1
+    assert [one["default"] for one in known.values()] == [False, True, False]
+    shown = far("cluster", "list").stdout
+    assert re.search(r"^hpc \(default\) +slurm +hpc +1 (queued|running) +\w+ ago$", shown, re.M)
+    assert re.search(r"^gone +slurm +nowhere.invalid +- +not yet$", shown, re.M)
+    asked = listed(far, "--check")
+    assert [one["answers"] for one in asked.values()] == [True, True, False]
+    assert "nowhere.invalid" in asked["gone"]["problem"]
+    ended = far("cluster", "list", "--check")
+    assert re.search(r"^gone .* not now, not yet$", ended.stdout, re.M)
+    assert re.search("^gone does not answer: .*nowhere.invalid", ended.stderr, re.M)
+    said = refuse(far, 4, "cluster", "rm", "hpc")
+    assert "hpc has 1 of your jobs" in said
+    far("stop", "--now", job)
+    far("cluster", "rm", "hpc")
+    assert list(clusters_of(far)) == ["gone"]
+
+
+# -- rm, default --------------------------------------------------------------------------------
+
+
+def test_removed_and_nothing_else(dray: Dray) -> None:
+    before = "# mine\n[clusters.box]  # here\nkind = 'local'\n\n# of all\n[job]\nretries=1\n"
+    dray.configure(before)
+    dray("cluster", "add", "far", "--host", "h", "--root", "/scratch/me", "--no-check")
+    dray("cluster", "default", "far")
+    ended = dray("cluster", "rm", "far")
+    assert config_of(dray).read_text() == before
+    assert "h:/scratch/me stays as it is" in ended.stderr
+    assert "jobs go to local now" in ended.stderr
+
+
+def test_with_jobs_only_by_force_and_then_they_are_forgotten(dray: Dray) -> None:
+    dray.configure("[clusters.box]\nkind = 'local'\n")
+    job = dray.run("--on", "box", "--", "sleep", "60")
+    assert "dray ps --on box" in refuse(dray, 4, "cluster", "rm", "box")
+    ended = dray("cluster", "rm", "--force", "box")
+    assert f"{dray.home}/dray/box stays" in ended.stderr
+    assert json.loads(dray("ps", "--all", "--json").stdout) == []
+    dray("cluster", "add", "box", "--kind", "local")
+    assert job in dray("ps", "--on", "box", "--all").stdout
+    dray("stop", "--now", job)
+
+
+def test_what_cannot_be_removed(dray: Dray) -> None:
+    assert "always there" in refuse(dray, 2, "cluster", "rm", "local")
+    assert "there is no cluster 'x'" in refuse(dray, 3, "cluster", "rm", "x")
+    path = dray.write("dray.toml", "[job]\n[clusters.theirs]\nkind = 'local'\n")
+    for _ in range(2):
+        said = refuse(dray, 2, "cluster", "rm", "theirs")
+        assert f"{path}:2: 'theirs' is the project's" in said
+        dray("trust")
+
+
+def test_where_jobs_go(dray: Dray) -> None:
+    dray.configure("[clusters.a]\nkind = 'local'\n[clusters.b]\nkind = 'local'\n")
+
+    def goes(*flags: str, **env: str) -> str:
+        plan = json.loads(dray("plan", "--json", *flags, "--", "true", **env).stdout)
+        assert dray("cluster", "default", **env).stdout.strip() == plan["cluster"] or flags
+        return str(plan["cluster"])
+
+    assert goes() == "local"
+    dray("cluster", "default", "a")
+    assert goes() == "a"
+    assert goes("--on", "b", DRAY_ON="local") == "b"
+    assert goes(DRAY_ON="b") == "b"
+    assert "no cluster 'c'" in refuse(dray, 3, "cluster", "default", "c")
+    dray.write("dray.toml", "[job]\non = 'b'\n")
+    assert goes() == "b"
+    assert goes(DRAY_ON="local") == "local"
+    assert "Here they go to b, by" in dray("cluster", "default", "a").stderr
+    assert json.loads(dray("image", "list", "--json").stdout) == []
+    assert str(dray.home / "dray/b") in dray("doctor").stdout
 
 
 # -- what ssh tells -----------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +17,7 @@ from dray.cli.verbs import SUMMARIES
 from dray.config_reader import read_file
 from dray.model import JobState
 from dray.options import CLUSTERS
-from tests.conftest import Dray
+from tests.conftest import Dray, Hpc
 
 TOP = Path(__file__).parent.parent.parent
 PAGES = [
@@ -26,7 +28,9 @@ WRITTEN_BY_HAND = [page for page in PAGES if page.parent.name != "reference"]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+    """Each one whole, of any language, so that the end of one is not the beginning of the next."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return [content for of, content in found if re.fullmatch(language, of)]
 
 
 def anchors(page: Path) -> set[str]:
@@ -98,32 +102,66 @@ def test_the_readme_names_real_targets() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
+def follow(user: Dray, steps: Sequence[str], **programs: str) -> subprocess.CompletedProcess[str]:
+    """Type the steps into a shell that finds these programs, until one fails."""
+    shims = user.home / "bin"
+    shims.mkdir()
+    for name, words in programs.items():
+        (shims / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (shims / name).chmod(0o755)
+    user.use(shims)
+    return subprocess.run(
+        ["bash", "-c", "\n".join(["set -e", *steps])],
+        cwd=user.project,
+        env=user.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
 def test_the_tutorial_runs_as_written(dray: Dray) -> None:
     page = TOP / "docs/tutorial/first-job.md"
     (script,) = blocks(page, "python")
     first, *rest = blocks(page, "sh")
-    shims = dray.home / "bin"
-    shims.mkdir()
-    for name, words in (("dray", "-m dray"), ("python3", "")):
-        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        (shims / name).chmod(0o755)
-    steps = "\n".join(
-        ["set -e", first, f"cat > count.py <<'PY'\n{script}PY", *rest, "dray show --json $id"]
-    )
-    ended = subprocess.run(
-        ["bash", "-c", steps],
-        cwd=dray.project,
-        env={**dray.env, "PATH": f"{shims}:{dray.env['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    steps = [first, f"cat > count.py <<'PY'\n{script}PY", *rest, "dray show --json $id"]
+    ended = follow(dray, steps, dray=f"{sys.executable} -m dray", python3=sys.executable)
     assert ended.returncode == 0, ended.stderr
     assert "step 10" in ended.stderr
     pulled = list((dray.project / "counting").glob("count-*/logs/step_010.json"))
     assert len(pulled) == 1
     assert ended.stdout.count('"outcome": "interrupted"') >= 1
     assert '"state": "done"' in ended.stdout
+
+
+def test_the_tutorial_of_a_cluster_runs_as_written_on_slurm(dray: Dray, hpc: Hpc) -> None:
+    """Only the ssh config is ours: in it, mycluster is the rig's login node."""
+    hpc.offer(dray)
+    (dray.home / "dray/config.toml").unlink()
+    known = (hpc.sshd.folder / "ssh_config").read_text()
+    config = dray.home / "ssh_config"
+    config.write_text(known.replace("Host hpc", "Host mycluster"))
+    ended = follow(
+        dray,
+        [*blocks(TOP / "docs/tutorial/on-a-cluster.md", "sh"), "dray ps --all --json"],
+        dray=f"{sys.executable} -m dray",
+        ssh=f"/usr/bin/ssh -F {config}",
+    )
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    said = ended.stderr
+    assert re.search(r"it queued \w+ and ran \w+ on \S+", said)
+    assert "hello from" in said
+    assert f"python of {hpc.home}/envs/walk" in said
+    begins = [int(step) for step in re.findall(r"beginning at step (\d+)", said)]
+    assert begins[0] == 0, begins
+    assert begins[-1] > 0, begins
+    assert begins == sorted(begins)
+    assert "trained\n" in ended.stdout
+    assert "step_012.json" in ended.stdout
+    left = [one["command"] for one in json.loads(ended.stdout[ended.stdout.rindex("\n[") :])]
+    assert len(left) == 2, "the test job and the trainer are removed"
+    assert not any("train.py" in command for command in left)
 
 
 def test_the_glossary_is_in_order_and_names_every_kind() -> None:

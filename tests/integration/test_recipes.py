@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
@@ -374,6 +377,52 @@ def test_init_looks_and_overwrites_nothing(dray: Dray) -> None:
     dray.write("dray.toml", "# mine\n")
     assert dray("init", check=False).returncode == 2
     assert (dray.project / "dray.toml").read_text() == "# mine\n"
+
+
+def first_command(said: str) -> list[str]:
+    (line,) = re.findall(r"^Try it:  dray (.*)$", said, re.M)
+    return shlex.split(line)
+
+
+@pytest.mark.parametrize("files", [[], ["train.py"], ["scripts/train.py"]])
+def test_the_command_that_init_prints_works(dray: Dray, files: list[str]) -> None:
+    for name in files:
+        dray.write(name, "print('trained')\n")
+    ended = dray(*first_command(dray("init").stderr))
+    assert ("trained" if files else "it works") in ended.stderr
+    assert dray.show(ended.stdout.strip())["state"] == "done"
+
+
+def test_the_command_that_init_prints_for_isaac_lab_works(dray: Dray) -> None:
+    isaaclab(dray)
+    dray.write("source/tasks/__init__.py", 'gym.register(\n    id="Isaac-Cartpole-v0",\n)\n')
+    command = first_command(dray("init").stderr)
+    assert "Isaac-Cartpole-v0" in command
+    ended = dray(*command, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert dray.show(ended.stdout.strip())["recipe"] == "isaaclab/rsl_rl"
+
+
+def test_init_asks_two_questions_at_most(dray: Dray) -> None:
+    isaaclab(dray)
+    dray.configure("[clusters.box]\nkind = 'local'\n")
+    talk = pexpect.spawn(
+        sys.executable,
+        ["-m", "dray", "init"],
+        cwd=str(dray.project),
+        env={**dray.env, "TERM": "xterm"},  # type: ignore[arg-type]
+        encoding="utf-8",
+        timeout=60,
+    )
+    talk.expect("Which trainer.*: ")
+    talk.sendline("isaaclab/skrl")
+    talk.expect("first job.*box.*: ")
+    talk.sendline("")
+    talk.expect("Try it:  dray run --on box")
+    talk.expect(pexpect.EOF)
+    talk.close()
+    assert talk.exitstatus == 0
+    assert 'recipe = "isaaclab/skrl"' in (dray.project / "dray.toml").read_text()
 
 
 def test_plan_tells_what_counts_for_each_gpu_make_in_all(dray: Dray, hpc: Hpc) -> None:

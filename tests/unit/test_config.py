@@ -53,6 +53,21 @@ def write(path: Path, content: str | bytes) -> Path:
 # -- who wins -----------------------------------------------------------------------------------
 
 
+def test_the_clusters_that_jobs_go_to(
+    project: Path, user_file: Write, project_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load(project).on == "local"
+    user_file("[job]\non = 'a'\n")
+    assert load(project).on == "a"
+    project_file("[job]\non = 'b'\n")
+    assert load(project).on == "b"
+    monkeypatch.setenv("DRAY_ON", "c")
+    assert load(project).on == "c"
+    assert load(project, {"job.on": "d"}).on == "d"
+    monkeypatch.setenv("DRAY_ON", "")
+    assert load(project).on == "b"
+
+
 def test_without_any_file(project: Path, home: Path) -> None:
     settings = load(project)
     assert settings == Config(

@@ -15,9 +15,13 @@ from dray.config_file import (
     appended,
     cluster_table,
     job_tables,
+    remove_cluster,
     replaced,
     require_new,
+    set_default,
     value,
+    with_setting,
+    without_table,
 )
 from dray.config_reader import read_file
 from dray.errors import ConfigError, UsageError
@@ -218,3 +222,99 @@ def test_in_any_file_only_the_table_changes(lines: list[str]) -> None:
     assert after.pop("clusters") == {"x": {"kind": "local"}}
     before.pop("clusters", None)
     assert after == before
+    without = without_table(new, ("clusters", "x"))
+    assert without is not None
+    left = tomllib.loads(without)
+    left.pop("clusters", None)
+    assert left == before
+    assert [line for line in text.split("\n") if line.startswith("#")] == [
+        line for line in without.split("\n") if line.startswith("#")
+    ] or "clusters.x" in text
+
+
+# -- taking a cluster out -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[job]\nretries = 1\n", "# mine\n\n[clusters.y] # keep\nkind = 'local'\n\n# end\n",
+     "[job]\r\nretries = 1\r\n", "\ufeff# mine\n"],
+)  # fmt: skip
+def test_what_was_added_and_removed_leaves_the_file_as_it_was(path: Path, content: str) -> None:
+    before = write(path, content)
+    add_cluster(path, "x", cluster_table("x", "local", {"cpus": 2}, ["a note"]))
+    remove_cluster(path, "x")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "after"),
+    [
+        ("# top\n[clusters.x]\n# inside\nkind = 'local'\n\n# of the job\n[job]\nretries = 1\n",
+         "# top\n\n# of the job\n[job]\nretries = 1\n"),
+        ("[clusters.x]\nkind = 'local'\n# of y\n[clusters.y]\nkind = 'local'\n",
+         "# of y\n[clusters.y]\nkind = 'local'\n"),
+        ("[clusters.y]\nkind = 'local'\n\n[clusters.x]\nkind = 'local'\n\n[job]\nretries = 1\n",
+         "[clusters.y]\nkind = 'local'\n\n[job]\nretries = 1\n"),
+        ("[job]\non = 'x'  # there\nretries = 1\n\n[clusters.x]\nkind = 'local'\n",
+         "[job]\nretries = 1\n"),
+        ("[job]\non = 'y'\n\n[clusters.x]\nkind = 'local'\n[clusters.y]\nkind = 'local'\n",
+         "[job]\non = 'y'\n[clusters.y]\nkind = 'local'\n"),
+    ],
+)  # fmt: skip
+def test_only_that_cluster_is_removed(path: Path, content: str, after: str) -> None:
+    write(path, content)
+    remove_cluster(path, "x")
+    assert path.read_text() == after
+
+
+def test_what_is_no_table_of_its_own_is_not_removed(path: Path) -> None:
+    before = write(path, "clusters.x.kind = 'slurm'\n")
+    with pytest.raises(ConfigError, match=r"config\.toml:1: 'x' is not in a table of its own"):
+        remove_cluster(path, "x")
+    assert path.read_bytes() == before
+
+
+# -- the default cluster ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "after"),
+    [
+        ("", '[job]\non = "x"\n'),
+        ("# mine\n[job]  # all\nretries = 1\n", '# mine\n[job]  # all\non = "x"\nretries = 1\n'),
+        ("[job]\non='y'# there\nretries = 1\n", '[job]\non = "x"  # there\nretries = 1\n'),
+        ("[job]\non = '''\ny'''\n", '[job]\non = "x"\n'),
+        ("job.on = 'y'\n", 'job.on = "x"\n'),
+        ("[job]\r\non = 'y'\r\nretries = 1\r\n", '[job]\r\non = "x"\r\nretries = 1\r\n'),
+        ("[job.resources]\ngpus = 1", '[job.resources]\ngpus = 1\n\n[job]\non = "x"\n'),
+        ("\ufeff[job]\n", '\ufeff[job]\non = "x"\n'),
+    ],
+)  # fmt: skip
+def test_only_the_default_is_set(path: Path, content: str, after: str) -> None:
+    write(path, content)
+    set_default(path, "x")
+    assert path.read_bytes().decode() == after
+    set_default(path, "x")
+    assert path.read_bytes().decode() == after
+
+
+@pytest.mark.parametrize("content", ["job = { on = 'y', retries = 1 }\n", "job.retries = 1\n"])
+def test_where_the_default_cannot_be_set_the_file_stays(path: Path, content: str) -> None:
+    before = write(path, content)
+    with pytest.raises(ConfigError, match="the default cluster cannot be set") as told:
+        set_default(path, "x")
+    assert 'on = "x"' in told.value.hint
+    assert path.read_bytes() == before
+
+
+@given(st.lists(st.sampled_from([*LINES, "[job]", "on = 'y'", "on = ["]), max_size=8))
+def test_in_any_file_only_the_setting_changes(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    try:
+        before = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    new = with_setting(text, ("job", "on"), "x")
+    assert new is not None
+    assert tomllib.loads(new) == {**before, "job": {**before.get("job", {}), "on": "x"}}

@@ -51,12 +51,14 @@ class BatchCluster:
             settings.get("root", options.ROOT.default),
             settings.get("python", "python3"),
             self.kind,
+            on_answer=self._note_answer,
         )
         self.python = self.agent.python
         self.images = AgentImages(name, self.agent)
         place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
+        self.answered_file = cache / "answered" / place
 
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
@@ -89,6 +91,9 @@ class BatchCluster:
         files.make_folder(str(self.facts_file.parent))
         seen = {**found, "seen": time.time()}
         files.write_json(str(self.facts_file), seen, durable=False)
+
+    def partitions(self) -> Sequence[str]:
+        raise NotImplementedError
 
     def plan(self, job: JobSpec) -> Plan:
         raise NotImplementedError
@@ -271,6 +276,25 @@ class BatchCluster:
             left = answers.left_behind(answer)
         if left:
             raise StorageError(f"{self.name}: {left[0]} could not be removed")
+
+    def last_answer(self) -> float | None:
+        try:
+            return self.answered_file.stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def reach(self, seconds: float) -> str:
+        from dray.transport import login  # not for a listing of jobs
+
+        why = login.reach(self.host, seconds) if self.host else ""
+        if not why:
+            self._note_answer()
+        return why
+
+    def _note_answer(self) -> None:
+        with suppress(OSError):  # it only serves a listing
+            files.make_folder(str(self.answered_file.parent))
+            self.answered_file.touch()
 
     def doctor(self) -> list[Finding]:
         try:

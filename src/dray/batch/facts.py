@@ -44,6 +44,10 @@ class Problem(NamedTuple):
     advice: str = ""
 
 
+def partition_names(facts: Facts) -> list[str]:
+    return sorted({shape.partition for shape in facts.shapes})
+
+
 def problem(job: JobSpec, wish: Wish, facts: Facts) -> Problem | None:
     """What the cluster would refuse the job for, or never start it for; only what is certain."""
     if wish.account and facts.accounts and wish.account not in facts.accounts:
@@ -55,7 +59,7 @@ def problem(job: JobSpec, wish: Wish, facts: Facts) -> Problem | None:
 
 
 def _unknown_partition(wish: Wish, facts: Facts) -> Problem | None:
-    known = sorted({shape.partition for shape in facts.shapes})
+    known = partition_names(facts)
     for name in wish.partitions:
         if name not in known:
             what = f"there is no {facts.partition_word} '{name}'"

@@ -11,9 +11,12 @@ import click
 from dray import config as configuration
 from dray import options
 from dray.cli import doctor
-from dray.cli.output import launcher, launcher_for, print_json, table
-from dray.cli.parameters import ClusterName, json_option
+from dray.cli.cluster_edit import choose_default, remove_cluster
+from dray.cli.cluster_list import list_clusters
+from dray.cli.output import launcher, launcher_for, print_json
+from dray.cli.parameters import ClusterName, PartitionName, json_option
 from dray.cli.terminal import multiline, say, tell
+from dray.cli.trial import trial_job, try_out
 from dray.config_reader import ClusterConfig
 from dray.errors import UsageError
 from dray.options import Option
@@ -37,18 +40,12 @@ HELP = {
 
 @click.group("cluster")
 def command() -> None:
-    """Add, import, list, show and check the clusters that jobs can run on."""
+    """Add, import, list, show, check and remove the clusters that jobs can run on."""
 
 
-@command.command("list")
-@json_option
-def list_clusters(as_json: bool) -> None:
-    """The clusters that the config files name, and local."""
-    known = launcher().config.clusters.values()
-    if as_json:
-        print_json([{"name": one.name, "kind": one.kind} for one in known])
-    else:
-        tell(table(("NAME", "KIND"), [(one.name, one.kind) for one in known]))
+command.add_command(list_clusters)
+command.add_command(choose_default)
+command.add_command(remove_cluster)
 
 
 @command.command("show")
@@ -100,6 +97,7 @@ def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
             f"setting_{name}",
             metavar=name.upper().replace("_", "-"),
             multiple=option.many,
+            type=PartitionName() if name in ("partition", "queue") else None,
             help=HELP.get(name, option.help) + only + again,
         )(function)
     return function
@@ -120,12 +118,18 @@ def flag_of(name: str) -> str:
 @setting_options
 @click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
 @click.option("--no-check", is_flag=True, help="Do not contact the cluster.")
-def add_cluster(name: str, kind: str | None, replace: bool, no_check: bool, **flags: Any) -> None:
+@click.option("--test", "do_test", is_flag=True, help="Run a tiny job there, and remove it.")
+def add_cluster(
+    name: str, kind: str | None, replace: bool, no_check: bool, do_test: bool, **flags: Any
+) -> int:
     """Add a cluster to your config file.
 
     Only the host is asked for, and only where ssh does not know NAME. Unless told not to, dray
-    logs in, shows what it finds, and adds the cluster only if it answers.
+    logs in, shows what it finds, and adds the cluster only if it answers and has the partition or
+    queue and the account that you name.
     """
+    if do_test and no_check:
+        raise UsageError("--test contacts the cluster, and --no-check does not")
     kinds = [kind] if kind else fitting_kinds(flags)
     require_name(name, kinds[0])
     config = configuration.load(submits=False)
@@ -143,6 +147,10 @@ def add_cluster(name: str, kind: str | None, replace: bool, no_check: bool, **fl
     if not no_check:
         settings = look(config, name, kind, settings)
     write(config.home.config_file, name, kind, settings, replace=replace)
+    if not do_test:
+        say(f"Next:  dray doctor {name}")
+        return 0
+    return try_out(launcher(), name)
 
 
 def fitting_kinds(flags: Mapping[str, Any]) -> list[str]:
@@ -239,9 +247,11 @@ def look(
         clusters = {**config.clusters, name: parsed_cluster(name, kind, settings)}
         return launcher_for(config._replace(clusters=clusters)).cluster(name)
 
-    # Nothing is written for a host that cannot be reached.
+    # Nothing is written for a host that cannot be reached, or a partition that is not there.
     settings = {**dict(cluster(settings).capabilities().suggested), **settings}
-    doctor.show(cluster(settings).doctor())
+    there = cluster(settings)
+    doctor.show(there.doctor())
+    there.check(trial_job(there))
     return settings
 
 
@@ -262,7 +272,6 @@ def write(
     config_file.add_cluster(path, name, text, replace=replace)
     say(f"added to {path}:")
     tell_tables(text)
-    say(f"Next:  dray doctor {name}")
 
 
 # -- importing ----------------------------------------------------------------------------------
@@ -290,6 +299,7 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
         require_host(found)
         user_file = configuration.load(submits=False).home.config_file
         write(user_file, name, kind, found.cluster, notes_of(found), replace=replace)
+        say(f"Next:  dray doctor {name}")
         if found.job:
             say("These settings are a project's: put them into its dray.toml.")
     else:

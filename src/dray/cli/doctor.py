@@ -11,15 +11,16 @@ from dray.model import Finding
 
 
 @click.command("doctor")
-@click.argument("cluster", required=False, default="local", type=ClusterName())
+@click.argument("cluster", required=False, type=ClusterName())
 @json_option
-def command(cluster: str, as_json: bool) -> int:
-    """Check everything that a job on CLUSTER (default: local) depends on."""
+def command(cluster: str | None, as_json: bool) -> int:
+    """Check everything that a job on CLUSTER (default: where jobs go) depends on."""
     return check(cluster, as_json)
 
 
-def check(cluster: str, as_json: bool) -> int:
-    findings = launcher().doctor(cluster)
+def check(cluster: str | None, as_json: bool) -> int:
+    verbs = launcher()
+    findings = verbs.doctor(cluster or verbs.config.on)
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:

@@ -10,7 +10,7 @@ from dray.images.verbs import Brought
 from dray.quantities import show_size
 
 on_option = click.option(
-    "--on", type=ClusterName(), default="local", show_default=True, help="The cluster."
+    "--on", type=ClusterName(), help="The cluster.  [default: where jobs go, else local]"
 )
 
 
@@ -26,7 +26,7 @@ command.add_command(build)
 @click.argument("image")
 @on_option
 @click.option("--no-wait", is_flag=True, help="Do not wait until it is ready to run.")
-def push(image: str, on: str, no_wait: bool) -> None:
+def push(image: str, on: str | None, no_wait: bool) -> None:
     """Bring IMAGE to a cluster and make it ready to run there.
 
     IMAGE is one of docker or podman, an archive (docker-archive:FILE, oci-archive:FILE, oci:DIR),
@@ -35,6 +35,7 @@ def push(image: str, on: str, no_wait: bool) -> None:
     """
     verbs = launcher(submits=True)
     verbs.config.require_trust()
+    on = on or verbs.config.on
     cluster = verbs.cluster(on)
     brought = verbs.images.push(image, cluster)
     for line in describe(brought, on):
@@ -61,9 +62,10 @@ def describe(brought: Brought, on: str) -> list[str]:
 @command.command("list")
 @on_option
 @json_option
-def list_images(on: str, as_json: bool) -> None:
+def list_images(on: str | None, as_json: bool) -> None:
     """The images that a cluster has."""
-    found = launcher().cluster(on).images.listing()
+    verbs = launcher()
+    found = verbs.cluster(on or verbs.config.on).images.listing()
     if as_json:
         print_json(found)
         return
@@ -84,9 +86,10 @@ def list_images(on: str, as_json: bool) -> None:
 @command.command("rm")
 @click.argument("images", nargs=-1, required=True)
 @on_option
-def remove(images: tuple[str, ...], on: str) -> None:
+def remove(images: tuple[str, ...], on: str | None) -> None:
     """Remove images from a cluster, by name or id, with the layers that no other one has."""
     verbs = launcher()
+    on = on or verbs.config.on
     for image in images:
         record = verbs.images.remove(image, verbs.cluster(on))
         say(f"removed {visible(record['name'])} from {on}")

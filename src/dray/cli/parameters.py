@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,8 +14,12 @@ from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.options import JOB, LIMITS, Option
 
+if TYPE_CHECKING:
+    from dray.store import Store
+
 RESUMED = {"start_by": "it waits for as long as it takes"}
-PLAIN_WORD = re.compile(r"\w[\w.@+-]*")
+PATIENCE = 0.2  # seconds for another process to release the store: a key was pressed
+PLAIN_WORD = re.compile(r"\w[\w.@+:/-]*")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -25,6 +30,12 @@ class Parsed(click.ParamType):
     def __init__(self, option: Option) -> None:
         self.option = option
         self.name = option.name
+        self.offered = OFFERED.get(option.key)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return self.offered.shell_complete(ctx, param, incomplete) if self.offered else []
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if self.option.many:
@@ -40,40 +51,111 @@ def is_offered(name: str, incomplete: str) -> bool:
     return name.startswith(incomplete) and PLAIN_WORD.fullmatch(name) is not None
 
 
-class ClusterName(click.ParamType):
-    name = "cluster"
+class Completed(click.ParamType):
+    """A text for which the shell is offered words: from dray's own files, never from a cluster."""
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        """What there is, each with a remark for shells that show one."""
+        raise NotImplementedError
 
     def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
+        self,
+        ctx: click.Context,
+        param: click.Parameter,
+        incomplete: str,
     ) -> list[CompletionItem]:
-        from dray import config
-
         try:
-            names = list(config.load(submits=False).clusters)
-        except (DrayError, OSError):
-            return []
-        return [CompletionItem(name) for name in names if is_offered(name, incomplete)]
-
-
-class JobId(click.ParamType):
-    name = "job"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from dray import config
-        from dray.launcher import Launcher
-
-        try:
-            settings = config.load(submits=False)
-            known = Launcher(settings).store.recent_ids() if settings.home.store.exists() else []
+            known = list(self.words(ctx))
         except (DrayError, OSError):
             return []
         return [
-            CompletionItem(job_id, help=visible(state))
-            for job_id, state in known
-            if is_offered(job_id, incomplete)
+            # fish splits at commas what it is given.
+            CompletionItem(word, help=visible(remark.replace(",", ";")) or None)
+            for word, remark in dict(known).items()
+            if is_offered(word, incomplete)
         ]
+
+
+class ClusterName(Completed):
+    name = "cluster"
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        from dray import config
+
+        clusters = config.load(submits=False).clusters.values()
+        return ((one.name, one.settings.get("host") or one.kind) for one in clusters)
+
+
+class JobId(Completed):
+    name = "job"
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        from dray.cli.output import ago
+
+        with known_jobs() as store:
+            recent = store.recent() if store else []
+        return ((job_id, f"{state}, {ago(created)}") for job_id, state, created in recent)
+
+
+class RecipeName(Completed):
+    name = "recipe"
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        from dray import recipes
+
+        yield from ((name, recipes.find(name).summary) for name in recipes.RECIPES)
+        yield from ((name, "of another package") for name in recipes.announced())
+
+
+class PartitionName(Completed):
+    """A partition or queue of the cluster that the command names, as last seen; where it names
+    none that is known, of any."""
+
+    name = "partition"
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        from dray import config
+        from dray.launcher import Launcher
+
+        verbs = Launcher(config.load(submits=False))
+        clusters = verbs.config.clusters
+        named = [name for name in clusters if name == ctx.params.get("name")]
+        for name in named or clusters:
+            yield from ((one, f"of {name}") for one in verbs.cluster(name).partitions())
+
+
+class ImageName(Completed):
+    """An image that a job has run in, or that the project names."""
+
+    name = "image"
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        from dray import config
+        from dray.cli.output import ago
+
+        with known_jobs() as store:
+            used = store.recent_images() if store else {}
+        yield from ((name, f"used {ago(created)}") for name, created in used.items())
+        chosen = config.load(submits=False).job.get("job.image")
+        yield from [(chosen, "this project's")] if chosen else []
+
+
+@contextmanager
+def known_jobs() -> Iterator[Store | None]:
+    """The store as it is: one that is missing or damaged would be filled by asking clusters."""
+    from dray.home import find_home
+    from dray.store import Store
+
+    path = find_home().store
+    store = Store(path, PATIENCE) if path.exists() else None
+    try:
+        yield store
+    finally:
+        if store:
+            store.close()
+
+
+OFFERED = {"job.on": ClusterName(), "job.recipe": RecipeName(), "job.image": ImageName()}
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,13 +165,12 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
     )(function)
     for option in (one for one in reversed(JOB) if one.flag):
-        kind = ClusterName() if option.key == "job.on" else Parsed(option)
         text = f"{option.help}  [default: {option.default}]" if option.default else option.help
         function = click.option(
             option.flag,
             variable(option),
             metavar=option.metavar,
-            type=kind,
+            type=Parsed(option),
             multiple=option.many,
             help=text,
         )(function)

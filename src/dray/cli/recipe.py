@@ -4,7 +4,7 @@ import click
 
 from dray import recipes
 from dray.cli.output import print_json, table
-from dray.cli.parameters import json_option
+from dray.cli.parameters import RecipeName, json_option
 from dray.cli.terminal import tell
 from dray.config_file import value
 from dray.toml_lines import show_key
@@ -42,7 +42,7 @@ def list_recipes(as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", type=RecipeName())
 @json_option
 def show_recipe(name: str, as_json: bool) -> None:
     """What NAME fills in, where neither a flag nor a file says otherwise."""

@@ -16,7 +16,7 @@ VERBS = {
         "rm": "remove an ended job and all its files",
     },
     "Clusters": {
-        "cluster": "add, import, list, show and check clusters",
+        "cluster": "add, import, list, show, check and remove clusters",
         "doctor": "check everything a job depends on",
     },
     "Containers": {
@@ -26,10 +26,10 @@ VERBS = {
         "recipe": "list and show what dray knows about trainers",
     },
     "Getting started": {
-        "init": "look at the project and write a first dray.toml",
+        "init": "look at the project, write a first dray.toml, print a command",
         "trust": "let a project's dray.toml name clusters and secrets",
         "demo": "a real training run, interrupted and resumed, in under a minute",
-        "completion": "print the completion script for bash, zsh or fish",
+        "completion": "print or install the completion for bash, zsh or fish",
     },
 }
 

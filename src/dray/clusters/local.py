@@ -342,6 +342,15 @@ class LocalCluster:
                 f"{left[0]} could not be removed", hint="Is it another user's? Remove it by hand."
             )
 
+    def last_answer(self) -> float:
+        return time.time()
+
+    def partitions(self) -> Sequence[str]:
+        return ()
+
+    def reach(self, seconds: float) -> str:  # noqa: ARG002
+        return ""
+
     def doctor(self) -> list[Finding]:
         from dray import container_check  # only here
         from dray.node import runtimes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dray.batch.cluster import BatchCluster
-from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, problem
+from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, partition_names, problem
 from dray.batch.script import ROOT, attempt_lines
 from dray.cluster import Progress
 from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan, Snapshot
@@ -237,6 +237,9 @@ class PbsCluster(BatchCluster):
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
         return find_problem(job, self.settings, facts)
+
+    def partitions(self) -> Sequence[str]:
+        return partition_names(facts_of(self._known_facts()))
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, self.settings)

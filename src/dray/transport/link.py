@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -81,8 +81,17 @@ class Answer:
 class AgentLink:
     """Calls the agent of the root at the other end of a channel."""
 
-    def __init__(self, channel: Channel, root: str, python: str, scheduler: str) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        root: str,
+        python: str,
+        scheduler: str,
+        *,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
         self.channel = channel
+        self.on_answer = on_answer  # called whenever the agent has answered
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
@@ -150,12 +159,14 @@ class AgentLink:
                 with self._over_standing(whole) as answer:
                     if answer is not None:
                         self._trace(verb, "on the standing connection", message, payload, started)
+                        self.on_answer()
                         yield answer
                         return
                 with self._over_session(message, payload, install) as answer:
                     if answer is not None:
                         self._trace(verb, "on its own session", message, payload, started)
                         self._keep_open()
+                        self.on_answer()
                         yield answer
                         return
                 install = True

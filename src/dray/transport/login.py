@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import subprocess
 import tempfile
 
 from dray import tracing
-from dray.transport.ssh import ssh_words
+from dray.transport.ssh import LOST, ssh_words
 
 NOBODY = "dray-asks-about-no-host"
 
@@ -52,6 +53,31 @@ def has_variable(host: str, name: str) -> bool:
 def has_command(host: str | None, name: str) -> bool:
     """Whether there is such a program on the login node, or without a host on this machine."""
     return _holds(host, f"command -v {name}") if host else shutil.which(name) is not None
+
+
+def reach(host: str, seconds: float) -> str:
+    """Why nobody answers there, in ssh's own words; '' where somebody does. A login that needs a
+    password counts as one that fails, unless an earlier connection is still open."""
+    first = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={math.ceil(seconds)}"]
+    words = [*first, *ssh_words()[1:], "--", host, "exit 0"]
+    tracing.trace_program(words)
+    with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
+        try:
+            code = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                timeout=seconds,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return f"no answer in {seconds:g} s"
+        except OSError as error:
+            return f"ssh cannot be started: {error.strerror}"
+        said.seek(0)
+        lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    return (lines[-1] if lines else f"ssh ended with exit code {code}") if code == LOST else ""
 
 
 def _holds(host: str, condition: str) -> bool:

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from dray.cli.output import ago, launcher, print_json, table
+from dray.cli.parameters import json_option
+from dray.cli.terminal import say, tell, visible
+from dray.launcher import Launcher
+
+SECONDS = 5.0  # for each cluster to answer
+
+
+class Known(NamedTuple):
+    """A cluster in the listing."""
+
+    name: str
+    kind: str
+    host: str | None
+    default: bool
+    queued: int
+    running: int
+    answered: float | None
+    answers: bool | None
+    problem: str
+
+
+@click.command("list")
+@click.option("--check", is_flag=True, help="Ask each cluster whether it answers (5 s at most).")
+@json_option
+def list_clusters(check: bool, as_json: bool) -> None:
+    """The clusters that the config files name, and local.
+
+    Each with the jobs that are queued and running there, and how long ago it answered a command
+    of yours. Nobody is asked for that; --check asks all of them, side by side. A cluster that wants
+    a password counts as one that does not answer, unless a connection to it is open.
+    """
+    found = look(launcher(), check)
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    rows = [
+        (
+            f"{one.name} (default)" if one.default else one.name,
+            one.kind,
+            one.host or "this machine",
+            show_jobs(one),
+            show_answer(one),
+        )
+        for one in found
+    ]
+    tell(table(("NAME", "KIND", "HOST", "JOBS", "ANSWERED"), rows))
+    for one in found:
+        if one.problem:
+            say(f"{one.name} does not answer: {visible(one.problem)}")
+
+
+def look(verbs: Launcher, check: bool) -> list[Known]:
+    config = verbs.config
+    problems = verbs.reach(list(config.clusters), SECONDS) if check else {}
+    numbers = verbs.active_numbers()
+    return [
+        Known(
+            name=name,
+            kind=one.kind,
+            host=one.settings.get("host"),
+            default=name == config.on,
+            queued=numbers.get(name, {}).get("queued", 0),
+            running=numbers.get(name, {}).get("running", 0),
+            answered=verbs.cluster(name).last_answer(),
+            answers=not problems[name] if check else None,
+            problem=problems.get(name, ""),
+        )
+        for name, one in config.clusters.items()
+    ]
+
+
+def show_jobs(one: Known) -> str:
+    numbers = ((one.running, "running"), (one.queued, "queued"))
+    return ", ".join(f"{number} {state}" for number, state in numbers if number) or "-"
+
+
+def show_answer(one: Known) -> str:
+    if one.answers or (not one.host and not one.problem):
+        return "now"
+    last = ago(one.answered) if one.answered else "not yet"
+    return f"not now, {last}" if one.problem else last
