@@ -231,6 +231,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         looks_for=settings.get("job.resume.looks_for"),
         keep=settings.get("job.resume.keep"),
         args=settings.get("job.resume.resume_args", ()),
+        begin_args=settings.get("job.resume.begin_args", ()),
         signal=settings.get("job.resume.checkpoint_signal"),
         saves=settings.get("job.resume.saves"),
         grace=grace,

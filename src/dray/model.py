@@ -63,6 +63,7 @@ class Resume:
     checkpoint: str | None = None
     number: str | None = None
     args: tuple[str, ...] = ()
+    begin_args: tuple[str, ...] = ()
     total: Mapping[str, Any] | None = None
     scale: tuple[Mapping[str, str], ...] = ()
     anew: bool = False
@@ -133,6 +134,8 @@ class JobSpec:
     created: float = 0.0
     resumed_after: int = 0  # attempts up to this number do not count for retries any more
     start_from: str = ""  # where the attempt after that begins: a checkpoint, or "scratch"
+    # The checkpoint of another run that the first attempt begins from: see dray.node.given
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -234,6 +237,7 @@ class JobView:
             "outputs": list(self.spec.outputs),
             "env": dict(self.spec.env),
             "secrets": list(self.spec.secrets),
+            "begins_from": self.spec.origin.get("told", ""),
             "attempts": [_plain(asdict(one)) for one in self.attempts],
         }
 
@@ -389,6 +393,7 @@ RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
     **dict.fromkeys(("looks_for", "signal", "saves"), optional(text_of)),
     "args": texts,
+    "begin_args": texts,
     "total": optional(table(_plain_value)),
     "scale": several(table(text_of)),
     "anew": checks.boolean,
@@ -432,6 +437,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "created": moment,
     "resumed_after": count,
     "start_from": text_of,
+    "origin": table(text_of),
 }
 ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: integer(value, 1, 10**6),

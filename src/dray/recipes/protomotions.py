@@ -22,6 +22,7 @@ class ProtoMotions:
             "job.outputs": ("results",),
             "job.resume.checkpoint": "results/**/last.ckpt",
             "job.resume.looks_for": "last.ckpt",
+            "job.resume.begin_args": ("--checkpoint", "{checkpoint}"),
             "job.resume.saves": "periodically",
         }
     )

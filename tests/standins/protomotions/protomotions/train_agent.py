@@ -14,6 +14,7 @@ for flag in ("--num-envs", "--batch-size"):
     parser.add_argument(flag, type=int, required=True)
 for flag in ("--ngpu", "--nodes"):
     parser.add_argument(flag, type=int, default=1)
+parser.add_argument("--checkpoint")  # to begin from; one that is found counts for more
 parser.add_argument("--training-max-steps", type=int, default=60)
 args = parser.parse_args()
 
@@ -27,7 +28,7 @@ if os.path.exists(last):
         epoch = json.loads(archive.read("data.pkl"))["epoch"]
     print("RESUME: Found checkpoint in save_dir:", last, flush=True)
 else:
-    print("FRESH START: Training from scratch", flush=True)
+    print(f"WARM START: {args.checkpoint}" if args.checkpoint else "FRESH START", flush=True)
     os.makedirs(folder, exist_ok=True)
     with open(config, "w") as file:
         json.dump(vars(args), file)
