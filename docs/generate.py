@@ -30,11 +30,12 @@ ENVIRONMENT = """\
 A job sees what its description says. Of the shell it was submitted from it sees only {inherited}
 and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,
 `DRAY_ATTEMPT`, `DRAY_OUTPUTS`, `DRAY_DEADLINE` (unix time, where there is a time limit),
-`DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_SIGNAL` (where one
-is set), `DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`, and `TERM=xterm` where there is no
-terminal, since scripts such as `isaaclab.sh` end without one. `PYTHONPATH` ends with the file in
-which `import dray.training` is found; a `dray` that the command can import from elsewhere goes
-before it. In a container it sees the image's variables instead of the shell's: see
+`DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_GIVEN` (`1` where
+that checkpoint is the one of `dray run --from`), `DRAY_CHECKPOINT_SIGNAL` (where one is set),
+`DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`, and `TERM=xterm` where there is no terminal,
+since scripts such as `isaaclab.sh` end without one. `PYTHONPATH` ends with the file in which
+`import dray.training` is found; a `dray` that the command can import from elsewhere goes before it.
+In a container it sees the image's variables instead of the shell's: see
 [containers](../how-to/use-containers.md)."""
 LEFT_OUT = """\
 Always: {always}; folders that hold {telltales}; declared outputs; dray's own folders (`DRAY_HOME`,
