@@ -148,7 +148,8 @@ class Launcher:
         if start_from:
             job = self._giver().planned(job, start_from)
         frozen = self._scanner(job.outputs).take(remember=False) if snapshot else None
-        job = replace(job, snapshot=frozen.id if frozen else None)
+        notes = (*job.notes, *missing_words(job, frozen))
+        job = replace(job, snapshot=frozen.id if frozen else None, notes=notes)
         return cluster.plan(job), frozen
 
     def run(
@@ -221,6 +222,7 @@ class Launcher:
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
+            self._say_once(missing_words(job, code))
             cluster.submit(cluster.plan(job), values, code, progress)
 
         with cluster.prepared():
@@ -233,6 +235,12 @@ class Launcher:
                 job = self._with_code(job, project, self._with_image(cluster, submit))
         self.store.save_own(JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED))
         return job.id
+
+    def _say_once(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            if note not in self._complaints:
+                self.reporter.say(note)
+            self._complaints.add(note)
 
     def _with_image(self, cluster: Cluster, act: Act) -> Act:
         """Bring the job's image where the cluster turns out not to have it, and act once more."""
@@ -272,6 +280,7 @@ class Launcher:
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
+            self._say_once(missing_words(replace(job, command=filled[0]), code))
             cluster.submit_array(array._replace(common=job), values, code, progress)
 
         with cluster.prepared():
@@ -871,6 +880,13 @@ class Launcher:
             )
         )
         return findings
+
+
+def missing_words(job: JobSpec, code: Snapshot | None) -> tuple[str, ...]:
+    """Notes on words of the command that name files which are not in its code."""
+    from dray import missing  # not for a listing
+
+    return missing.look(job, code.manifest) if code is not None and job.command else ()
 
 
 def _said(error: DrayError | OSError) -> str:

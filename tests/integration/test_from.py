@@ -145,6 +145,17 @@ def test_only_what_is_written_down_here_is_repeated(dray: Dray) -> None:
     assert "is not known to have been submitted from here" in refused.stderr
 
 
+def test_a_script_that_is_not_in_the_code_is_refused(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    refused = dray("run", "--", "python3", "trian.py", check=False)
+    assert refused.returncode == 4
+    assert "the command starts 'trian.py', which the job does not have" in refused.stderr
+    assert "Did you mean 'train.py'?" in refused.stderr
+    assert dray("ps").stdout.count("\n") <= 1
+    told = dray("plan", "--", "env", "python3", "trian.py").stdout
+    assert "note      'trian.py' is not in the project's folder. Did you mean 'train.py'?" in told
+
+
 def test_from_python(dray: Dray) -> None:
     first = trained(dray)
     code = textwrap.dedent(
