@@ -54,7 +54,8 @@ METRICS = """\
 `step`; null where there is none. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
-checkpoints that were passed over, put back or set aside."""
+checkpoints that were passed over, put back or set aside. `begins_from` is the checkpoint of another
+run that the job was given (`dray run --from`), or empty."""
 NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
 
 

@@ -211,7 +211,7 @@ JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
-    "last_lines",
+    "last_lines", "begins_from",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",
