@@ -208,6 +208,7 @@ class Launcher:
     ) -> AbstractContextManager[tuple[JobSpec, Snapshot | None]]:
         if not start_from:
             return nullcontext((job, None))
+        background.require_foreground()  # what is fetched, and told, is so once
         return self._giver().given(job, start_from, cluster)
 
     def submit(
