@@ -34,11 +34,12 @@ A job sees what its description says. Of the shell it was submitted from it sees
 and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,
 `DRAY_ATTEMPT`, `DRAY_OUTPUTS`, `DRAY_CODE` (the job's own copy of the code), `DRAY_PROJECT` (on
 `local`, the folder it was copied from), `DRAY_DEADLINE` (unix time, where there is a time limit),
-`DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_SIGNAL` (where one
-is set), `DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`, and `TERM=xterm` where there is no
-terminal, since scripts such as `isaaclab.sh` end without one. `PYTHONPATH` ends with the file in
-which `import dray.training` is found; a `dray` that the command can import from elsewhere goes
-before it. It begins with a folder in that file, from which Python starts: see
+`DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_GIVEN` (`1` where
+that checkpoint is the one of `dray run --from`), `DRAY_CHECKPOINT_SIGNAL` (where one is set),
+`DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`, and `TERM=xterm` where there is no terminal,
+since scripts such as `isaaclab.sh` end without one. `PYTHONPATH` ends with the file in which
+`import dray.training` is found; a `dray` that the command can import from elsewhere goes before it.
+It begins with a folder in that file, from which Python starts: see
 [editable installs](../how-to/use-an-environment.md#packages-installed-with-pip-install-e). In a
 container it sees the image's variables instead of the shell's: see
 [containers](../how-to/use-containers.md)."""
@@ -63,7 +64,8 @@ METRICS = """\
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
 checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or
-was, kept for a look."""
+was, kept for a look. `begins_from` is the checkpoint of another run that the job was given (`dray
+run --from`), or empty."""
 CLUSTERS_LISTED = """\
 `queued` and `running` count your jobs there, as they were last seen. `host` is null for what is on
 this machine. `answered` is when the cluster last answered a command of yours, null where that is

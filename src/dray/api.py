@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -79,18 +80,24 @@ class Job:
 
 
 def run(
-    command: Sequence[str],
+    command: Sequence[str] = (),
     *,
     on: str | None = None,
     project: str | PathLike[str] | None = None,
     snapshot: bool = True,
+    start_from: str | PathLike[str] = "",
+    like: str = "",
     **settings: Any,
 ) -> Job:
     """Submit a job. ``settings`` are those of dray.toml's [job] tables by name: gpus=1, time="4h",
-    outputs=["logs"], checkpoint="logs/*.pt", resume_args=[…], env={…}, secrets=[…] …"""
+    outputs=["logs"], checkpoint="logs/*.pt", resume_args=[…], env={…}, secrets=[…] …
+
+    Its first attempt begins from the checkpoint that ``start_from`` names: a job's id, "JOB:NAME",
+    or a path. With ``like``, it is described as that job, and may do without a command."""
     refuse_text(command)
     launcher = _launcher(on, project, settings)
-    return Job(launcher.run([str(word) for word in command], snapshot=snapshot), launcher)
+    words, begin = [str(word) for word in command], os.fspath(start_from)
+    return Job(launcher.run(words, snapshot=snapshot, start_from=begin, like=like), launcher)
 
 
 def refuse_text(command: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from dray.landing import Landing
+from dray.landing import Incoming, Landing
 from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -34,6 +34,14 @@ class ImagePart(NamedTuple):
     length: int
     is_last: bool
     content: bytes
+
+
+class Found(NamedTuple):
+    """A checkpoint of a job: ``path`` and ``files`` are relative to its outputs."""
+
+    path: str
+    files: tuple[Incoming, ...]
+    remarks: tuple[str, ...] = ()  # on newer ones that were passed over
 
 
 class ImageStore(Protocol):
@@ -127,6 +135,16 @@ class Cluster(Protocol):
 
     def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
         """Bring new and changed outputs: (files copied, files in all)."""
+
+    def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
+        """The checkpoint of this name, or the newest whole one; by these ``rules`` where the job
+        itself has none. Raises Refused where there is none."""
+
+    def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
+        """Bring the files of a checkpoint, all of them whole."""
+
+    def bring(self, given: Snapshot, progress: Progress) -> None:
+        """Take files there that a job begins from; only what is not there yet."""
 
     def remove(self, ids: Sequence[str]) -> None:
         """Delete the jobs' directories, and code that no other job needs."""

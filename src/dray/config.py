@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dray import options, trust
@@ -44,6 +45,7 @@ class Config(NamedTuple):
     clusters: Mapping[str, ClusterConfig]
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
     mistake: ConfigError | None = None  # why nothing of the project's file is in here
+    flags: Mapping[str, Any] = MappingProxyType({})  # what of ``job`` this call itself says
 
     @property
     def on(self) -> str:
@@ -91,11 +93,11 @@ def environment() -> dict[str, str]:
 
 
 def inherited_environment() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in INHERITED or name.startswith("LC_")
-    }
+    return {name: value for name, value in os.environ.items() if is_inherited(name)}
+
+
+def is_inherited(name: str) -> bool:
+    return name in INHERITED or name.startswith("LC_")
 
 
 def real_path(folder: str | Path) -> str:
@@ -132,7 +134,8 @@ def load(
     combine_clusters(clusters, found.clusters)
     combine(settings, chosen_by_variable())
     folder = "" if start == project else start.relative_to(project).as_posix()
-    combine(settings, from_folder(flags or {}, folder))
+    given = from_folder(flags or {}, folder)
+    combine(settings, given)
     return Config(
         home=home,
         project=project,
@@ -142,6 +145,7 @@ def load(
         clusters=clusters,
         untrusted=untrusted,
         mistake=mistake,
+        flags=given,
     )
 
 

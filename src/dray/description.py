@@ -37,14 +37,19 @@ SECRET_VALUE = (
 
 
 def describe(
-    command: Sequence[str], config: Config, base: Mapping[str, str], now: float
+    command: Sequence[str],
+    config: Config,
+    base: Mapping[str, str],
+    now: float,
+    filled: Filled | None = None,
 ) -> JobSpec:
-    """The job that the settings and this command make."""
-    if not command:
+    """The job that the settings and this command make. ``filled``: with what is filled in already,
+    where the command is another job's."""
+    if not command and filled is None:
         raise UsageError(
             "there is no command", hint="Write it behind --: dray run -- python train.py"
         )
-    filled = fill_in(command, config, base)
+    filled = filled or fill_in(command, config, base)
     settings, command = filled.settings, filled.command
     name = settings.get("job.name") or name_of(command)
     both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
@@ -73,7 +78,7 @@ def describe(
         container=container,
         retries=settings.get("job.retries", 0),
         recipe=settings.get("job.recipe", ""),
-        launch=settings.get("job.launch") or ("none" if resources.nodes == 1 else "srun"),
+        launch=settings.get("job.launch") or default_launch(resources.nodes),
         outputs=settings.get("job.outputs", ()),
         env={**({} if container else base), **settings.get("job.env", {})},
         secrets=settings.get("job.secrets", ()),
@@ -299,7 +304,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         require_placeholders(word)
     grace = settings.get("job.resume.grace")
     if grace is None:
-        grace = min(30.0, limit / 10) if limit else 30.0
+        grace = default_grace(limit)
     elif limit and grace >= limit:
         raise UsageError(f"the grace of {grace:g} s is not less than the time limit of {limit:g} s")
     return Resume(
@@ -314,11 +319,20 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         beside=settings.get("job.resume.beside"),
         keep=settings.get("job.resume.keep"),
         args=settings.get("job.resume.resume_args", ()),
+        begin_args=settings.get("job.resume.begin_args", ()),
         signal=settings.get("job.resume.checkpoint_signal"),
         saves=settings.get("job.resume.saves"),
         grace=grace,
         backoff=settings.get("job.resume.backoff", 10.0),
     )
+
+
+def default_grace(limit: float | None) -> float:
+    return min(30.0, limit / 10) if limit else 30.0
+
+
+def default_launch(nodes: int) -> str:
+    return "none" if nodes == 1 else "srun"
 
 
 def require_placeholders(word: str) -> None:

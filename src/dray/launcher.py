@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import count
@@ -44,6 +44,7 @@ from dray.store import Damaged, Last, Row, Store, rebuilding, set_aside
 from dray.tail import tail_offsets
 
 if TYPE_CHECKING:
+    from dray.given import Giver
     from dray.images.verbs import ImageVerbs
     from dray.receipts import Pulled
     from dray.snapshot import Scanner
@@ -63,8 +64,12 @@ Act = Callable[[JobSpec, Snapshot | None], None]
 
 
 class Launcher:
-    def __init__(self, config: Config, reporter: Reporter | None = None) -> None:
+    def __init__(
+        self, config: Config, reporter: Reporter | None = None, again: JobSpec | None = None
+    ) -> None:
+        """``again``: the job whose command is run where there is none."""
         self.config = config
+        self.again = again
         self.reporter = reporter or Reporter()
         self._clusters: dict[str, Cluster] = {}
         self._complaints: set[str] = set()
@@ -131,25 +136,80 @@ class Launcher:
     # -- submitting ---------------------------------------------------------------------------
 
     def plan(
-        self, command: Sequence[str], *, snapshot: bool = True
+        self, command: Sequence[str], *, snapshot: bool = True, start_from: str = "", like: str = ""
     ) -> tuple[Plan, Snapshot | None]:
         """Exactly what ``run`` would submit; touches nothing."""
+        if like:
+            again = self._like(like, command)
+            return again.plan(command, snapshot=snapshot, start_from=start_from)
         cluster = self._target()
         job = self._describe(command)
         cluster.check(job)
+        if start_from:
+            job = self._giver().planned(job, start_from)
         frozen = self._scanner(job.outputs).take(remember=False) if snapshot else None
-        job = replace(job, snapshot=frozen.id if frozen else None)
+        notes = (*job.notes, *missing_words(job, frozen))
+        job = replace(job, snapshot=frozen.id if frozen else None, notes=notes)
         return cluster.plan(job), frozen
 
-    def run(self, command: Sequence[str], *, snapshot: bool = True) -> str:
-        """Freeze the code, submit the job, return its id."""
+    def run(
+        self, command: Sequence[str], *, snapshot: bool = True, start_from: str = "", like: str = ""
+    ) -> str:
+        """Freeze the code, submit the job, return its id. Its first attempt begins from the
+        checkpoint that ``start_from`` names: JOB, JOB:CHECKPOINT or a path. ``like``: a job whose
+        description it takes, and its command where there is none."""
+        if like:
+            again = self._like(like, command)
+            return again.run(command, snapshot=snapshot, start_from=start_from)
         cluster = self._target()
         job = self._describe(command)
         cluster.check(job)
-        for note in job.notes:
-            self.reporter.say(note)
         values = secret_values(job.secrets, configuration.environment())
-        return self.submit(job, cluster, values, self.config.project if snapshot else None)
+        project = self.config.project if snapshot else None
+        with self._given(job, start_from, cluster) as (job, given):
+            for note in job.notes:
+                self.reporter.say(note)
+            return self.submit(job, cluster, values, project, given)
+
+    def _like(self, reference: str, command: Sequence[str]) -> Launcher:
+        """For a job like this one, from the folder that it was submitted from. Its description is
+        the one that is written down here: no cluster has a say in it."""
+        from dray.like import config_like  # only here
+
+        job_id, cluster = self._find(reference)
+        spec = self._last_seen(job_id).spec
+        if not self.store.is_own(job_id) or not spec.command:
+            raise Refused(
+                f"{job_id} is not known to have been submitted from here",
+                hint="Describe the job yourself: dray run … -- COMMAND",
+            )
+        project = Path(spec.project)
+        if not (project / spec.folder).is_dir():
+            raise Refused(f"the folder {project / spec.folder} of {job_id} is not there any more")
+        config = config_like(self.config, spec, cluster.name, anew=bool(command))
+        config = config._replace(project=project, folder=spec.folder)
+        if spec.origin:
+            told = spec.origin.get("told", "")
+            self.reporter.say(f"{job_id} began from {told}; the new one does so with --from only")
+        return Launcher(config, self.reporter, spec)
+
+    def _giver(self) -> Giver:
+        from dray.given import Giver  # only for a job that begins from a checkpoint
+
+        return Giver(self._find_here, self.reporter, self.config.home.cache)
+
+    def _find_here(self, reference: str) -> tuple[str, Cluster]:
+        job_id, cluster = self._find(reference)
+        self._require_here(job_id, cluster)
+        return job_id, cluster
+
+    def _given(
+        self, job: JobSpec, start_from: str, cluster: Cluster
+    ) -> AbstractContextManager[tuple[JobSpec, Snapshot | None]]:
+        if not start_from:
+            return nullcontext((job, None))
+        background.require_foreground()  # what is fetched, and told, is so once
+        return self._giver().given(job, start_from, cluster)
 
     def submit(
         self,
@@ -157,10 +217,13 @@ class Launcher:
         cluster: Cluster,
         values: Mapping[str, str] = MappingProxyType({}),
         project: Path | None = None,
+        given: Snapshot | None = None,
     ) -> str:
+        """``given``: files that the job begins from, brought there before it."""
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
+            self._say_once(missing_words(job, code))
             cluster.submit(cluster.plan(job), values, code, progress)
 
         with cluster.prepared():
@@ -168,9 +231,17 @@ class Launcher:
             background.go_ahead()
             faults.reach("run:intent-stored")
             with self._intended([job.id], cluster):
+                if given is not None:
+                    cluster.bring(given, self.reporter.progress("sending checkpoint"))
                 job = self._with_code(job, project, self._with_image(cluster, submit))
         self.store.save_own(JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED))
         return job.id
+
+    def _say_once(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            if note not in self._complaints:
+                self.reporter.say(note)
+            self._complaints.add(note)
 
     def _with_image(self, cluster: Cluster, act: Act) -> Act:
         """Bring the job's image where the cluster turns out not to have it, and act once more."""
@@ -210,6 +281,7 @@ class Launcher:
         progress = self.reporter.progress("sending code")
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
+            self._say_once(missing_words(replace(job, command=filled[0]), code))
             cluster.submit_array(array._replace(common=job), values, code, progress)
 
         with cluster.prepared():
@@ -274,7 +346,12 @@ class Launcher:
         return self.cluster(self.config.on)
 
     def _describe(self, command: Sequence[str]) -> JobSpec:
-        job = describe(command, self.config, self._target().environment(), time.time())
+        base, filled = self._target().environment(), None
+        if self.again is not None and not command:
+            from dray.like import as_before  # only for a job like another one
+
+            filled = as_before(self.again, self.config)
+        job = describe(command, self.config, base, time.time(), filled)
         if job.container is None:
             return job
         return replace(job, container=self.images.resolve(job.container))
@@ -841,6 +918,13 @@ def require_allowance(job: JobSpec, view: JobView) -> None:
             f"{view.id} cannot go on: {spent.reason}",
             hint=f"Give it more, in all: dray resume {view.id} {flag} …",
         )
+
+
+def missing_words(job: JobSpec, code: Snapshot | None) -> tuple[str, ...]:
+    """Notes on words of the command that name files which are not in its code."""
+    from dray import missing  # not for a listing
+
+    return missing.look(job, code.manifest) if code is not None and job.command else ()
 
 
 def _said(error: DrayError | OSError) -> str:

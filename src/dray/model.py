@@ -64,6 +64,7 @@ class Resume:
     checkpoint: str | None = None
     number: str | None = None
     args: tuple[str, ...] = ()
+    begin_args: tuple[str, ...] = ()
     total: Mapping[str, Any] | None = None
     scale: tuple[Mapping[str, str], ...] = ()
     anew: bool = False
@@ -148,6 +149,8 @@ class JobSpec:
     retry_on: tuple[int, ...] = ()  # exit codes after which it is tried again, and uses no retry
     fail_on: tuple[int, ...] = ()  # exit codes after which it is not, whatever is left
     hold: float | None = None  # seconds for which a crashed attempt's allocation is kept
+    # The checkpoint of another run that the first attempt begins from: see dray.node.given
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -254,6 +257,7 @@ class JobView:
             "outputs": list(self.spec.outputs),
             "env": dict(self.spec.env),
             "secrets": list(self.spec.secrets),
+            "begins_from": self.spec.origin.get("told", ""),
             "attempts": [_plain(asdict(one)) for one in self.attempts],
         }
 
@@ -416,6 +420,7 @@ RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
     **dict.fromkeys(("looks_for", "beside", "signal", "saves"), optional(text_of)),
     "args": texts,
+    "begin_args": texts,
     "total": optional(table(_plain_value)),
     "scale": several(table(text_of)),
     "anew": checks.boolean,
@@ -463,6 +468,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "retry_on": several(integer, MOST_CODES),
     "fail_on": several(integer, MOST_CODES),
     "hold": optional(moment),
+    "origin": table(text_of),
 }
 ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: integer(value, 1, 10**6),

@@ -570,7 +570,7 @@ JOB = (
         help="Added to the command on a resume, in the place of the same arguments there;"
         " {checkpoint} is the checkpoint's path, {name} its file name, {run} the name of its"
         " folder, {run_pattern} a regular expression for that name, {number} how far it is, {left}"
-        " how many iterations are left.",
+        " how many iterations are left, {total} how many there are in all.",
         example='["--resume", "{checkpoint}"]',
         harmless=True,
     ),

@@ -265,6 +265,36 @@ def test_one_can_say_which_checkpoint_to_go_on_from(dray: Dray, on: tuple[str, s
     assert shown["attempts"][1]["remarks"] == ["2 checkpoints were set aside in .set-aside-002"]
 
 
+def test_a_job_begins_from_a_checkpoint_of_another(
+    dray: Dray, on: tuple[str, str], tmp_path: Path
+) -> None:
+    """Of a job of the same root, of one of another cluster, and of the laptop. A job that is
+    interrupted before its first checkpoint begins from the given one again, though the job that
+    it was of is gone."""
+    job = ("--backoff", "0.1s", *RESUMABLE, "--", "python3", "train.py")
+    first = dray.run(*on, *job, "3", "0.01", "--every")
+    assert dray.wait(first)["state"] == "done"
+    begin = ("--from", f"{first}:ckpt_2.json", "--retries", "1")
+    second = dray.run(*on, *begin, *job, "5", "0.01", "--every", "--crash-at=4")
+    third = dray.run(*on, *begin, *job, "3", "0.01", "--crash-at=3")
+    dray("rm", first)
+    shown = dray.wait(second)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["begins_from"] == f"{first}:ckpt_2.json"
+    origins = [one["from_checkpoint"] for one in shown["attempts"]]
+    assert origins == [f"{first}:ckpt_2.json", "ckpt_4.json"]
+    assert (dray.job_dir(second) / "outputs/steps").read_text() == "3\n4\n5\n"
+    shown = dray.wait(third)
+    origins = [one["from_checkpoint"] for one in shown["attempts"]]
+    assert (shown["state"], origins) == ("done", [f"{first}:ckpt_2.json"] * 2)
+    (tmp_path / "mine.json").write_text('{"step": 7}')
+    mine = dray.run(*on, "--from", str(tmp_path / "mine.json"), *job, "8", "0.01")
+    brought = dray.run("--on", "local", "--from", second, *job, "6", "0.01")
+    assert [dray.wait(one)["state"] for one in (mine, brought)] == ["done", "done"]
+    assert dray.log(mine) == "start at 7\nfinished\n"
+    assert dray.log(brought) == "start at 5\nfinished\n"
+
+
 def test_a_half_written_checkpoint_is_passed_over(dray: Dray, on: tuple[str, str]) -> None:
     code = textwrap.dedent(
         """

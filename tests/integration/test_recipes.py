@@ -192,6 +192,54 @@ def test_neither_an_empty_run_nor_half_a_checkpoint_is_resumed(dray: Dray) -> No
     require_all_once(dray, job, 30)
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_fine_tuning_does_as_many_iterations_as_it_is_asked_for(dray: Dray, library: str) -> None:
+    """From where another run has come to, whichever way the trainer counts, interrupted too."""
+    isaaclab(dray)
+    job = ("--recipe", f"isaaclab/{library}", *NAP)
+    first = dray.run(*job, "--", *TASK, "--max_iterations", "20")
+    shown = dray.wait(first)
+    assert shown["state"] == "done", shown["reason"]
+    limits = ("--time", "2.5s", "--grace", "0.5s")
+    job = dray.run(*job, *limits, "--from", first, "--", *TASK, "--max_iterations", "50")
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    origins = [one["from_checkpoint"] for one in shown["attempts"]]
+    assert len(origins) >= 2
+    assert origins[0].startswith(f"{first}:logs/{library}/")
+    assert all(one.startswith(f"logs/{library}/") for one in origins[1:])
+    done = sorted(set(iterations(dray, job)))
+    assert done == list(range(done[0], done[0] + 50))
+    assert 10 <= done[0] <= 20  # sb3 has no numbered checkpoint of its last iterations
+
+
+def test_a_place_that_the_trainer_would_not_look_at_is_refused(dray: Dray, tmp_path: Path) -> None:
+    isaaclab(dray)
+    with zipfile.ZipFile(tmp_path / "model_20.pt", "w") as archive:
+        archive.writestr("model/data.pkl", "{}")
+    given = ("--from", str(tmp_path / "model_20.pt"))
+    refused = dray("run", "--recipe", "isaaclab/rsl_rl", *given, "--", *TASK, check=False)
+    assert refused.returncode == 4
+    assert "the trainer finds a checkpoint only by its place" in refused.stderr
+    script = dray.project / "scripts/reinforcement_learning/skrl/train.py"
+    script.write_text('add_argument("--max_iterations")')  # as before Isaac Lab 2.0
+    refused = dray("run", "--recipe", "isaaclab/skrl", *given, "--", *TASK, check=False)
+    assert "'isaaclab/skrl' cannot begin from a checkpoint here (this train" in refused.stderr
+
+
+def test_protomotions_begins_from_another_experiment(dray: Dray) -> None:
+    shutil.copytree(STANDINS / "protomotions", dray.project, dirs_exist_ok=True)
+    words = ("--robot-name", "g1", "--simulator", "newton", "--motion-file", "m.pt")
+    words += ("--num-envs", "8", "--batch-size", "8", "--training-max-steps", "10")
+    job = ("--recipe", "protomotions")
+    first = dray.run(*job, "--", *words, "--experiment-name", "one")
+    assert dray.wait(first)["state"] == "done"
+    second = dray.run(*job, "--from", first, "--", *words, "--experiment-name", "two")
+    assert dray.wait(second)["state"] == "done"
+    given = dray.job_dir(second) / "given/results/one/last.ckpt"
+    assert f"WARM START: {given}\n" in dray.log(second)
+
+
 def pid_of(dray: Dray, job: str, attempt: int) -> int:
     about = dray.job_dir(job) / f"attempts/{attempt:03}/attempt.json"
     return int(json.loads(about.read_text())["pid"]) if about.exists() else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -62,6 +63,11 @@ ANSWERS: dict[str, Any] = {
     "ids": {"ids": [JOB, "sweep-2345.0-9"]},
     "log": {"size": 7, "payload": 3},
     "outputs": {"files": [{"path": "a/b", "size": 1, "mtime": 7, "mode": 420, "link": None}]},
+    "checkpoint": {
+        "path": "a/b",
+        "files": [{"path": "a/b", "size": 1, "mtime": 7, "mode": 420, "link": None}],
+        "remarks": ["passed over a/c: it is not whole"],
+    },
     "remove": {"left": []},
     "submit": {"missing": ["0" * 40]},
     "image": {
@@ -144,11 +150,20 @@ def read_outputs(answer: Any) -> object:
     return [is_unwanted(file) for file in answers.output_files(answer)]
 
 
+def read_checkpoint(answer: Any) -> object:
+    found = answers.checkpoint(answer)
+    for path in (found.path, *(file.path for file in found.files)):
+        assert not os.path.isabs(path)
+        assert ".." not in path.split("/")
+    return found
+
+
 READERS: dict[str, Callable[[Any], object]] = {
     "status": read_status,
     "ids": answers.job_ids,
     "log": answers.log_piece,
     "outputs": read_outputs,
+    "checkpoint": read_checkpoint,
     "remove": answers.left_behind,
     "submit": answers.missing_contents,
     "image": lambda answer: answers.image_state(answer, ["sha256:00"]),

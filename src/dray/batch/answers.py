@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dray import checks
+from dray import checks, landing
 from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
-from dray.cluster import ImageState
+from dray.cluster import Found, ImageState
 from dray.errors import ClusterError
 from dray.landing import Incoming
 from dray.model import JobView
@@ -104,6 +104,20 @@ def output_files(answer: Record) -> list[Incoming]:
     if len({file.path for file in found}) < len(found):
         raise Malformed("a file is named twice")
     return found
+
+
+def checkpoint(answer: Record) -> Found:
+    """A checkpoint of a job; nothing of it has come yet."""
+    read = checks.required(answer, path=text, remarks=several(note, 1000))
+    found = output_files(answer)
+    for path in (read["path"], *(file.path for file in found)):
+        landing.split(path)  # raises where it would lead elsewhere
+    if not found or any(file.link is not None for file in found):
+        raise Malformed("a checkpoint without files, or with links among them")
+    beside = read["path"].rpartition("/")[0]
+    if any(beside and not file.path.startswith(f"{beside}/") for file in found):
+        raise Malformed("a checkpoint with files that lie elsewhere")
+    return Found(read["path"], tuple(found), tuple(read["remarks"]))
 
 
 def promised_files(answer: Record, asked: Collection[str]) -> list[Incoming]:

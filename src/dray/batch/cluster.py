@@ -13,8 +13,8 @@ from dray.batch import answers
 from dray.batch.download import receive
 from dray.batch.facts import Problem
 from dray.batch.images import AgentImages
-from dray.batch.upload import change_of, pack_of
-from dray.cluster import Progress
+from dray.batch.upload import Change, change_of, pack_of
+from dray.cluster import Found, Progress
 from dray.errors import ClusterError, Refused, StorageError
 from dray.landing import Landing
 from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
@@ -151,6 +151,8 @@ class BatchCluster:
         job = plan.job
         keys = ("id", "created", "snapshot", "resumed_after", "start_from")
         about = {key: getattr(job, key) for key in keys}
+        if job.origin:
+            about["origin"] = dict(job.origin)
         request: dict[str, Any] = {"job": about, "files": contents, **more}
         request["facts"] = self._known_facts().get("time")
         request["image"] = job.container.image if job.container else None
@@ -160,6 +162,18 @@ class BatchCluster:
             return
         change = change_of(self._last_manifest(), code.manifest)
         lacking = list(entries(change.middle))  # the rest is there, as far as we know
+        self._send_contents(verb, request, code, change, lacking, progress)
+        background.later(lambda: self._remember(code))
+
+    def _send_contents(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        code: Snapshot,
+        change: Change,
+        lacking: list[Entry],
+        progress: Progress,
+    ) -> None:
         for _ in range(3):  # from memory; with all that was thought known; with what is missing
             request["manifest"] = change.to_dict()
             try:
@@ -169,7 +183,6 @@ class BatchCluster:
                 lacking = list(entries(code.manifest))
                 continue
             if not missing:
-                background.later(lambda: self._remember(code))
                 return
             lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
         raise ClusterError(f"{self.name}: contents arrived and are missing all the same")
@@ -269,6 +282,31 @@ class BatchCluster:
                 hint="Check their permissions; if the job was writing them, pull again.",
             )
         return len(coming), len(found)
+
+    def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
+        answer = self.agent.ask("checkpoint", id=job_id, name=name, rules=dict(rules))
+        with answers.reading(self.name):
+            return answers.checkpoint(answer)
+
+    def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
+        wanted = [file.path for file in found.files]
+        with (
+            self.agent.call("pull", {"id": job_id, "paths": wanted}) as answer,
+            answers.reading(self.name),
+        ):
+            coming = answers.promised_files(answer.record, set(wanted))
+            broken = receive(answer.stream, coming, landing, progress)
+        if broken or len(coming) < len(wanted):
+            raise StorageError(
+                f"{self.name}: {found.path} of {job_id} changed while it was fetched",
+                hint="Try again, or name an older checkpoint.",
+            )
+
+    def bring(self, given: Snapshot, progress: Progress) -> None:
+        """What is there already is not sent: so nothing is, until that is known."""
+        request: dict[str, Any] = {"job": {"snapshot": given.id}}
+        change = change_of(b"", given.manifest)
+        self._send_contents("bring", request, given, change, [], progress)
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.agent.ask("remove", ids=fold(ids))

@@ -187,6 +187,26 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for a job that takes something over from another one."""
+    function = click.option(
+        "--like",
+        metavar="JOB",
+        type=JobId(),
+        default="",
+        help="Describe it as this job, with the flags given here and today's code of that job's "
+        "folder; without COMMAND, with its command.",
+    )(function)
+    return click.option(
+        "--from",
+        "start_from",
+        metavar="JOB[:CHECKPOINT]|PATH",
+        default="",
+        help="Begin from a checkpoint of another job (its newest whole one, or the named one), or "
+        "from a file or folder of this machine, which is sent along.",
+    )(function)
+
+
 def variable(option: Option) -> str:
     return option.key.replace(".", "_")
 

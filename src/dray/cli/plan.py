@@ -5,18 +5,32 @@ from typing import Any
 import click
 
 from dray.cli.output import launcher, one_line, print_json, show_image
-from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options, json_option
+from dray.cli.parameters import (
+    BEFORE_COMMAND,
+    job_flags,
+    job_options,
+    json_option,
+    start_options,
+)
 from dray.cli.terminal import joined, multiline, tell
 from dray.quantities import show_size
 
 
 @click.command("plan", context_settings=BEFORE_COMMAND)
 @job_options
+@start_options
 @json_option
-def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values: Any) -> None:
+def command(
+    command: tuple[str, ...],
+    no_snapshot: bool,
+    start_from: str,
+    like: str,
+    as_json: bool,
+    **values: Any,
+) -> None:
     """Show exactly what run would submit: files, command, code. Nothing is written anywhere."""
     plan, snapshot = launcher(job_flags(values), submits=True).plan(
-        command, snapshot=not no_snapshot
+        command, snapshot=not no_snapshot, start_from=start_from, like=like
     )
     if as_json:
         print_json(
@@ -33,6 +47,8 @@ def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values
     if plan.job.recipe:
         tell(f"recipe    {plan.job.recipe}")
     tell(joined("command   ", one_line(plan.job.command)))
+    if plan.job.origin:
+        tell(joined("from      ", plan.job.origin["told"]))
     if plan.job.container:
         tell(joined("image     ", show_image(plan.job.container)))
     if snapshot:

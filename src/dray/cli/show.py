@@ -61,6 +61,7 @@ def describe(view: JobView, directory: str) -> Shown:
         ("job", spec.id),
         ("state", joined(state, f": {view.reason}" if view.reason else "")),
         ("command", one_line(spec.command)),
+        ("from", spec.origin.get("told", "")),
         ("image", show_image(spec.container) if spec.container else ""),
         ("cluster", view.cluster),
         ("resources", describe_resources(view)),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dray import background
-from dray.cluster import ImagePart, ImageState, Progress
+from dray.cluster import Found, ImagePart, ImageState, Progress
 from dray.config import inherited_environment
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.landing import Landing
@@ -29,7 +29,7 @@ from dray.quantities import show_size
 from dray.snapshot import write_snapshot
 from dray.transport import zipapp
 from dray.transport.local import count_gpus, keeper_command, start_keeper
-from dray.transport.tree import copy_tree
+from dray.transport.tree import copy_files, copy_tree, described
 
 LOG_PIECE = 1 << 20
 LITTLE_SPACE = 1 << 30
@@ -158,6 +158,7 @@ class LocalCluster:
             for folder in (job_dir.attempts, job_dir.outputs):
                 files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
             link_snapshot(new.path, self._snapshot_of(job))
+            self._take_given(job, new.path)
             new.write(contents_of(job, {}), durable=True)
             with unbroken():
                 ticket = self.queue.take_ticket(job.id)
@@ -166,6 +167,15 @@ class LocalCluster:
                 files.sync_folder(jobs)
                 faults.reach("run:job-committed")
                 self._start(app, job_dir, new.held, ticket)
+
+    def _take_given(self, job: JobSpec, folder: str) -> None:
+        """The checkpoint that it begins from goes into its directory."""
+        if not job.origin:
+            return
+        from dray.node import giving  # which formats there are: not for every command
+
+        with refusing():
+            giving.take(str(self.root), job.to_dict(), folder)
 
     def _prepare(self, job: JobSpec) -> Path:
         """What every job here needs: folders, what the machine has, the node program."""
@@ -306,12 +316,11 @@ class LocalCluster:
     def _require_checkpoint(self, job_dir: JobDir, job: JobSpec) -> None:
         if not job.start_from:
             return
-        from dray.node import origin  # which formats there are: not for every command
+        from dray.node import given, origin  # which formats there are: not for every command
 
-        try:
-            origin.require(job_dir.outputs, job.to_dict()["resume"], job.start_from)
-        except origin.NothingToGoOnFrom as error:
-            raise Refused(str(error)) from error
+        with refusing():
+            rules = given.rules_of(job_dir, job.to_dict())
+            origin.require(job_dir.outputs, rules, job.start_from)
 
     def _take_over(self, job_dir: JobDir) -> int:
         alive = files.open_lock(job_dir.alive)
@@ -330,6 +339,24 @@ class LocalCluster:
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
         return copy_tree(Path(job_dir.outputs), landing, progress)
+
+    def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
+        from dray.node import giving
+
+        job_dir = self._dir(job_id)
+        with refusing():
+            found = giving.find(job_dir, name, dict(rules))
+        top = Path(job_dir.outputs)
+        paths = [str(top / path) for path in found.files]
+        files_of = tuple(described(top, path, os.stat(path), None) for path in paths)
+        return Found(found.path, files_of, tuple(found.remarks))
+
+    def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
+        copy_files(Path(self._dir(job_id).outputs), found.files, landing, progress)
+
+    def bring(self, given: Snapshot, progress: Progress) -> None:
+        self._require_own_root()
+        write_snapshot(str(self.root), given, progress)
 
     def remove(self, ids: Sequence[str]) -> None:
         left = []
@@ -517,6 +544,17 @@ def check_command(job: JobSpec) -> None:
     if not found:
         message = f"the command '{program}' cannot be run: not found or not a program"
         raise Refused(message, hint=advice)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Tell why there is no such checkpoint as the error that a verb raises."""
+    from dray.node.origin import NothingToGoOnFrom
+
+    try:
+        yield
+    except NothingToGoOnFrom as error:
+        raise Refused(str(error)) from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import traceback
 from . import (
     arrays,
     files,
+    giving,
     image_requests,
     jobdir,
     leases,
@@ -232,7 +233,8 @@ def submit(agent: Agent, request: "Record") -> "Record":
         number = None
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
         if not files.exists(job_dir.job):
-            arrays.write_directory(job_dir, *contents_of(agent, request))
+            fill = taking(agent, request) if record.get("origin") else None
+            arrays.write_directory(job_dir, *contents_of(agent, request), fill=fill)
         elif known.get("created") != record["created"]:
             raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
         else:  # an earlier answer was lost: it may be queued already
@@ -259,6 +261,24 @@ def contents_of(agent: Agent, request: "Record") -> "Tuple[Dict[str, bytes], Opt
         contents[name] = text.encode("utf-8", "surrogateescape")
     snapshot = request["job"]["snapshot"]
     return contents, os.path.join(agent.root, "snapshots", snapshot) if snapshot else None
+
+
+def taking(agent: Agent, request: "Record") -> "Callable[[str], None]":
+    """Return what puts the checkpoint that a job begins from into its directory."""
+    job = json.loads(request["files"]["job.json"])
+
+    def take(folder: str) -> None:
+        try:
+            giving.take(agent.root, job, folder)
+        except origin.NothingToGoOnFrom as error:
+            raise Refusal("Refused", str(error))
+
+    return take
+
+
+def bring(agent: Agent, request: "Record") -> "Record":
+    """Take in files that are no code, as a snapshot; say what of it is still missing."""
+    return {"missing": stage(agent, request)}
 
 
 def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
@@ -758,6 +778,20 @@ def outputs(agent: Agent, request: "Record") -> "Record":
     return {"files": found}
 
 
+def checkpoint(agent: Agent, request: "Record") -> "Record":
+    """The checkpoint of a job that another one may begin from, and its files."""
+    top = outputs_of(agent, request)
+    job_dir = agent.job(request["id"])
+    try:
+        found = giving.find(job_dir, request["name"], request["rules"])
+    except origin.NothingToGoOnFrom as error:
+        raise Refusal("Refused", str(error))
+    wanted = []
+    for path in found.files:
+        wanted += described(top, os.path.join(top, path))
+    return {"path": found.path, "files": wanted, "remarks": found.remarks}
+
+
 def pull(agent: Agent, request: "Record") -> "Record":
     """These outputs: what they are now, then their contents."""
     top = outputs_of(agent, request)
@@ -886,6 +920,8 @@ def refresh(agent: Agent) -> None:
 
 
 VERBS = {
+    "bring": bring,
+    "checkpoint": checkpoint,
     "hello": hello,
     "ids": ids,
     "image": image_requests.look,

@@ -20,7 +20,17 @@ from .jobdir import LARGEST_WITH_COMMANDS, JobDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple  # noqa: F401
+    from typing import (  # noqa: F401
+        Any,
+        Callable,
+        Dict,
+        Iterable,
+        Iterator,
+        List,
+        Optional,
+        Set,
+        Tuple,
+    )
 
     Record = Dict[str, Any]
 
@@ -191,16 +201,21 @@ def by_array(names: "Iterable[str]") -> "Dict[str, List[int]]":
 
 
 def write_directory(
-    job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]"
+    job_dir: JobDir,
+    contents: "Dict[str, bytes]",
+    snapshot: "Optional[str]",
+    fill: "Optional[Callable[[str], None]]" = None,
 ) -> None:
     """A job's directory appears whole, with its description in it, or not at all. ``snapshot``
-    is linked, so that the code stays as long as the job."""
+    is linked, so that the code stays as long as the job; ``fill`` puts more into the folder."""
     folder, name = os.path.split(job_dir.path)
     with staging.New(folder, name) as new:
         if not isinstance(job_dir, ArrayDir):
             for path in (job_dir.attempts, job_dir.outputs):
                 files.make_folder(os.path.join(new.path, os.path.basename(path)), durable=False)
         link_snapshot(new.path, snapshot)
+        if fill is not None:
+            fill(new.path)
         new.write(contents)
         try:
             new.become(job_dir.path)

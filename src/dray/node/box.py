@@ -15,6 +15,7 @@ import socket
 from . import caches, container, files, localcopy, process, runtimes, worktree
 from .command import MARK, describe_end, training_library
 from .container import Bind
+from .given import FOLDER as GIVEN
 from .notes import note
 from .process import CannotContain
 
@@ -182,6 +183,9 @@ class Box:
             Bind(job_dir.work, self.code()),
             Bind(job_dir.outputs, job_dir.outputs),
         ]
+        if self.job.get("origin"):
+            begun_from = os.path.join(job_dir.path, GIVEN)
+            found.append(Bind(begun_from, begun_from, read_only=True))
         library = training_library()
         if library:
             found.append(Bind(library, library, read_only=True))

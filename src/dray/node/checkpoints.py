@@ -103,11 +103,26 @@ def candidates(outputs: str, resume: "Record") -> "List[Checkpoint]":
         if is_unfinished(os.path.relpath(path, outputs)):
             continue
         try:
-            found.append(look_at(path))
+            one = look_at(path)
         except OSError:  # a dangling link, or removed by the trainer's own clean-up
             continue
+        if not is_given(one, resume):
+            found.append(one)
     by_time = sorted(found, key=lambda one: (one.mtime, natural(one.path)), reverse=True)
     return by_number(by_time, number) if number else by_time
+
+
+def is_given(one: Checkpoint, resume: "Record") -> bool:
+    """Whether it is the copy of another run's, put where the trainer finds it (see ``given``), and
+    was not written to since."""
+    given = resume.get("given")
+    if not given or os.path.normpath(one.path) != given["placed"]:
+        return False
+    try:
+        original = look_at(given["path"])
+    except OSError:
+        return True  # no checkpoint of this run's, whatever became of the other
+    return (one.mtime, one.size) == (original.mtime, original.size)
 
 
 def by_number(by_time: "List[Checkpoint]", number: str) -> "List[Checkpoint]":

@@ -11,6 +11,7 @@
         dray.log                 what dray itself had to say
         attempts/001/attempt.json, log, heartbeat.json, outcome.json, left/
         attempts/001/ranks/      the logs of further ranks, of those that wrote anything
+        given/                   the checkpoint of another run that it begins from: see given.py
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
         work.box-HOST/           what its containers need beside that: see box.py

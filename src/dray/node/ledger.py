@@ -3,7 +3,7 @@
 import os
 import time
 
-from . import checkpoints, files, restoring, resuming, trouble, worktree
+from . import checkpoints, files, given, restoring, resuming, trouble, worktree
 from .notes import note
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
 def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
     """An attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
+    job = given.known(job_dir, job)
     rules = job["resume"]
     newest, remarks, progress = None, [], False  # type: Optional[Checkpoint], List[str], bool
     try:
@@ -65,7 +66,10 @@ def has_got_further(
     if first is None:
         return True
     outputs, before = job_dir.outputs, job_dir.records()
-    paths = (newest.path, os.path.join(outputs, first))
+    begin = os.path.join(outputs, first)
+    if first == (job.get("origin") or {}).get("told"):
+        begin = job["resume"]["given"]["path"]
+    paths = (newest.path, begin)
     at, first_at = (
         resuming.progress(job["resume"], job["command"], path, outputs, before) for path in paths
     )

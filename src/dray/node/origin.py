@@ -6,7 +6,7 @@ its log, and a run that had a checkpoint never begins again from nothing by itse
 
 import os
 
-from . import checkpoints, files, policy, restoring
+from . import checkpoints, files, given, policy, restoring
 from .resuming import partner_of
 
 TYPE_CHECKING = False
@@ -28,9 +28,14 @@ class NothingToGoOnFrom(Exception):
 
 
 class Origin:
-    def __init__(self, checkpoint: "Optional[Checkpoint]", remarks: "List[str]") -> None:
+    """``is_given``: the checkpoint is of another run."""
+
+    def __init__(
+        self, checkpoint: "Optional[Checkpoint]", remarks: "List[str]", is_given: bool = False
+    ) -> None:
         self.checkpoint = checkpoint
         self.remarks = remarks
+        self.is_given = is_given
 
 
 def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Origin:
@@ -50,7 +55,20 @@ def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Or
         origin = choose(outputs, rules, suspect)  # it may have been away for a moment
     if origin.checkpoint is None:
         require_no_progress(counted if wanted == SCRATCH else before)
+        if rules.get("given"):
+            return Origin(begin_from_given(outputs, job), remarks + origin.remarks, True)
     return Origin(origin.checkpoint, remarks + origin.remarks)
+
+
+def begin_from_given(outputs: str, job: "Record") -> "Checkpoint":
+    """Find the checkpoint of another run that the job begins from: never from nothing instead."""
+    found = given.to_begin_from(outputs, job["resume"])
+    if found is None:
+        told = (job.get("origin") or {}).get("told")
+        raise NothingToGoOnFrom(
+            "its copy of {}, which it was to begin from, is not whole any more".format(told)
+        )
+    return found
 
 
 def choose(outputs: str, rules: "Record", attempts: "List[Record]") -> Origin:
@@ -98,11 +116,16 @@ def named(outputs: str, rules: "Record", name: str) -> "List[Checkpoint]":
     """The checkpoints that are newer than the named one, and that one itself, last. Its name is
     its path among the outputs, or the end of that."""
     found = checkpoints.candidates(outputs, rules)
+    return found[: pick(outputs, found, name) + 1]
+
+
+def pick(outputs: str, found: "List[Checkpoint]", name: str) -> int:
+    """Which of these is meant."""
     paths = [os.path.relpath(one.path, outputs) for one in found]
     fits = [at for at, path in enumerate(paths) if path == name]
     fits = fits or [at for at, path in enumerate(paths) if path.endswith("/" + name)]
     if len(fits) == 1:
-        return found[: fits[0] + 1]
+        return fits[0]
     what = "several checkpoints are" if fits else "no checkpoint is"
     listed = ", ".join(paths[:5]) + (" …" if len(paths) > 5 else "")
     raise NothingToGoOnFrom("{} named {}; there are: {}".format(what, name, listed or "none"))

@@ -15,6 +15,13 @@ look into the run's folder. No trainer is known here: a recipe has written the r
 - ``looks_for``: the name under which the trainer looks for its checkpoint by itself.
 - ``beside``: a pattern for names of files beside that one, which are overwritten with it.
 - ``args``: added to the command; the same arguments in the command are replaced.
+- ``begin_args``: the same, where a run begins from a checkpoint of another one; without them, it
+  does so as it would go on from one of its own.
+
+A run that begins from a checkpoint of another one does as many iterations as it is asked for itself
+(``start_of``). Where the trainer's count goes on from the checkpoint's number, that number is this
+run's ``begin``, and is added to the ``total`` that the command names; where it counts ``anew``, its
+count is its own from the first.
 
 A run is a folder with checkpoints. Which attempt it is of is known because every attempt writes
 down which runs there were before it: no clock is asked.
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = (
     "{checkpoint}", "{name}", "{run}", "{run_pattern}", "{partner}", "{number}", "{left}",
+    "{total}",
 )  # fmt: skip
 LEVELS = 3  # how far above a checkpoint its run's files are looked for
 MOST_READ = 1 << 20
@@ -58,6 +66,8 @@ def progress(
     resume: "Record", command: "Sequence[str]", path: str, outputs: str, before: "List[Record]"
 ) -> Progress:
     """How far the run is at this checkpoint. ``before``: the records of all attempts so far."""
+    if is_given(resume, path):
+        return start_of(resume, command, path)
     folder = os.path.dirname(path)
     finished = exists_above(folder, resume.get("finished"))
     number = number_of(path, resume.get("number"))
@@ -81,6 +91,37 @@ def progress(
     return Progress(done, total, finished or reached)
 
 
+def is_given(resume: "Record", path: str) -> bool:
+    """Whether this is where the job's checkpoint of another run lies (see ``given``)."""
+    return path in (resume.get("given") or {}).values()
+
+
+def start_of(resume: "Record", command: "Sequence[str]", path: str) -> Progress:
+    """How far a run is that begins from this checkpoint of another one. It is never finished: what
+    the other one has done is not what this one is asked for."""
+    begin = begin_of(resume, path)
+    total = flag_value(command, (resume.get("total") or {}).get("flag"))
+    known = begin is not None and total is not None
+    return Progress(begin, begin + total if known else None)  # type: ignore
+
+
+def begin_of(resume: "Record", path: str) -> "Optional[int]":
+    """What a run counts from that begins from this checkpoint of another one."""
+    if resume.get("anew"):
+        return 0
+    number, scale = number_of(path, resume.get("number")), scale_of(resume, os.path.dirname(path))
+    return None if number is None or scale is None else number // scale
+
+
+def begun_from(resume: "Record", path: str) -> "Record":
+    """The rules of a run that has begun from this checkpoint of another one. Where it is not known
+    what it counts from, neither is how many iterations are left."""
+    begin, total = begin_of(resume, path), resume.get("total")
+    if not total:
+        return resume
+    return dict(resume, total=dict(total, begin=begin) if begin is not None else None)
+
+
 def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
     """How far a checkpoint is, by its name."""
     found = re.search(pattern, os.path.basename(path)) if pattern else None
@@ -98,6 +139,8 @@ def is_ahead(resume: "Record", path: str, at: Progress, other: str, other_at: Pr
     """Whether a checkpoint that was written since is further than the ``other``, which the attempt
     began from. A trainer may save that one again at once, maybe in a folder of its own."""
     is_beside = os.path.dirname(path) == os.path.dirname(other)
+    if is_given(resume, other) and at.done is not None and other_at.done is not None:
+        return at.done != other_at.done  # a trainer may count from zero again
     if at.done is not None and other_at.done is not None:
         return at.done > other_at.done or (at.done == other_at.done and is_beside and path != other)
     name = os.path.basename(path)
@@ -189,8 +232,23 @@ def flag_value(command: "Sequence[str]", flag: "Optional[str]") -> "Optional[int
     return value
 
 
-def resumed(command: "List[str]", resume: "Record", path: str, at: Progress) -> "List[str]":
-    """The command that goes on from this checkpoint."""
+def needs_place(resume: "Record") -> bool:
+    """Whether the trainer finds a checkpoint only by the names of its folder and itself, below
+    where it writes its own."""
+    args = " ".join(args_of(resume, True))
+    by_name = any(word in args for word in ("{name}", "{run}", "{run_pattern}"))
+    return by_name and "{checkpoint}" not in args
+
+
+def args_of(resume: "Record", begins: bool) -> "Sequence[str]":
+    """``begins``: from a checkpoint of another run."""
+    return (resume.get("begin_args") if begins else None) or resume.get("args") or ()
+
+
+def resumed(
+    command: "List[str]", resume: "Record", path: str, at: Progress, begins: bool = False
+) -> "List[str]":
+    """The command that goes on from this checkpoint, or ``begins`` from one of another run."""
     partner = partner_of(path, resume)
     values = {
         "{checkpoint}": path,
@@ -200,8 +258,9 @@ def resumed(command: "List[str]", resume: "Record", path: str, at: Progress) -> 
         "{partner}": partner if partner and os.path.exists(partner) else None,
         "{number}": number_of(path, resume.get("number")),
         "{left}": at.left,
+        "{total}": at.total,
     }  # the PLACEHOLDERS
-    groups = [filled(group, values) for group in grouped(resume["args"])]
+    groups = [filled(group, values) for group in grouped(args_of(resume, begins))]
     known = [group for group in groups if group]
     for group in known:
         command = without(command, group)

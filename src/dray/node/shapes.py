@@ -94,6 +94,16 @@ def is_links(value: "Any") -> bool:
     return is_variables(value) and all(is_path_inside(name) for name in value)
 
 
+def is_never(_: "Any") -> bool:
+    """For what is not written down: it is found out anew each time."""
+    return False
+
+
+def is_origin(value: "Any") -> bool:
+    """What a job begins from: see ``given``."""
+    return is_variables(value) and is_path_inside(value.get("path", ""))
+
+
 def is_pattern(value: "Any") -> bool:
     try:
         return is_text(value) and bool(re.compile(value))
@@ -174,6 +184,7 @@ DESCRIPTION = {
     "retry_on": is_counts,
     "fail_on": is_counts,
     "hold": is_moment,
+    "origin": is_origin,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {
@@ -191,6 +202,7 @@ RESUME = {
     "checkpoint": is_text,
     "number": is_text,
     "args": is_texts,
+    "begin_args": is_texts,
     "total": is_rule,
     "scale": is_rules,
     "anew": is_flag,
@@ -203,6 +215,7 @@ RESUME = {
     "saves": is_text,
     "grace": is_number,
     "backoff": is_number,
+    "given": is_never,
 }  # type: Shape
 RESUME_NEEDED = ("grace", "backoff")
 

@@ -18,6 +18,7 @@ from . import (
     checkpoints,
     faults,
     files,
+    given,
     metrics,
     origin,
     process,
@@ -106,7 +107,7 @@ class Supervisor:
     ) -> None:
         self.job_dir = job_dir
         self.attempt = attempt
-        self.job = job
+        self.job = job = given.known(job_dir, job)
         self.place = place
         self.command = self._make_command()
         self.ask = None  # type: Optional[Ask]
@@ -130,6 +131,7 @@ class Supervisor:
         self.rules = job["resume"]
         self.pattern = self.rules["checkpoint"]
         self.first = None  # type: Optional[checkpoints.Checkpoint]
+        self.begins = False  # whether that is a checkpoint of another run
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
         self.fresh_since = 0.0
@@ -215,7 +217,7 @@ class Supervisor:
             "pid": self.command.pid or None,
             "gpus": self.place.gpus or [],
             "deadline": self.deadline,
-            "from_checkpoint": self._relative(self.first),
+            "from_checkpoint": self._begun_from(),
             "from_time": self.first.mtime if self.first else None,
             "remarks": self.remarks,
             "snapshot": self.job["snapshot"],
@@ -228,7 +230,7 @@ class Supervisor:
         if self.first is None:
             return list(self.job["command"])
         at = self._progress(self.first)
-        return resuming.resumed(self.job["command"], self.rules, self.first.path, at)
+        return resuming.resumed(self.job["command"], self.rules, self.first.path, at, self.begins)
 
     def _newest(self) -> "Optional[checkpoints.Checkpoint]":
         return checkpoints.newest(self.job_dir.outputs, self.rules)
@@ -244,7 +246,8 @@ class Supervisor:
     def _look_back(self) -> None:
         """Find where this attempt begins."""
         begin = origin.find(self.job_dir.outputs, self.job, self.before, self.attempt.number)
-        self.first = self.newest = begin.checkpoint
+        self.first, self.begins = begin.checkpoint, begin.is_given
+        self.newest = None if self.begins else self.first
         self._remark(begin.remarks)
         found = checkpoints.candidates(self.job_dir.outputs, self.rules)
         runs = resuming.runs_of([one.path for one in found], self.job_dir.outputs)
@@ -279,6 +282,8 @@ class Supervisor:
             told["DRAY_DEADLINE"] = "{:.0f}".format(self.deadline)
         if self.first is not None:
             told["DRAY_CHECKPOINT"] = self.first.path
+            if self.begins:
+                told["DRAY_CHECKPOINT_GIVEN"] = "1"
             partner = resuming.partner_of(self.first.path, self.rules)
             if partner and os.path.exists(partner):
                 told["DRAY_CHECKPOINT_PARTNER"] = partner
@@ -656,6 +661,12 @@ class Supervisor:
 
     def _relative(self, checkpoint: "Optional[checkpoints.Checkpoint]") -> "Optional[str]":
         return os.path.relpath(checkpoint.path, self.job_dir.outputs) if checkpoint else None
+
+    def _begun_from(self) -> "Optional[str]":
+        """What people call it."""
+        if not self.begins:
+            return self._relative(self.first)
+        return str(self.job["origin"].get("told", "a checkpoint of another run"))
 
     def _reserve(self) -> str:
         path = os.path.join(self.attempt.path, "reserve")

@@ -271,12 +271,13 @@ RSL_RL = IsaacLab(
     spreads_since="2.1",
 )  # fmt: skip
 
-# Epoch and optimizer are restored, and the limit is that of all epochs.
+# Epoch and optimizer are restored, and the limit is that of all epochs, those of another run that
+# it has begun from among them.
 RL_GAMES = IsaacLab(
     library="rl_games",
     checkpoint="nn/last_*_ep_*.pth",
     number=r"_ep_(\d+)_",
-    resume_args=("--checkpoint", "{checkpoint}"),
+    resume_args=("--checkpoint", "{checkpoint}", "--max_iterations", "{total}"),
     total={"pattern": r"^ *max_epochs: (\d+)"},
     main=("rewards/iter", "rewards/step", "rewards/time"),
 )

@@ -23,6 +23,7 @@ class ProtoMotions:
             "job.resume.checkpoint": "results/**/last.ckpt",
             "job.resume.looks_for": "last.ckpt",
             "job.resume.beside": "env_*.ckpt",  # of each task's environments; loaded if there
+            "job.resume.begin_args": ("--checkpoint", "{checkpoint}"),
             "job.resume.saves": "periodically",
         }
     )

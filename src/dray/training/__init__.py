@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attempt",
+    "begins_from_another_run",
     "outputs",
     "rank",
     "report",
@@ -42,6 +43,12 @@ METRICS = "metrics.jsonl"
 def resume_path() -> "Optional[str]":
     """The checkpoint to go on from; None where the training begins."""
     return os.environ.get("DRAY_CHECKPOINT") or None
+
+
+def begins_from_another_run() -> bool:
+    """Whether that checkpoint is another run's (``dray run --from``): its weights are meant, and
+    not its count of steps."""
+    return bool(os.environ.get("DRAY_CHECKPOINT_GIVEN"))
 
 
 def outputs(default: str = ".") -> str:

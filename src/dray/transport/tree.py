@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +22,14 @@ def copy_tree(source: Path, landing: Landing, progress: Progress) -> tuple[int, 
     that a running job removes meanwhile is none of them."""
     found = list(walk(source))
     changed = [file for file in found if landing.wants(file)]
+    gone = copy_files(source, changed, landing, progress)
+    return len(changed) - gone, len(found) - gone
+
+
+def copy_files(
+    source: Path, changed: Sequence[Incoming], landing: Landing, progress: Progress
+) -> int:
+    """Copy these files; return how many of them are gone."""
     total = sum(file.size for file in changed)
     done = gone = 0
     for file in changed:
@@ -30,7 +38,7 @@ def copy_tree(source: Path, landing: Landing, progress: Progress) -> tuple[int, 
             continue
         done += file.size
         progress(done, total)
-    return len(changed) - gone, len(found) - gone
+    return gone
 
 
 def walk(top: Path) -> Iterator[Incoming]:

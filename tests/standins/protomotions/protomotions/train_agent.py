@@ -55,7 +55,7 @@ if os.path.exists(last):
     if os.path.exists(env):
         print("Loading env checkpoint:", env, load(env), flush=True)
 else:
-    print("FRESH START: Training from scratch", flush=True)
+    print(f"WARM START: {args.checkpoint}" if args.checkpoint else "FRESH START", flush=True)
     if not os.path.exists(args.experiment_path):
         raise FileNotFoundError("Experiment file not found: " + args.experiment_path)
     os.makedirs(folder, exist_ok=True)
