@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from contextlib import suppress
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # bounded: no text becomes infinity
@@ -28,6 +30,25 @@ def parse_duration(value: object) -> float:
     if total <= 0:
         raise ValueError(f"the time '{value}' is not more than zero")
     return total
+
+
+def parse_moment(value: object, now: float) -> float:
+    """'10m' (that long ago), '21:00', '2026-11-16 21:00', '2026-11-16T21:00:05' → unix seconds.
+
+    A time of day is the last one that has been."""
+    text = str(value).strip()
+    if ":" not in text:
+        with suppress(ValueError):
+            return now - parse_duration(text)
+    day = time.strftime("%Y-%m-%d", time.localtime(now))
+    for form in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"):
+        for given, back in ((text.replace("T", " "), 0), (f"{day} {text}", 86400)):
+            try:
+                found = time.mktime(time.strptime(given, form))
+            except (ValueError, OverflowError):
+                continue
+            return found - back if found > now else found
+    raise ValueError(f"cannot read the time '{value}': write 10m, 21:00 or '2026-11-16 21:00'")
 
 
 def parse_size(value: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.shell_completion import CompletionItem
 from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.options import JOB, Option
+from dray.quantities import parse_moment
 
 PLAIN_WORD = re.compile(r"\w[\w.@+-]*")
 
@@ -73,6 +75,26 @@ class JobId(click.ParamType):
             for job_id, state in known
             if is_offered(job_id, incomplete)
         ]
+
+
+class Regex(click.ParamType):
+    name = "regex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return re.compile(value)
+        except (re.error, RecursionError, OverflowError) as error:
+            self.fail(f"'{value}' is not a regular expression: {error}", param, ctx)
+
+
+class Moment(click.ParamType):
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return parse_moment(value, time.time())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
