@@ -59,8 +59,12 @@ LAST_ATTEMPT = """\
 `exit_code` and `signal` are those of the last attempt: a command that exits with 137 has
 `exit_code` 137 and no `signal`; one that was killed has `signal` `SIGKILL` and no `exit_code`."""
 METRICS = """\
-`metric` is the latest value of the main metric: `name`, `value` (null where it is not a number) and
-`step`; null where there is none. `curve` has its `name` and `points`, each
+`metric` is the latest value of the main metric: `name`, `value` (null where it is not a number),
+`step`, and in `recent` at most sixteen values of the attempt, evenly apart; null where there is
+none. `last_attempt` has of the last attempt the `number`, `started`, `heartbeat`, `ended`,
+`deadline`, `iteration` and `total`; null where there is none. These times are by the clock of the
+machine it runs on; `iteration` is that of its newest checkpoint, of `total` in all, null where that
+is not known. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
 checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or

@@ -10,6 +10,7 @@ from typing import Any
 
 from dray import config as configuration
 from dray import options
+from dray.cluster import Selection
 from dray.errors import UsageError, nearest
 from dray.launcher import Launcher
 from dray.model import JobState, JobView, Series
@@ -71,9 +72,19 @@ class Job:
             limits=parse_settings(limits, options.LIMITS),
         )
 
-    def pull(self, target: str | PathLike[str] | None = None) -> Path:
-        """Bring the outputs home; return the folder."""
-        return self._launcher.pull(self.id, Path(target) if target is not None else None).folder
+    def pull(
+        self,
+        target: str | PathLike[str] | None = None,
+        *,
+        only: Sequence[str] = (),
+        latest_checkpoint: bool = False,
+    ) -> Path:
+        """Bring the outputs home, or those that fit one of the globs ``only`` and the newest whole
+        checkpoint; return the folder."""
+        folder = Path(target) if target is not None else None
+        return self._launcher.pull(
+            self.id, folder, Selection(tuple(only), latest_checkpoint)
+        ).folder
 
     def remove(self) -> None:
         self._launcher.remove(self.id)
@@ -135,7 +146,7 @@ def run_many(
 def jobs() -> list[Job]:
     """Active jobs and those of the last day, newest first."""
     launcher = Launcher(configuration.load())
-    return [Job(row.id, launcher) for row in launcher.listing()]
+    return [Job(row.id, launcher) for row in launcher.listing().rows]
 
 
 def parse_settings(

@@ -15,6 +15,14 @@ from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
+class Selection(NamedTuple):
+    """Which outputs are wanted: what fits a glob, and the newest whole checkpoint; see
+    dray.node.selecting. All of them, where nothing is said."""
+
+    globs: tuple[str, ...] = ()
+    latest_checkpoint: bool = False
+
+
 class ImageState(NamedTuple):
     """An image as a cluster has it: ready to run, being made so by a job, or lacking these layers,
     each with the parts (offset, length) that have arrived."""
@@ -68,6 +76,7 @@ class Cluster(Protocol):
     settings: Mapping[str, Any]
     is_here: bool  # its files are on this machine
     python: str  # what starts our own programs there
+    may_have_got: bool  # whether a job may be there that was being submitted when it failed
     images: ImageStore
 
     @property
@@ -122,6 +131,9 @@ class Cluster(Protocol):
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         """How long a rank's output is by now."""
 
+    def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
+        """When the first rank's output was how long, in order; see dray.node.log_times."""
+
     def metrics(self, job_id: str) -> Series:
         """The curve of the job's main metric over all attempts."""
 
@@ -133,8 +145,10 @@ class Cluster(Protocol):
     ) -> None:
         """Start another attempt of an ended job, with this description."""
 
-    def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
-        """Bring new and changed outputs: (files copied, files in all)."""
+    def pull(
+        self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
+    ) -> tuple[int, int]:
+        """Bring new and changed outputs of those that are wanted: (files copied, files in all)."""
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         """The checkpoint of this name, or the newest whole one; by these ``rules`` where the job

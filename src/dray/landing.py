@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import NamedTuple
 
 from dray.checks import Malformed, brief
 from dray.errors import Refused
-from dray.node.files import MOST_PARTS
+from dray.node.files import MOST_PARTS, lock_if_possible
 
 OUTPUTS_MARK = ".dray-outputs"  # in a folder that holds a job's outputs, and nothing else
 LONGEST_PART = 255  # bytes
@@ -28,6 +30,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)  # a link or a file, by system
 
 Stamp = tuple[str | None, int, int]  # where a link leads, or a file's size and time
+PART = re.compile(r"\.[0-9a-f]{12}\.part")  # a file on its way
+ABANDONED = 60.0  # seconds for which one that is written to has not been touched
 FOLDER_STAMP: Stamp = (None, -1, -1)
 
 
@@ -101,6 +105,8 @@ class Landing:
         self._owns = owns or (lambda path, stamp: True)
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.placed: dict[str, Stamp] = {}  # what is here now, of what was offered
+        self.size = 0  # bytes that were put here
+        self._swept: set[str] = set()
         self.refused: list[str] = []  # files of the user's own that were in the way
         self.unwanted: list[str] = []
 
@@ -116,12 +122,24 @@ class Landing:
             self.unwanted.append(file.path)
             return False
         parts = split(file.path)
+        self._sweep(parts[:-1])
         here = self._stamp(parts)
         if here == file.stamp:
             if self._owns(file.path, here):
                 self.placed[file.path] = file.stamp
             return False
         return self._is_free(parts)
+
+    def _sweep(self, parts: list[str]) -> None:
+        """Remove what a transfer that was killed has left in this folder."""
+        folder = "/".join(parts)
+        if folder in self._swept:
+            return
+        self._swept.add(folder)
+        with suppress(OSError), self._opened(parts) as opened:
+            for name in os.listdir(opened):
+                if PART.fullmatch(name) and is_abandoned(opened, name):
+                    os.unlink(name, dir_fd=opened)
 
     def _is_free(self, parts: list[str]) -> bool:
         """Whether nothing of the user's own is in the way; what is, is refused."""
@@ -185,6 +203,7 @@ class Landing:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)
         self.placed[file.path] = file.stamp
+        self.size += file.size
 
     @contextmanager
     def _opened(self, parts: list[str], make: bool = False) -> Iterator[int]:
@@ -236,10 +255,25 @@ def stamp_at(folder: int, name: str) -> Stamp:
     return None, status.st_size, status.st_mtime_ns
 
 
+def is_abandoned(folder: int, name: str) -> bool:
+    """Whether nobody writes to a part any more: whoever does holds its lock, and changes it."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if time.time() - status.st_ctime < ABANDONED:
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        return True
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        return lock_if_possible(fd)
+    finally:
+        os.close(fd)
+
+
 def write_file(folder: int, name: str, file: Incoming, pieces: Iterable[bytes]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     mode = file.mode & ALLOWED_MODE | LEAST_MODE
     with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as opened:
+        lock_if_possible(opened.fileno())
         for piece in pieces:
             opened.write(piece)
         opened.flush()

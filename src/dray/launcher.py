@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -10,12 +11,12 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray import background
 from dray import cluster as clusters
 from dray import config as configuration
-from dray.cluster import Cluster
+from dray.cluster import Cluster, Selection
 from dray.config import Config
 from dray.description import describe, fill_in, new_id, renewed_limits
 from dray.errors import (
@@ -41,9 +42,12 @@ from dray.quantities import show_duration
 from dray.reporter import Reporter
 from dray.secrets import resolve as secret_values
 from dray.store import Damaged, Last, Row, Store, rebuilding, set_aside
-from dray.tail import tail_offsets
+from dray.tail import line_start, tail_offsets
 
 if TYPE_CHECKING:
+    import re
+
+    from dray import log_lines
     from dray.given import Giver
     from dray.images.verbs import ImageVerbs
     from dray.receipts import Pulled
@@ -57,10 +61,36 @@ CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitte
 DAY = 86400.0
 GONE = "is gone"
 LAST_WORDS = 8192  # bytes at the end of a log
+ALL_OUTPUTS = Selection()
 SOME = 10  # of many jobs, those that are named
 UNDER_WAY = "submitting"  # the folder of locks
 
 Act = Callable[[JobSpec, Snapshot | None], None]
+
+
+class Listing(NamedTuple):
+    """Jobs, newest first; and how many others there are, which are older."""
+
+    rows: list[Row]
+    hidden: int
+
+
+class Sieve(NamedTuple):
+    """Which jobs are listed: those in one of these states, of this project, with this text."""
+
+    states: Sequence[str] = ()
+    here: bool = False
+    text: str = ""
+
+    def passes(self, row: Row, here: set[str] | None) -> bool:
+        """``here``: the ids of the project's jobs, where only those are asked for."""
+        if self.states and row.state not in self.states:
+            return False
+        if here is not None and row.id not in here:
+            return False
+        words = " ".join(json.loads(row.command))
+        told = "\n".join((row.id, row.name, words, row.reason))
+        return self.text.casefold() in told.casefold()
 
 
 class Launcher:
@@ -334,6 +364,9 @@ class Launcher:
         return age > ABANDONED and not files.is_locked(self._lock_of(job_id))
 
     def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
+        if not cluster.may_have_got:
+            self.store.remove(*ids)
+            return
         try:
             self.store.remove(*(set(ids) - set(cluster.status(ids))))
         except UNAVAILABLE:
@@ -483,13 +516,22 @@ class Launcher:
             raise NotFound(f"there is no job '{job_id}'")
         return view
 
-    def _require_files(self, view: JobView) -> None:
-        if view.reason.endswith(GONE):
-            raise NotFound(f"{view.id}: {view.reason}", hint=f"dray rm {view.id} forgets the job.")
+    def _require_files(self, reference: str) -> JobView:
+        """The job, whose directory is there."""
+        view, is_there = self._look_at(reference)
+        if not is_there or view.reason.endswith(GONE):
+            gone = f"its directory on {view.cluster} {GONE}"
+            raise NotFound(f"{view.id}: {gone}", hint=f"dray rm {view.id} forgets the job.")
+        return view
 
     def listing(
-        self, *, everything: bool = False, most: int = 50, on: str | None = None
-    ) -> list[Row]:
+        self,
+        *,
+        everything: bool = False,
+        most: int = 50,
+        on: str | None = None,
+        sieve: Sieve | None = None,
+    ) -> Listing:
         """Active jobs and those of the last day; or all. With ``on``, only that cluster's, and
         with ``everything`` also those that another machine submitted to it."""
         if on is not None and everything:
@@ -501,7 +543,12 @@ class Launcher:
             self.config.cluster(on)
         self.refresh(on)
         since = 0.0 if everything else time.time() - DAY
-        return self.store.listing(since, -1 if everything else most, on)
+        most = -1 if everything else most
+        if sieve is None:
+            rows = self.store.listing(since, most, on)
+            return Listing(rows, self.store.others(len(rows), on))
+        here = self.store.ids_of_project(str(self.config.project)) if sieve.here else None
+        return Listing(*self.store.fitting(since, most, on, lambda row: sieve.passes(row, here)))
 
     def find(self, reference: str) -> str:
         """The id that this id, or unique beginning of one, means."""
@@ -546,6 +593,11 @@ class Launcher:
         return ", ".join(told) + (" …" if len(found) > SOME else "")
 
     def show(self, reference: str) -> JobView:
+        return self._look_at(reference)[0]
+
+    def _look_at(self, reference: str) -> tuple[JobView, bool]:
+        """The job, and whether its cluster has it; one that was done there may have been removed
+        by somebody else."""
         job_id, cluster = self._find(reference)
         self._require_here(job_id, cluster)
         told = cluster.status([job_id]).get(job_id)
@@ -553,22 +605,26 @@ class Launcher:
         if view is None:
             last, age = self.store.view(job_id), self.store.intent_age(job_id)
             if last is not None and last.state in (JobState.LOST, JobState.DONE):
-                return last
+                return last, False
             if last is not None and age is not None and not self._is_abandoned(job_id, age):
-                return replace(last, reason="being submitted")
+                return replace(last, reason="being submitted"), True
             view = self._gone(job_id, cluster)
         if self._news(view):
             self._keep(lambda: self.store.save([view]))
-        return view
+        return view, told is not None
 
     def _keep(self, write: Callable[[], None]) -> None:
         """What was seen is shown also where there is no room to write it down."""
         try:
             write()
         except StorageError as error:
-            if error.message not in self._complaints:
-                self.reporter.say(error.message)
-            self._complaints.add(error.message)
+            self._complain(error.message)
+
+    def _complain(self, message: str) -> None:
+        """Say it once."""
+        if message not in self._complaints:
+            self.reporter.say(message)
+        self._complaints.add(message)
 
     def active_numbers(self) -> dict[str, dict[str, int]]:
         """How many jobs are queued and running on each cluster, as last seen. No cluster is asked,
@@ -672,10 +728,15 @@ class Launcher:
         rank: int = 0,
         tail: int | None = None,
         follow: bool = False,
+        grep: re.Pattern[str] | None = None,
+        since: float | None = None,
+        stamps: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Pieces of one rank's raw output with the attempt they are of, in order."""
-        view = self.show(reference)
-        self._require_files(view)
+        """Pieces of one rank's raw output with the attempt they are of, in order; only the lines in
+        which ``grep`` is found, and each with a time, where that is asked for."""
+        from dray import log_lines  # not for a listing
+
+        view = self._require_files(reference)
         numbers = [one.number for one in view.attempts]
         if attempt is not None and attempt not in numbers and not follow:
             made = f"its attempts are {numbers}" if numbers else "it has made none yet"
@@ -684,11 +745,51 @@ class Launcher:
         if not 0 <= rank < ranks:
             raise NotFound(f"{view.id} has no rank {rank}: its last one is {ranks - 1}")
         cluster = self.cluster(view.cluster)
+        counts = log_lines.search(grep) if grep is not None else None
+        of = [attempt] if attempt else numbers
+        offsets: dict[int, int] = {}
+        if since is not None:
+            offsets = self._offsets_since(view, of, since, rank)
         if tail is not None:
-            offsets = tail_offsets(cluster, view.id, [attempt] if attempt else numbers, tail, rank)
-        else:
-            offsets = {}
-        return self._log_pieces(view.id, cluster, attempt, rank, offsets, follow)
+            last = tail_offsets(cluster, view.id, of, tail, rank, counts)
+            offsets = max(offsets, last, key=lambda one: min(one.items(), default=(0, 0)))
+        pieces = self._log_pieces(view.id, cluster, attempt, rank, offsets, follow)
+        if counts is None and not stamps:
+            return ((number, piece) for number, _, piece in pieces)
+        lines = log_lines.lines_of(pieces)
+        if counts is not None:
+            lines = (line for line in lines if counts(line[2]))
+        if stamps:
+            lines = log_lines.stamped(lines, lambda number: self._log_times(view, number, rank))
+        return ((number, line) for number, _, line in lines)
+
+    def _log_times(self, view: JobView, attempt: int, rank: int) -> log_lines.Times | None:
+        """When the output was how long; None where that was not written down."""
+        times = self.cluster(view.cluster).log_times(view.id, attempt) if rank == 0 else []
+        of = next((one for one in view.attempts if one.number == attempt), None)
+        if times or of is None or of.outcome is None:
+            return times
+        why = "only rank 0's times are kept" if rank else "it wrote none, or an older dray made it"
+        self._complain(f"when the lines of attempt {attempt} were written is not known: {why}")
+        return None
+
+    def _offsets_since(
+        self, view: JobView, numbers: Sequence[int], since: float, rank: int
+    ) -> dict[int, int]:
+        """Where the first attempt that was not over by then begins, and how much of it to skip."""
+        from dray import log_lines
+
+        cluster = self.cluster(view.cluster)
+        for one in view.attempts:
+            if one.number not in numbers or (one.ended is not None and one.ended < since):
+                continue
+            if one.started is not None and one.started >= since:
+                return {one.number: 0}
+            times = self._log_times(view, one.number, rank)
+            size = log_lines.size_at(times, since) if times else 0
+            return {one.number: line_start(cluster, view.id, one.number, size, rank)}
+        last = max(numbers, default=0)
+        return {last: cluster.log_size(view.id, last, rank)} if last else {}
 
     def last_lines(self, view: JobView, most: int = 10) -> list[str]:
         """The end of what the last attempt wrote; nothing where that cannot be had."""
@@ -711,16 +812,16 @@ class Launcher:
         rank: int,
         offsets: Mapping[int, int],
         follow: bool,
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> Iterator[log_lines.Piece]:
         place = min(offsets, default=only or 1)
         offset = offsets.get(place, 0)
         pause = 0.05
         while True:
             view = self.show(job_id)  # before reading: what ended by now has written all it will
             while piece := cluster.log(job_id, place, offset, rank):
-                offset += len(piece)
                 pause = 0.05
-                yield place, piece
+                yield place, offset, piece
+                offset += len(piece)
             newest = view.attempts[-1].number if view.attempts else 0
             if place < newest and only is None:
                 place, offset = place + 1, 0
@@ -855,30 +956,34 @@ class Launcher:
         is_elsewhere = bool(self.store.place(job_id)) and not self._is_here(job_id, cluster)
         return is_elsewhere and not self._last_seen(job_id).state.active
 
-    def pull(self, reference: str, target: Path | None = None) -> Pulled:
+    def pull(
+        self, reference: str, target: Path | None = None, wanted: Selection = ALL_OUTPUTS
+    ) -> Pulled:
         """Bring the outputs home. Can be repeated."""
         from dray.landing import OUTPUTS_MARK, Landing, complain
         from dray.receipts import Pulled, Receipts, mark_outputs  # with OpenSSL's hashes
 
-        view = self.show(reference)
-        self._require_files(view)
+        view = self._require_files(reference)
         cluster, target = self.cluster(view.cluster), target or Path(view.id)
         is_new = not target.exists()
         target.mkdir(parents=True, exist_ok=True)
         receipts = Receipts(self.config.home.data, target)
+        progress = self.reporter.progress("pulling")
         with Landing(target, receipts.owns) as landing:
             marked = mark_outputs(landing, view.id)
             receipts.all_is_ours = marked
             try:
-                copied, count = cluster.pull(view.id, landing, self.reporter.progress("pulling"))
+                copied, count = cluster.pull(view.id, landing, progress, wanted)
             finally:  # what came before the link broke may be replaced by the next pull, too
                 if not marked:
                     receipts.add(landing.placed)
-        if not count and is_new:
-            (target / OUTPUTS_MARK).unlink()
-            target.rmdir()
+                if is_new and [one.name for one in target.iterdir()] == [OUTPUTS_MARK]:
+                    (target / OUTPUTS_MARK).unlink()
+                    target.rmdir()
         complain(landing)
-        return Pulled(target, copied, count, tuple(landing.unwanted))
+        if not count and wanted != ALL_OUTPUTS:
+            raise NotFound(nothing_fits(view.id, wanted), hint=f"dray pull {view.id} brings all.")
+        return Pulled(target.absolute(), copied, count, landing.size, tuple(landing.unwanted))
 
     def doctor(self, name: str) -> list[Finding]:
         from dray.images.findings import image_findings  # only here
@@ -925,6 +1030,14 @@ def missing_words(job: JobSpec, code: Snapshot | None) -> tuple[str, ...]:
     from dray import missing  # not for a listing
 
     return missing.look(job, code.manifest) if code is not None and job.command else ()
+
+
+def nothing_fits(job_id: str, wanted: Selection) -> str:
+    globs = " or ".join(wanted.globs)
+    if not wanted.latest_checkpoint:
+        return f"{job_id} has no output that fits {globs}"
+    no_checkpoint = f"{job_id} has no whole checkpoint (yet)"
+    return f"{no_checkpoint}, and no output that fits {globs}" if globs else no_checkpoint
 
 
 def _said(error: DrayError | OSError) -> str:

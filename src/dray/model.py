@@ -27,6 +27,7 @@ from dray.checks import (
     texts,
 )
 from dray.checks import text as text_of
+from dray.node.shapes import MOST_RECENT
 
 
 class JobState(StrEnum):
@@ -178,7 +179,10 @@ class Attempt:
     gpus: tuple[int, ...] = ()
     from_checkpoint: str | None = None
     checkpoint: str | None = None
-    metric: Mapping[str, Any] | None = None  # the latest value: name, value, step
+    metric: Mapping[str, Any] | None = None  # the latest value: name, value, step, recent
+    deadline: float | None = None  # by the clock of its machine, as started and heartbeat are
+    iteration: int | None = None  # at its newest checkpoint, where that is known
+    total: int | None = None  # how many there are
     held: float | None = None  # until when its allocation is, or was, kept for a look
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
@@ -389,10 +393,16 @@ def _step(value: Any) -> int | float:
     return integer(value) if isinstance(value, int) else number(value)
 
 
+def _course(value: Any) -> tuple[float | None, ...]:
+    read = several(optional(number), MOST_RECENT)(value)
+    return tuple(one if one is None or abs(one) < LARGEST_VALUE else None for one in read)
+
+
 def _metric(value: Any) -> dict[str, Any] | None:
     """Return None for a metric that cannot be read; the job itself is still shown."""
     try:
-        return checks.required(value, name=note, value=optional(number), step=_step)
+        read = checks.required(value, name=note, value=optional(number), step=_step)
+        return {**read, "recent": (), **checks.fields(value, {"recent": _course})}
     except Malformed:
         return None
 
@@ -476,7 +486,8 @@ ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "exit_code": optional(integer),
     "signal": optional(note),
     "reason": note,
-    **dict.fromkeys(("started", "heartbeat", "ended", "held"), optional(moment)),
+    **dict.fromkeys(("started", "heartbeat", "ended", "deadline", "held"), optional(moment)),
+    **dict.fromkeys(("iteration", "total"), optional(integer)),
     "host": optional(note),
     "gpus": lambda value: several(count, 1000)(value or ()),
     "from_checkpoint": optional(note),

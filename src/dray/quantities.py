@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,6 +64,25 @@ def parse_moment(value: object) -> float | datetime:
         raise ValueError(
             f"cannot read the moment '{value}': write 2h, or 2026-11-17T08:00"
         ) from None
+
+
+def parse_since(value: object, now: float) -> float:
+    """'10m' (that long ago), '21:00', '2026-11-16 21:00', '2026-11-16T21:00:05' → unix seconds.
+
+    A time of day is the last one that has been."""
+    text = str(value).strip()
+    if ":" not in text:
+        with suppress(ValueError):
+            return now - parse_duration(text)
+    day = time.strftime("%Y-%m-%d", time.localtime(now))
+    for form in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"):
+        for given, back in ((text.replace("T", " "), 0), (f"{day} {text}", 86400)):
+            try:
+                found = time.mktime(time.strptime(given, form))
+            except (ValueError, OverflowError):
+                continue
+            return found - back if found > now else found
+    raise ValueError(f"cannot read the time '{value}': write 10m, 21:00 or '2026-11-16 21:00'")
 
 
 def parse_size(value: object) -> int:

@@ -26,6 +26,7 @@ class Pulled(NamedTuple):
     folder: Path
     copied: int
     files: int  # in all
+    size: int  # bytes copied
     left: tuple[str, ...]
 
 

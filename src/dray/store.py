@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -64,6 +64,8 @@ MIGRATIONS = (
     "ALTER TABLE jobs ADD COLUMN own INTEGER NOT NULL DEFAULT 0",
     # where its cluster keeps jobs, by the settings it was submitted with; '': not known
     "ALTER TABLE jobs ADD COLUMN place TEXT NOT NULL DEFAULT ''",
+    # the last attempt, as a listing shows it; null: none, or not seen since this column is there
+    "ALTER TABLE jobs ADD COLUMN last_attempt TEXT NOT NULL DEFAULT 'null'",
 )
 VERSION = len(MIGRATIONS)
 
@@ -90,7 +92,11 @@ class Row(NamedTuple):
     attempts: int
     command: str
     metric: str
+    last_attempt: str
 
+
+LISTED = ("number", "started", "heartbeat", "ended", "deadline", "iteration", "total")
+ACTIVE = (JobState.QUEUED, JobState.RUNNING)
 
 # How an active job was last seen: state, reason, and 1 if it is known to have been submitted.
 Last = tuple[str, str, int]
@@ -339,10 +345,12 @@ class Store:
         before = connection.execute("SELECT state FROM jobs WHERE id = ?", (view.id,)).fetchone()
         connection.execute(
             "INSERT INTO jobs (id, cluster, name, state, reason, submitted, created, ended,"
-            " attempts, command, spec, metric) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)"
+            " attempts, command, spec, metric, last_attempt)"
+            " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET state = excluded.state, reason = excluded.reason,"
             " submitted = 1, ended = excluded.ended, attempts = excluded.attempts,"
-            " spec = excluded.spec, metric = excluded.metric"
+            " spec = excluded.spec, metric = excluded.metric,"
+            " last_attempt = excluded.last_attempt"
             " WHERE cluster = excluded.cluster",  # one cluster does not speak for another
             (
                 view.id,
@@ -356,6 +364,7 @@ class Store:
                 json.dumps(spec.command),
                 json.dumps(spec.to_dict()),
                 json.dumps(view.metric),
+                json.dumps(in_listing(view.attempts[-1]) if view.attempts else None),
             ),
         )
         connection.executemany(
@@ -433,6 +442,35 @@ class Store:
         rows = {row[0]: Row._make(row) for row in recent + active}.values()
         # In an array .9 comes before .10.
         return sorted(rows, key=lambda row: (row.created, len(row.id), row.id), reverse=True)
+
+    def fitting(
+        self, since: float, most: int, on: str | None, fits: Callable[[Row], bool]
+    ) -> tuple[list[Row], int]:
+        """As ``listing``, of those that fit; and how many others do."""
+        found = [row for row in self.listing(0.0, -1, on) if fits(row)]
+        recent = [row for row in found if max(row.created, row.ended or 0.0) >= since]
+        shown = {row.id for row in (recent if most < 0 else recent[:most])}
+        kept = [row for row in found if row.id in shown or row.state in ACTIVE]
+        return kept, len(found) - len(kept)
+
+    def others(self, listed: int, on: str | None = None) -> int:
+        """How many submitted jobs there are beside so many that are listed. SQLite counts jobs by
+        an index; it is seldom that one of them has not been submitted."""
+        where = "" if on is None else " WHERE cluster = ?"
+        values = () if on is None else (on,)
+        rest = int(self._rows(f"SELECT count(*) FROM jobs{where}", values)[0][0]) - listed
+        if rest <= 0:
+            return 0
+        intents = "state = 'queued' AND NOT submitted AND (?1 IS NULL OR cluster = ?1)"
+        return rest - int(self._rows(f"SELECT count(*) FROM jobs WHERE {intents}", (on,))[0][0])
+
+    def ids_of_project(self, project: str) -> set[str]:
+        """The jobs that were submitted from this folder."""
+        # As json.dumps writes it; within another text its quotation marks would be escaped.
+        sign = (f'"project": {json.dumps(project)}',)
+        own = self._rows("SELECT id FROM jobs WHERE instr(spec, ?)", sign)
+        arrays = self._rows("SELECT id FROM arrays WHERE instr(spec, ?)", sign)
+        return {row[0] for row in own} | {one for row in arrays for one in self.in_array(row[0])}
 
     def count(self) -> int:
         return int(self._rows("SELECT count(*) FROM jobs")[0][0])
@@ -560,6 +598,11 @@ class Store:
     def events(self, job_id: str) -> list[tuple[float, str]]:
         rows = self._rows("SELECT time, what FROM events WHERE job = ? ORDER BY time", (job_id,))
         return [tuple(row) for row in rows]
+
+
+def in_listing(attempt: Attempt) -> dict[str, Any]:
+    """What a listing tells of a job's last attempt."""
+    return {name: getattr(attempt, name) for name in LISTED}
 
 
 def ids_in(array: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import textwrap
 from pathlib import Path
@@ -155,6 +156,35 @@ def test_outputs_survive_a_failure(dray: Dray, on: tuple[str, str], tmp_path: Pa
     assert dray.wait(job)["state"] == "failed"
     dray("pull", job, str(tmp_path / "home"))
     assert (tmp_path / "home/logs/a.txt").read_text() == "kept"
+
+
+def test_only_the_outputs_that_are_wanted_come(
+    dray: Dray, on: tuple[str, str], tmp_path: Path
+) -> None:
+    job = dray.run(*on, *RESUMABLE, "--", "python3", "train.py", "12", "0", "--every")
+    assert dray.wait(job)["state"] == "done"
+    home = tmp_path / "home"
+
+    def pulled(*flags: str) -> set[str]:
+        dray("pull", *flags, job, str(home))
+        return {one.name for one in home.iterdir()} - {".dray-outputs"}
+
+    assert pulled("--latest-checkpoint") == {"ckpt_12.json"}
+    assert pulled("--only", "ckpt_[34].json") == {"ckpt_3.json", "ckpt_4.json", "ckpt_12.json"}
+    assert dray("pull", "--only", "*.pt", job, str(tmp_path / "none"), check=False).returncode == 3
+    assert len(pulled()) == 13
+
+
+def test_the_lines_that_are_wanted_are_printed(dray: Dray, on: tuple[str, str]) -> None:
+    job = dray.run(*on, "--no-snapshot", *python("for n in range(30): print('line', n)"))
+    followed = dray("logs", "-f", "--grep", "line 1[0-2]", job)
+    assert followed.stdout == "line 10\nline 11\nline 12\n"
+    assert f"── {job} is done: exit code 0, after " in followed.stderr
+    assert dray("logs", "-n", "2", job).stdout == "line 28\nline 29\n"
+    assert dray("logs", "-n", "2", "--grep", "1", job).stdout == "line 19\nline 21\n"
+    assert dray("logs", "--since", "1h", "-n", "1", job).stdout == "line 29\n"
+    (stamped,) = dray("logs", "--timestamps", "-n", "1", job).stdout.splitlines()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  line 29", stamped)
 
 
 def test_an_output_file_replaced_by_rename_is_kept(

@@ -59,6 +59,7 @@ def test_run_wait_logs_pull_remove(tmp_path: Path) -> None:
     assert job.wait(timeout=60) == "done"
     assert b"".join(job.logs()) == b"hello\n"
     assert (job.pull(tmp_path / "home") / "logs/x").read_text() == "1"
+    assert (job.pull(tmp_path / "one", only=["logs/*"]) / "logs/x").exists()
     assert [one.id for one in package.jobs()] == [job.id]
     assert package.Job(job.id).state == "done"
     job.remove()

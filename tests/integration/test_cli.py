@@ -216,11 +216,12 @@ JOB_KEYS = {
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",
-    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "left", "remarks", "held",
+    "host", "gpus", "from_checkpoint", "checkpoint", "metric", "deadline", "iteration", "total",
+    "left", "remarks", "held",
 }  # fmt: skip
 ROW_KEYS = {
     "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",
-    "metric",
+    "metric", "last_attempt",
 }  # fmt: skip
 
 
@@ -703,7 +704,7 @@ def test_names_that_the_output_cannot_encode(dray: Dray, encoding: str) -> None:
     assert (dray.project / f"home-{odd}" / odd / "x").exists()
     if encoding == "utf-8:strict":  # as it is, for whoever takes it for a path
         assert f"outputs    {odd}\n" in shown
-        assert pulled == f"home-{odd}\n"
+        assert pulled == f"{dray.project}/home-{odd}\n"
     ellipsis = "…" if encoding == "utf-8:strict" else r"\u2026"
     assert f"VERB [OPTIONS] {ellipsis}" in dray("--help").stdout
 
@@ -743,7 +744,7 @@ def test_logs_are_printed_byte_for_byte(dray: Dray, output: bytes) -> None:
     dray.wait(job)
     assert raw_log(dray, job) == output
     for count in (0, 1, 2, 4, 1000):
-        assert raw_log(dray, job, "--tail", str(count)) == last_lines(output, count), count
+        assert raw_log(dray, job, "-n", str(count)) == last_lines(output, count), count
 
 
 def test_logs_of_several_attempts(dray: Dray) -> None:
@@ -754,9 +755,10 @@ def test_logs_of_several_attempts(dray: Dray) -> None:
     assert shown["reason"] == "exit code 1; 2 retries used up"
     assert raw_log(dray, job) == b"attempt 1\nattempt 2\nattempt 3\n"
     assert raw_log(dray, job, "--attempt", "2") == b"attempt 2\n"
-    assert raw_log(dray, job, "--tail", "2") == b"attempt 2\nattempt 3\n"
-    assert raw_log(dray, job, "--tail", "1", "--attempt", "1") == b"attempt 1\n"
-    assert raw_log(dray, job, "--tail", "99") == b"attempt 1\nattempt 2\nattempt 3\n"
+    assert raw_log(dray, job, "-n", "2") == b"attempt 2\nattempt 3\n"
+    assert raw_log(dray, job, "-n", "1", "--attempt", "1") == b"attempt 1\n"
+    assert raw_log(dray, job, "--tail", "1") == b"attempt 3\n"  # as it used to be called
+    assert raw_log(dray, job, "-n", "99") == b"attempt 1\nattempt 2\nattempt 3\n"
     assert "attempt 2" in dray("logs", job).stderr
     says = refuse(dray, 3, "logs", "--attempt", "4", job)
     assert f"{job} has no attempt 4" in says
@@ -802,19 +804,19 @@ def test_pull(dray: Dray) -> None:
     assert dray.wait(job)["state"] == "done"
 
     ended = dray("pull", job)
-    assert ended.stdout == f"{job}\n"
-    assert ended.stderr == "4 of 4 files copied\n"
+    assert ended.stdout == f"{dray.project / job}\n"
+    assert ended.stderr == "4 of 4 files copied, 260 B\n"
     target = dray.project / job
     assert (target / "logs/deep/a").read_text() == "one"
     assert (target / "logs/ü b").read_bytes() == bytes(range(256))
     assert (target / "logs/link").readlink() == Path("deep/a")
     assert (target / "extra").read_text() == "x"
 
-    assert dray("pull", job).stderr == "0 of 4 files copied\n"
+    assert dray("pull", job).stderr == "0 of 4 files copied, 0 B\n"
     (target / "logs/deep/a").write_text("changed here")
     (dray.job_dir(job) / "outputs/extra").write_text("changed there")
     (target / "mine").write_text("kept")
-    assert dray("pull", job).stderr == "2 of 4 files copied\n"
+    assert dray("pull", job).stderr == "2 of 4 files copied, 16 B\n"
     assert (target / "logs/deep/a").read_text() == "one"
     assert (target / "extra").read_text() == "changed there"
     assert (target / "mine").read_text() == "kept"

@@ -254,7 +254,7 @@ def edited(dray: Dray, on: tuple[str, str], *flags: str, **fields: object) -> st
 def test_its_id_does_not_decide_where_outputs_go(dray: Dray, on: tuple[str, str]) -> None:
     job = edited(dray, on, id="../user/.ssh")
     (dray.home / "user/.ssh").mkdir()
-    assert dray("pull", job).stdout == f"{job}\n"
+    assert dray("pull", job).stdout == f"{dray.project / job}\n"
     assert (dray.project / job / "result").read_text() == "x"
     assert list((dray.home / "user/.ssh").iterdir()) == []
     assert dray.show(job)["id"] == job

@@ -90,7 +90,10 @@ def test_a_reason(dray: Dray, ended: str) -> None:
     assert f"state      failed: evil{SPELLED}" in said
     assert f"attempt evil{SPELLED}" in said
     spelled(on_terminal(dray, "wait", ended, code=1))
-    assert len(harmless(on_terminal(dray, "ps")).splitlines()) == 2
+    listed = harmless(on_terminal(dray, "ps")).splitlines()
+    assert len(listed) == 3  # the reason has a line of its own
+    assert listed[2].startswith("    evil")
+    assert max(map(len, listed)) <= 80
     assert len(spelled(on_terminal(dray, "ps", columns=400)).splitlines()) == 2
     for piped in (dray("show", ended).stdout, dray("ps").stdout):
         assert spelled(piped) == piped  # a pipe may well end on a terminal
@@ -125,7 +128,7 @@ def test_the_name_of_a_metric(dray: Dray) -> None:
     assert f"metric     evil{SPELLED}" in said
     assert f"\nevil{SPELLED}" in said  # above the curve
     assert len(harmless(on_terminal(dray, "ps")).splitlines()) == 2
-    spelled(on_terminal(dray, "ps", columns=400))
+    spelled(on_terminal(dray, "ps", columns=1000))
 
 
 def test_a_command_and_a_folder(dray: Dray) -> None:

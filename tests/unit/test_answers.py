@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray import checks
+from dray import checks, log_lines
 from dray.batch import answers
 from dray.batch.cluster import lock_findings
 from dray.checks import Malformed
@@ -42,7 +42,10 @@ ATTEMPT = {
     "host": "node1",
     "gpus": [0],
     "checkpoint": "model_1.pt",
-    "metric": {"name": "reward", "value": 1.5, "step": 10},
+    "metric": {"name": "reward", "value": 1.5, "step": 10, "recent": [0.5, None]},
+    "deadline": 3.0,
+    "iteration": 1,
+    "total": 2,
     "left": ["x"],
 }
 ANSWERS: dict[str, Any] = {
@@ -62,6 +65,7 @@ ANSWERS: dict[str, Any] = {
     },
     "ids": {"ids": [JOB, "sweep-2345.0-9"]},
     "log": {"size": 7, "payload": 3},
+    "log-times": {"times": [[1.5, 10], [2.5, 20]]},
     "outputs": {"files": [{"path": "a/b", "size": 1, "mtime": 7, "mode": 420, "link": None}]},
     "checkpoint": {
         "path": "a/b",
@@ -133,6 +137,11 @@ def read_status(answer: Any) -> object:
     return views, [pbs.waiting_reason(row) for _, row in groups]
 
 
+def read_times(answer: Any) -> object:
+    times = answers.log_times(answer)
+    return log_lines.size_at(times, 2.0), log_lines.stamp_of(times, 15, 0.0)
+
+
 def read_facts(answer: Any) -> object:
     facts = answers.facts(answer)
     json.dumps(facts)
@@ -162,6 +171,7 @@ READERS: dict[str, Callable[[Any], object]] = {
     "status": read_status,
     "ids": answers.job_ids,
     "log": answers.log_piece,
+    "log-times": read_times,
     "outputs": read_outputs,
     "checkpoint": read_checkpoint,
     "remove": answers.left_behind,

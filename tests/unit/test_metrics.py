@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node import events, metrics
+from dray.node import events, metrics, shapes
 from dray.node.jobdir import JobDir
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -201,7 +202,7 @@ def test_not_a_number_stays_visible(job: Job) -> None:
     job.report(1, 1, reward=2.0)
     job.report(1, 2, reward=None)
     watch.look()
-    assert watch.value() == {"name": "reward", "value": None, "step": 2}
+    assert watch.value() == {"name": "reward", "value": None, "step": 2, "recent": [2.0, None]}
 
 
 def test_event_files_belong_to_the_attempt_that_ran_then(job: Job) -> None:
@@ -223,10 +224,10 @@ def test_a_watch_reads_only_what_its_attempt_writes(job: Job) -> None:
     assert watch.value() is None
     job.log_event("run", "reward", 5.0, 9)
     watch.look(last=True)
-    assert watch.value() == {"name": "reward", "value": 5.0, "step": 9}
+    assert watch.value() == {"name": "reward", "value": 5.0, "step": 9, "recent": [5.0]}
     job.report(2, 7, loss=0.5)  # what is reported goes before a tag
     watch.look(last=True)
-    assert watch.value() == {"name": "loss", "value": 0.5, "step": 7}
+    assert watch.value() == {"name": "loss", "value": 0.5, "step": 7, "recent": [0.5]}
 
 
 def test_the_main_metric_is_the_first_that_there_is(job: Job) -> None:
@@ -245,11 +246,11 @@ def test_the_likeliest_tag_is_shown_until_one_that_was_asked_for_comes(job: Job)
     assert watch.value() is None
     job.log_event("run", "Loss/value", 0.5, 1)
     watch.look(last=True)
-    assert watch.value() == {"name": "Loss/value", "value": 0.5, "step": 1}
+    assert watch.value() == {"name": "Loss/value", "value": 0.5, "step": 1, "recent": [0.5]}
     assert job.series() == ("Loss/value", [[1, 0.5, 1]])
     job.log_event("run", "Train/mean_reward", 7.0, 2)
     watch.look(last=True)
-    assert watch.value() == {"name": "Train/mean_reward", "value": 7.0, "step": 2}
+    assert watch.value() == {"name": "Train/mean_reward", "value": 7.0, "step": 2, "recent": [7.0]}
     assert job.series() == ("Train/mean_reward", [[2, 7.0, 1]])
 
 
@@ -306,7 +307,7 @@ def test_a_long_log_is_watched_at_its_end(job: Job) -> None:
     job.attempt(1, 1.0, "r=1\n" + "x" * metrics.PIECE * 3 + "\nr=2\n")
     watch = job.watch(1)
     watch.look()
-    assert watch.value() == {"name": "return", "value": 2.0, "step": 1}
+    assert watch.value() == {"name": "return", "value": 2.0, "step": 1, "recent": [2.0]}
     assert [value for _, value, _ in job.series()[1]] == [1.0, 2.0]
 
 
@@ -319,6 +320,28 @@ def test_a_long_curve_is_thinned_out(job: Job) -> None:
     assert [1001, 1001, 2] in points
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000])
+def test_the_course_of_a_value_is_told_in_a_few(job: Job, count: int) -> None:
+    watch = job.watch(1)
+    for step in range(count):
+        job.report(1, step, reward=step / 3)
+    watch.look()
+    value = watch.value()
+    assert value is not None
+    recent = value["recent"]
+    assert min(count, 8) <= len(recent) <= metrics.MOST_RECENT
+    assert recent[0] == 0.0
+    steps = {round(after - before, 1) for before, after in pairwise(recent)}
+    assert len(steps) <= 2  # but for the rounding to four digits
+    assert shapes.is_metric(json.loads(json.dumps(value)))
+
+
+@pytest.mark.parametrize("recent", [3, [1.0] * 17, ["1"], [[1.0]], [1e400], [True]])
+def test_a_course_that_is_none_is_not_told(recent: Any) -> None:
+    assert not shapes.is_metric({"name": "a", "value": 1.0, "step": 1, "recent": recent})
+    assert shapes.is_metric({"name": "a", "value": 1.0, "step": 1})  # of an older dray
+
+
 def test_what_cannot_be_read_does_not_end_the_attempt(
     job: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,5 +350,5 @@ def test_what_cannot_be_read_does_not_end_the_attempt(
     job.log_event("run", "reward", 3.0, 1)
     for _ in range(3):
         watch.look(last=True)
-    assert watch.value() == {"name": "reward", "value": 3.0, "step": 1}
+    assert watch.value() == {"name": "reward", "value": 3.0, "step": 1, "recent": [3.0]}
     assert capfd.readouterr().out.count("metrics:") == 1

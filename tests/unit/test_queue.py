@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.queue import EPSILON, NeverFits, allot, pick_gpus
+from dray.node.queue import EPSILON, NeverFits, allot, pick_gpus, shortage
 
 Record = dict[str, Any]
 
@@ -140,3 +140,33 @@ def check_machine(machine: Record, granted: list[Record]) -> None:
     assert all(0 <= index < machine["gpus"] for one in granted for index in one["gpus"])
     assert sum(one["cpus"] for one in granted) <= machine["cpus"]
     assert sum(one["memory"] or 0 for one in granted) <= machine["memory"]
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "told"),
+    [
+        ({}, wish(gpus=1, cpus=8), ""),
+        ({"a": holds(0, 1)}, wish(), ""),
+        ({"a": holds(0, 1)}, wish(gpus=1), "waiting for 1 GPU: 2 of 2 taken by a"),
+        ({"a": holds(0, share=0.5)}, wish(gpus=2), "waiting for 2 GPUs: 0.5 of 2 taken by a"),
+        (
+            {"a": holds(cpus=4), "b": holds(cpus=3), "c": holds(0)},
+            wish(cpus=2),
+            "waiting for 2 CPUs: 7 of 8 taken by a, b",
+        ),
+        (
+            {f"j{n}": holds(cpus=1) for n in range(8)},
+            wish(cpus=1),
+            "waiting for 1 CPU: 8 of 8 taken by j0, j1, j2, and 5 more",
+        ),
+        ({}, wish(cpus=9), "more cpus asked for than this machine has"),
+    ],
+)
+def test_what_a_job_waits_for_is_told(held: dict[str, Record], wanted: Record, told: str) -> None:
+    assert shortage(MACHINE, held, wanted) == told
+
+
+def test_memory_that_is_waited_for_is_told_in_gigabytes() -> None:
+    machine = {"cpus": 8, "gpus": 0, "memory": 4 << 30}
+    told = shortage(machine, {"a": holds(memory=3 << 30)}, wish(memory=2 << 30))
+    assert told == "waiting for 2.0 GB of memory: 3 of 4 taken by a"

@@ -1,5 +1,6 @@
 """The index of jobs: kept by several processes at once, private, and honest about damage."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -147,6 +148,8 @@ def test_the_listing_has_recent_and_all_active_jobs_newest_first(store: Store) -
     assert everything[-3:] == ["still-active", "old-1", "old-0"]
     row = store.listing(50, 1)[0]
     assert (row.state, row.cluster, row.name, row.attempts) == ("failed", "local", "new", 2)
+    last = json.loads(row.last_attempt)
+    assert (last["number"], last["started"], last["deadline"]) == (2, 1.0, None)
 
 
 def test_as_many_of_one_cluster_as_are_asked_for(store: Store) -> None:
@@ -155,6 +158,33 @@ def test_as_many_of_one_cluster_as_are_asked_for(store: Store) -> None:
     store.save([replace(view("active-1111", created=10), cluster="far"), view("active-2222")])
     assert [row.id for row in store.listing(50, 1, "far")] == ["theirs-1111", "active-1111"]
     assert store.listing(50, 1, "nowhere") == []
+
+
+def test_what_a_listing_leaves_out_is_counted(store: Store) -> None:
+    store.save([view(f"old-{n}", JobState.DONE, created=n) for n in range(5)])
+    store.save([view("new-1", JobState.FAILED, created=100), view("active-1", created=1)])
+    store.save([replace(view("far-1", JobState.DONE, created=1), cluster="far")])
+    store.add_intent(spec("being-submitted"), "local")
+    assert len(store.listing(50, 9)) == 2
+    assert (store.others(2), store.others(8), store.others(0, "far")) == (6, 0, 1)
+
+    def fitting(text: str, since: float = 50, most: int = 9) -> tuple[list[str], int]:
+        rows, hidden = store.fitting(since, most, None, lambda row: text in row.id)
+        return [row.id for row in rows], hidden
+
+    assert fitting("1") == (["new-1", "active-1"], 2)
+    assert fitting("old", since=0, most=2) == (["old-4", "old-3"], 3)
+    assert fitting("old", since=0, most=-1)[1] == 0
+
+
+def test_jobs_of_a_project_are_found(store: Store) -> None:
+    odd = '/home/ü/a "b'
+    store.save([replace(view(), spec=replace(spec(), project=odd))])
+    liar = replace(spec("liar-abcd"), command=(f'"project": {json.dumps(odd)}',))
+    store.save([replace(view("liar-abcd"), spec=liar)])
+    store.add_intents(JobArray(replace(spec("sweep-1"), project=odd), (("a",), ("b",))), "local")
+    assert store.ids_of_project(odd) == {"train-abcd", "sweep-1.0", "sweep-1.1"}
+    assert store.ids_of_project("/home") == set()
 
 
 def test_references(store: Store) -> None:

@@ -19,6 +19,7 @@ from dray.landing import Incoming
 from dray.model import JobView
 
 MOST_JOBS = 10**5  # that one cluster may list
+MOST_TIMES = 10**4  # at which an agent tells how long a log was
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
 RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
@@ -97,6 +98,19 @@ def log_piece(answer: Record) -> tuple[int, int]:
     """How long the log is, and how much of it follows."""
     read = checks.required(answer, size=integer, payload=lambda one: integer(one, 0, LOG_PIECE))
     return max(read["size"], 0), read["payload"]
+
+
+def log_times(answer: Record) -> list[tuple[float, int]]:
+    """When the log was how long; in order, as only what is in order can be searched."""
+    found = checks.required(answer, times=several(log_time, MOST_TIMES))["times"]
+    return sorted(found, key=lambda one: one[1])
+
+
+def log_time(value: Any) -> tuple[float, int]:
+    read = several(lambda one: one, 2)(value)
+    if len(read) != 2:
+        raise Malformed(f"{checks.brief(value)} is not a time and a size")
+    return checks.moment(read[0]), integer(read[1], 0)
 
 
 def output_files(answer: Record) -> list[Incoming]:

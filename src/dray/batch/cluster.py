@@ -14,7 +14,7 @@ from dray.batch.download import receive
 from dray.batch.facts import Problem
 from dray.batch.images import AgentImages
 from dray.batch.upload import Change, change_of, pack_of
-from dray.cluster import Found, Progress
+from dray.cluster import Found, Progress, Selection
 from dray.errors import ClusterError, Refused, StorageError
 from dray.landing import Landing
 from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
@@ -59,6 +59,10 @@ class BatchCluster:
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
         self.answered_file = cache / "answered" / place
+
+    @property
+    def may_have_got(self) -> bool:
+        return self.agent.may_have_submitted
 
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
@@ -256,25 +260,33 @@ class BatchCluster:
         with answers.reading(self.name):
             return answers.log_piece(answer)[0]
 
+    def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
+        answer = self.agent.ask("log-times", id=job_id, attempt=attempt)
+        with answers.reading(self.name):
+            return answers.log_times(answer)
+
     def metrics(self, job_id: str) -> Series:
         return Series.from_dict(self.agent.ask("metrics", id=job_id))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         self.agent.ask("stop", ids=fold(ids), now=now)
 
-    def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
+    def pull(
+        self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
+    ) -> tuple[int, int]:
         """List the outputs, then request the files that are wanted. The cluster learns nothing else
         about the local folder."""
         with answers.reading(self.name):
-            found = answers.output_files(self.agent.ask("outputs", id=job_id))
-            wanted = [file.path for file in found if landing.wants(file)]
-        if not wanted:
+            told = self.agent.ask("outputs", id=job_id, **wanted._asdict())
+            found = answers.output_files(told)
+            asked = [file.path for file in found if landing.wants(file)]
+        if not asked:
             return 0, len(found)
         with (
-            self.agent.call("pull", {"id": job_id, "paths": wanted}) as answer,
+            self.agent.call("pull", {"id": job_id, "paths": asked}) as answer,
             answers.reading(self.name),
         ):
-            coming = answers.promised_files(answer.record, set(wanted))
+            coming = answers.promised_files(answer.record, set(asked))
             broken = receive(answer.stream, coming, landing, progress)
         if broken:
             raise StorageError(

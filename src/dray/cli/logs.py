@@ -1,19 +1,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from dray.cli.log_filter import LogPrinter
 from dray.cli.output import launcher, named_or_latest
-from dray.cli.parameters import job_argument
+from dray.cli.parameters import Moment, Regex, job_argument
 from dray.cli.terminal import say, visible
 from dray.launcher import Launcher
+from dray.model import JobView
+from dray.quantities import show_duration
 
 
 @click.command("logs")
 @job_argument(or_latest=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("-n", "tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@click.option("--tail", "tail", type=click.IntRange(0), hidden=True)
+@click.option("--grep", type=Regex(), metavar="REGEX", help="Only lines in which it is found.")
+@click.option(
+    "--since",
+    type=Moment(),
+    metavar="TIME",
+    help="Only what was written since then: 10m, 21:00, '2026-11-16 21:00'.",
+)
+@click.option(
+    "--timestamps",
+    "stamps",
+    is_flag=True,
+    help="Each line with the time at which it was seen, which may be ten seconds late.",
+)
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.")
 @click.option(
     "--rank",
@@ -22,21 +40,25 @@ from dray.launcher import Launcher
     metavar="N",
     help="Of this rank, where the command runs many times (of this node, with torchrun).",
 )
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 @click.option("--raw", is_flag=True, help="Byte for byte, on a terminal too.")
-def command(
-    job: str | None, follow: bool, attempt: int | None, rank: int, tail: int | None, raw: bool
-) -> None:
+def command(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
     """Print what the command of a job (the latest, if none is named) wrote, over all attempts.
 
     To a file or a program it goes byte for byte. On a terminal, text and colours are shown, and
     any other control character is spelled (\\x1b for an escape): no output can clear the screen,
     move the cursor or change the clipboard. --raw passes all of it.
+
+    When lines were written is seen every ten seconds, and less often in runs of many hours. So
+    --since may begin a little early, and --timestamps tells by when a line was there.
     """
     verbs = launcher()
     job = named_or_latest(verbs, job)
-    pieces = verbs.logs(job, attempt=attempt, rank=rank, tail=tail, follow=follow)
+    pieces = verbs.logs(job, follow=follow, **how)
     print_log(verbs, pieces, job, LogPrinter(raw=raw))
+    if follow:
+        view = verbs.show(job)
+        if not view.state.active:
+            say(f"── {describe_end(view)}")
 
 
 def print_log(
@@ -58,3 +80,18 @@ def describe_start(verbs: Launcher, job: str, number: int) -> str:
         if attempt.number == number and attempt.from_checkpoint:
             return f"attempt {number}, from {visible(attempt.from_checkpoint)}"
     return f"attempt {number}"
+
+
+def describe_end(view: JobView) -> str:
+    """How the job ended, with which exit code, and after how long: train-7f3k is failed: exit
+    code 1, after 2h05m."""
+    last = view.attempts[-1] if view.attempts else None
+    told: list[str] = [visible(view.reason)] if view.reason else []
+    code = f"exit code {last.exit_code}" if last and last.exit_code is not None else ""
+    if code and code not in view.reason:
+        told.append(code)
+    spans = [one.ended - one.started for one in view.attempts if one.started and one.ended]
+    if spans:
+        attempts = f" in {len(view.attempts)} attempts" if len(view.attempts) > 1 else ""
+        told.append(f"after {show_duration(max(sum(spans), 0))}{attempts}")
+    return f"{visible(view.id)} is {view.state}{': ' if told else ''}{', '.join(told)}"

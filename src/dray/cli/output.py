@@ -41,6 +41,8 @@ COLORS = {
 BAR_WIDTH = 30
 SMALLEST_CELL = 20
 GAP = 2  # between two cells
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 8
 
 
 def print_json(value: Any) -> None:
@@ -115,8 +117,12 @@ def show_metric(metric: Mapping[str, Any] | None) -> str:
     """The latest value, under the last part of its name: mean_reward 12.3 at 1500."""
     if metric is None:
         return ""
-    value = "nan" if metric["value"] is None else f"{metric['value']:.4g}"
+    value = show_value(metric["value"])
     return visible(f"{last_part(metric['name'])} {value} at {metric['step']}")
+
+
+def show_value(value: float | None) -> str:
+    return "nan" if value is None else f"{value:.4g}"
 
 
 def show_range(name: str, lowest: float, highest: float) -> str:
@@ -138,8 +144,30 @@ def when(moment: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment)) if moment else "-"
 
 
-def ago(moment: float) -> str:
-    return f"{show_duration(max(time.time() - moment, 0))} ago"
+def age(moment: float) -> str:
+    return show_duration(max(time.time() - moment, 0))
+
+
+def time_there(heartbeat: float) -> float:
+    """The time by the clock of the machine that an attempt runs on, which may be far off ours: its
+    last sign of life tells it, give or take a heartbeat."""
+    from dray.node.pace import HEARTBEAT
+
+    return min(max(time.time(), heartbeat), heartbeat + HEARTBEAT)
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """How a value went, in a few characters; nothing where that cannot be seen."""
+    known = [one for one in values if one is not None]
+    if len(known) < 2:
+        return ""
+    last = len(values) - 1
+    width = min(SPARK_WIDTH, len(values))
+    chosen = [values[at * last // (width - 1)] for at in range(width)]
+    low, high = min(known), max(known)
+    step = (high - low) / (len(SPARKS) - 1)
+    places = [None if one is None else round((one - low) / step) if step else 3 for one in chosen]
+    return "".join(" " if place is None else SPARKS[place] for place in places)
 
 
 class Bar:

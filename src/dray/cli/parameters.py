@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from click.shell_completion import CompletionItem
 from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.options import JOB, LIMITS, Option
+from dray.quantities import parse_since
 
 if TYPE_CHECKING:
     from dray.store import Store
@@ -74,6 +76,26 @@ class Completed(click.ParamType):
             for word, remark in dict(known).items()
             if is_offered(word, incomplete)
         ]
+
+
+class Regex(click.ParamType):
+    name = "regex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return re.compile(value)
+        except (re.error, RecursionError, OverflowError) as error:
+            self.fail(f"'{value}' is not a regular expression: {error}", param, ctx)
+
+
+class Moment(click.ParamType):
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return parse_since(value, time.time())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class ClusterName(Completed):

@@ -13,22 +13,28 @@ from dray.cli.parameters import (
     start_options,
 )
 from dray.cli.terminal import joined, multiline, tell
+from dray.model import Plan, Snapshot
 from dray.quantities import show_size
 
 
 @click.command("plan", context_settings=BEFORE_COMMAND)
 @job_options
 @start_options
+@click.option("--all", "everything", is_flag=True, help="With every file, job.json too.")
 @json_option
 def command(
     command: tuple[str, ...],
     no_snapshot: bool,
     start_from: str,
     like: str,
+    everything: bool,
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Show exactly what run would submit: files, command, code. Nothing is written anywhere."""
+    """Show exactly what run would submit: the script, command, code. Nothing is written anywhere.
+
+    The script comes first; with --all, the other files that would be written come last.
+    """
     plan, snapshot = launcher(job_flags(values), submits=True).plan(
         command, snapshot=not no_snapshot, start_from=start_from, like=like
     )
@@ -43,6 +49,26 @@ def command(
             }
         )
         return
+    scripts = [path for path in plan.files if path.endswith(".sh")]
+    for path in scripts:
+        tell_file(path, plan.files[path])
+        tell("")
+    tell_summary(plan, snapshot)
+    others = [path for path in plan.files if path not in scripts]
+    if others and not everything:
+        names = ", ".join(path.rpartition("/")[2] for path in others)
+        tell(f"files     {names}  (dray plan --all shows them)")
+    for path in others if everything else ():
+        tell("")
+        tell_file(path, plan.files[path])
+
+
+def tell_file(path: str, content: str) -> None:
+    tell(f"── {path}")
+    tell(multiline(content.rstrip()))
+
+
+def tell_summary(plan: Plan, snapshot: Snapshot | None) -> None:
     tell(f"cluster   {plan.cluster}")
     if plan.job.recipe:
         tell(f"recipe    {plan.job.recipe}")
@@ -59,7 +85,3 @@ def command(
     tell(joined("starts    ", one_line(plan.command)))
     for note in (*plan.job.notes, *plan.notes, *(snapshot.warnings if snapshot else ())):
         tell(f"note      {note}")
-    for path, content in plan.files.items():
-        tell("")
-        tell(f"── {path}")
-        tell(multiline(content.rstrip()))

@@ -1,21 +1,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from dray.cli.output import ago, launcher, one_line, print_json, show_metric, show_range, table
+from dray.cli.output import (
+    GAP,
+    age,
+    colored,
+    columns,
+    cut,
+    last_part,
+    launcher,
+    one_line,
+    padded,
+    print_json,
+    show_range,
+    show_value,
+    sparkline,
+    terminal_width,
+    time_there,
+)
 from dray.cli.parameters import ClusterName, json_option
-from dray.cli.terminal import say, tell
+from dray.cli.terminal import Shown, joined, lines, say, tell, visible
+from dray.launcher import Listing, Sieve
+from dray.model import JobState
 from dray.node.arrays import fold
+from dray.quantities import show_duration
 from dray.store import Row
 
-METRIC_COLUMN = 5
+HEADER = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "TIME", "LEFT", "PROGRESS", "METRIC", "AGE")
+STATE = HEADER.index("STATE")
+# A narrow terminal does without these, the first of them first.
+SPARED = ("ATTEMPTS", "CLUSTER")
+COMFORTABLE, SMALLEST = 24, 12  # columns for the command
+LONGEST_NAME = 12  # of a metric, on a narrow terminal
+BELOW = "    "  # before a reason that has a line of its own
+STATES = [str(state) for state in JobState]
 
-Line = tuple[str, ...]
+
+class Line(NamedTuple):
+    """One line of the listing: a job, or several that do the same."""
+
+    cells: tuple[str, ...]
+    reason: str
+    command: str
 
 
 @click.command("ps")
@@ -30,58 +62,184 @@ Line = tuple[str, ...]
     help="At most so many recent jobs; active ones are always shown.",
 )
 @click.option("--on", metavar="CLUSTER", type=ClusterName(), help="Only this cluster's jobs.")
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE",
+    type=click.Choice(STATES),
+    multiple=True,
+    help=f"Only jobs that are {', '.join(STATES[:-1])} or {STATES[-1]}. Can be repeated.",
+)
+@click.option("--here", is_flag=True, help="Only jobs of this project.")
+@click.option(
+    "--grep", "text", metavar="TEXT", help="Only jobs with TEXT in their id, command or reason."
+)
+@click.option("-w", "--watch", is_flag=True, help="Show it anew every two seconds, until Ctrl-C.")
 @json_option
-def command(everything: bool, most: int, on: str | None, as_json: bool) -> None:
+def command(
+    everything: bool,
+    most: int,
+    on: str | None,
+    states: tuple[str, ...],
+    here: bool,
+    text: str | None,
+    watch: bool,
+    as_json: bool,
+) -> None:
     """List active jobs and those of the last day, newest first.
 
-    Jobs that were submitted together and are in the same state share a line: sweep-7f3k.0-999.
+    TIME and LEFT are those of the running attempt, PROGRESS is the iteration of the newest
+    checkpoint, and METRIC the latest value and how it went over the attempt. Jobs that were
+    submitted together and are in the same state share a line: sweep-7f3k.0-999.
     --on CLUSTER --all also finds jobs there that another machine has submitted.
     """
-    rows = launcher().listing(everything=everything, most=most, on=on)
+    if watch and as_json:
+        raise click.UsageError("--watch is for people: call dray ps --json again and again instead")
+    verbs = launcher()
+    sieve = Sieve(states, here, text or "") if states or here or text else None
+
+    def look() -> Listing:
+        return verbs.listing(everything=everything, most=most, on=on, sieve=sieve)
+
+    if watch:
+        from dray.cli.watching import watch_jobs  # only here
+
+        watch_jobs(verbs, lambda: painted(look(), sieve))
+        return
+    found = look()
     if as_json:
-        print_json([as_record(row) for row in rows])
-    elif not rows:
-        say("no jobs" if everything else "no active or recent jobs; dray ps --all lists older ones")
-    else:
-        header = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "SUBMITTED", "METRIC", "COMMAND")
-        tell(table(*without_empty(header, lines_of(rows), METRIC_COLUMN), state_column=1))
+        print_json([as_record(row) for row in found.rows])
+        return
+    if found.rows:
+        tell(lines(table_of(found)))
+    for line in told_of(found, sieve):
+        say(line)
+
+
+def painted(found: Listing, sieve: Sieve | None) -> list[str]:
+    return [*table_of(found), *told_of(found, sieve)]
+
+
+def told_of(found: Listing, sieve: Sieve | None) -> list[str]:
+    """What the table does not show."""
+    if not found.rows and not found.hidden:
+        return ["no jobs" if sieve is None else "no such jobs"]
+    if not found.hidden:
+        return []
+    how = "dray ps --all" if sieve is None else "add --all"
+    none = "" if found.rows else "no active or recent jobs; "
+    many = "1 older job" if found.hidden == 1 else f"{found.hidden:,} older jobs"
+    return [f"{none}{many} not shown: {how}"]
 
 
 def as_record(row: Row) -> dict[str, Any]:
-    texts = {"command": json.loads(row.command), "metric": json.loads(row.metric)}
-    return {**row._asdict(), **texts}
+    encoded = ("command", "metric", "last_attempt")
+    return {**row._asdict(), **{name: json.loads(getattr(row, name)) for name in encoded}}
 
 
-def without_empty(header: Line, rows: Sequence[Line], column: int) -> tuple[Line, list[Line]]:
-    """Without that column, if no row has anything in it."""
-    if any(row[column] for row in rows):
-        return header, list(rows)
-    lines = [(*row[:column], *row[column + 1 :]) for row in (header, *rows)]
-    return lines[0], lines[1:]
+# -- the table ----------------------------------------------------------------------------------
 
 
-def lines_of(rows: Iterable[Row]) -> list[Line]:
-    lines: list[Line] = []
+def table_of(found: Listing) -> list[Shown]:
+    room = terminal_width()
+    return arranged(lines_of(found.rows, room), room) if found.rows else []
+
+
+def arranged(rows: Sequence[Line], room: int) -> list[Shown]:
+    """Columns that have anything in them, then the command in the rest of the line. A reason comes
+    before the command, or, where it does not fit there, has a line of its own."""
+    table = [HEADER, *(row.cells for row in rows)]
+    cells = [[cut(visible(cell), room // 2) for cell in one] for one in table]
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
+    filled = [at for at in range(len(HEADER)) if any(row.cells[at] for row in rows)]
+    shown, left = chosen(filled, widths, room)
+    arranged = [aligned(cells[0], shown, widths, "COMMAND" if left else "")]
+    for row, texts in zip(rows, cells[1:], strict=True):
+        fits = columns(visible(row.reason)) + GAP < left
+        told = f"({row.reason}) {row.command}" if row.reason and fits else row.command
+        last = cut(visible(told), left) if left else ""
+        arranged.append(aligned(texts, shown, widths, last, row.cells[STATE]))
+        if row.reason and not fits:
+            arranged.append(visible(BELOW + cut(visible(row.reason), room - len(BELOW))))
+    return arranged
+
+
+def chosen(filled: Sequence[int], widths: Sequence[int], room: int) -> tuple[list[int], int]:
+    """The columns that are shown, and the room that is left for a command; too little is none."""
+    for spared in range(len(SPARED) + 1):
+        shown = [at for at in filled if HEADER[at] not in SPARED[:spared]]
+        left = room - sum(widths[at] + GAP for at in shown)
+        if left >= COMFORTABLE:
+            break
+    return shown, left if left >= SMALLEST else 0
+
+
+def aligned(
+    cells: Sequence[str], shown: Sequence[int], widths: Sequence[int], last: str, state: str = ""
+) -> Shown:
+    parts = []
+    for at in shown:
+        cell = padded(cells[at], widths[at] + GAP)
+        parts.append(colored(cell, state) if at == STATE and state else cell)
+    return joined(*parts, last)
+
+
+# -- a line of it -------------------------------------------------------------------------------
+
+
+def lines_of(rows: Iterable[Row], room: int) -> list[Line]:
+    found: list[Line] = []
     for _, alike in groupby(rows, key=kind_of):
         group = list(alike)
         row = group[-1]  # the first of its array: the newest are at the top
-        ids = fold(reversed([one.id for one in group]))
+        attempts = str(row.attempts) if row.attempts > 1 else ""
+        shared = (row.state, row.cluster, attempts, *times_of(group), metric_of(group, room))
         command = one_line(json.loads(row.command)) + (" …" if len(group) > 1 else "")
-        reason = f"  ({row.reason})" if row.reason else ""
-        metric = metric_of(group)
-        shared = (row.state, row.cluster, str(row.attempts), ago(row.created), metric)
-        lines += [(name, *shared, command + reason) for name in reversed(ids)]
-    return lines
+        names = reversed(fold(reversed([one.id for one in group])))
+        found += [Line((name, *shared, age(row.created)), row.reason, command) for name in names]
+    return found
 
 
-def metric_of(group: Sequence[Row]) -> str:
+def times_of(group: Sequence[Row]) -> tuple[str, str, str]:
+    """How long the running attempt has run, how long it has left, and how far it has come; of
+    several jobs the longest, the shortest, and both ends."""
+    last = [one for row in group if (one := json.loads(row.last_attempt))]
+    running = [one for one in last if group[0].state == JobState.RUNNING and one["started"]]
+    now = {one["started"]: time_there(one["heartbeat"] or one["started"]) for one in running}
+    ran = [now[one["started"]] - one["started"] for one in running]
+    left = [one["deadline"] - now[one["started"]] for one in running if one["deadline"]]
+    return (
+        show_duration(max(max(ran), 0)) if ran else "",
+        show_duration(max(min(left), 0)) if left else "",
+        progress_of(last),
+    )
+
+
+def progress_of(attempts: Sequence[Mapping[str, Any]]) -> str:
+    """The iteration of all that there are; nothing where either is not known."""
+    known = [one for one in attempts if one["total"] is not None and one["iteration"] is not None]
+    if not known or len({one["total"] for one in known}) > 1:
+        return ""
+    reached = [one["iteration"] for one in known]
+    span = str(min(reached)) if min(reached) == max(reached) else f"{min(reached)}-{max(reached)}"
+    return f"{span}/{known[0]['total']}"
+
+
+def metric_of(group: Sequence[Row], room: int) -> str:
     """Of several jobs the lowest and the highest value, under the name that the first has it."""
     found = [json.loads(row.metric) for row in group if row.metric != "null"]
     values = [one["value"] for one in found if one["name"] == found[0]["name"]]
     known = [value for value in values if value is not None]
     if len(found) < 2 or not known:
-        return show_metric(found[0] if found else None)
+        return one_metric(found[0], room) if found else ""
     return show_range(found[0]["name"], min(known), max(known))
+
+
+def one_metric(metric: Mapping[str, Any], room: int) -> str:
+    """The latest value, and how it came about: mean_reward 12.3 ▁▃▄▆▇███."""
+    name = cut(visible(last_part(metric["name"])), max(LONGEST_NAME, room // 8))
+    course = sparkline([*metric.get("recent", ()), metric["value"]])
+    return f"{name} {show_value(metric['value'])} {course}".rstrip()
 
 
 def kind_of(row: Row) -> tuple[object, ...]:

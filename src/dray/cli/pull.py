@@ -7,6 +7,8 @@ import click
 from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import say, tell
+from dray.cluster import Selection
+from dray.quantities import show_size
 
 LONGEST = 200  # characters of a file's path
 
@@ -16,20 +18,36 @@ LONGEST = 200  # characters of a file's path
 @click.argument(
     "target", metavar="[DEST]", required=False, type=click.Path(file_okay=False, path_type=Path)
 )
-def command(job: str | None, target: Path | None) -> None:
+@click.option(
+    "--only",
+    "globs",
+    metavar="GLOB",
+    multiple=True,
+    help="Only what fits: '*.pt' in any folder, 'logs/*/model_*.pt', 'videos'. Can be repeated.",
+)
+@click.option(
+    "--latest-checkpoint", is_flag=True, help="Only the newest whole checkpoint, or it as well."
+)
+def command(
+    job: str | None, target: Path | None, globs: tuple[str, ...], latest_checkpoint: bool
+) -> None:
     """Bring the outputs of a job (the latest, if none is named) into DEST.
 
-    The default is a folder named as the job.
+    The default is a folder named as the job. Its path goes to stdout.
 
     Can be repeated, also while the job runs: only new and changed files are copied. A DEST that was
     not there or empty is the job's own, and never part of a snapshot; in any other one, files that
     are not of an earlier pull are left as they are.
+
+    A GLOB is matched against paths below the outputs: * and ? stay within a name, ** is any number
+    of folders, and one that fits a folder means all in it. Nothing else is sent.
     """
     verbs = launcher()
-    pulled = verbs.pull(named_or_latest(verbs, job), target)
+    wanted = Selection(globs, latest_checkpoint)
+    pulled = verbs.pull(named_or_latest(verbs, job), target, wanted)
     tell(str(pulled.folder))
-    copied, files = pulled.copied, pulled.files
-    say(f"{copied} of {files} files copied" if files else "the job has no outputs (yet)")
+    copied, files, size = pulled.copied, pulled.files, show_size(pulled.size)
+    say(f"{copied} of {files} files copied, {size}" if files else "the job has no outputs (yet)")
     if pulled.left:
         some = ", ".join(path[:LONGEST] for path in pulled.left[:3]) + (
             " …" if len(pulled.left) > 3 else ""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 import click
@@ -15,6 +14,7 @@ from dray.cli.output import (
     show_image,
     show_metric,
     terminal_width,
+    time_there,
     when,
 )
 from dray.cli.parameters import job_argument, json_option
@@ -23,7 +23,6 @@ from dray.cli.wait import last_words
 from dray.launcher import GONE
 from dray.model import Attempt, JobState, JobView, Series
 from dray.node import budget
-from dray.node.supervisor import HEARTBEAT
 from dray.quantities import show_duration, show_size
 
 WIDEST_CURVE = 100
@@ -153,10 +152,8 @@ def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
 
 
 def duration_of(attempt: Attempt) -> float:
-    """By the clock of the machine it runs on. That may be far off ours: while the attempt runs, its
-    last sign of life tells what time it is there, give or take a heartbeat."""
+    """By the clock of the machine it runs on."""
     if attempt.started is None:
         return 0.0
-    beat = attempt.heartbeat or attempt.started
-    now = min(max(time.time(), beat), beat + HEARTBEAT)
+    now = time_there(attempt.heartbeat or attempt.started)
     return (attempt.ended or now) - attempt.started

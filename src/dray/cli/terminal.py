@@ -126,6 +126,13 @@ def redraw(text: str, *, is_last: bool) -> None:
     put(sys.stderr, f"\r{visible(text)}\x1b[K" + ("\n" if is_last else ""))
 
 
+def repaint(text: str, *, is_first: bool) -> None:
+    """Write what ``lines`` has put together over the whole screen, on stdout."""
+    begin = "\x1b[2J\x1b[H" if is_first else "\x1b[H"
+    painted = visible(text).replace("\n", "\x1b[K\n")
+    put(sys.stdout, f"{begin}{painted}\x1b[K\n\x1b[J")
+
+
 def put(stream: "TextIO | None", text: str) -> None:
     if stream is not None:  # it is, where the user has closed it
         stream.write(Shown(text))

@@ -31,7 +31,7 @@ AT_START = ("PYTHON", "LANG", "LC_", "LD_", "DYLD_", "HOME")
 
 def ask(arguments: list[str]) -> "int | None":
     """The exit code; None where the command has to be carried out here."""
-    if not arguments or arguments[0] not in SERVED or "--follow" in arguments:
+    if not arguments or arguments[0] not in SERVED or lasts(arguments):
         return None
     try:
         us = identity()
@@ -43,6 +43,12 @@ def ask(arguments: list[str]) -> "int | None":
         return answer(link) if is_taken(link, request) and is_begun(link) else None
     finally:
         link.close()
+
+
+def lasts(arguments: list[str]) -> bool:
+    """Whether the command goes on until the user ends it."""
+    watches = arguments[0] == "ps" and ("-w" in arguments or "--watch" in arguments)
+    return watches or "--follow" in arguments
 
 
 def identity() -> "tuple[Any, ...]":

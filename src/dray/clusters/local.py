@@ -7,22 +7,33 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dray import background
-from dray.cluster import Found, ImagePart, ImageState, Progress
+from dray.cluster import Found, ImagePart, ImageState, Progress, Selection
 from dray.config import inherited_environment
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.landing import Landing
-from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
+from dray.model import (
+    Capabilities,
+    Finding,
+    JobArray,
+    JobSpec,
+    JobState,
+    JobView,
+    Plan,
+    Series,
+    Snapshot,
+)
 from dray.node import faults, files, process, shapes, staging
 from dray.node.arrays import link_snapshot, rewrite
 from dray.node.images import Images
 from dray.node.jobdir import JobDir, hung, status, unreadable
-from dray.node.queue import CAPACITY, Queue
+from dray.node.queue import Queue, shortage
 from dray.node.shelf import prune
 from dray.node.worktree import rescue_outputs
 from dray.quantities import show_size
@@ -68,6 +79,18 @@ def spread_refusal(job: JobSpec) -> str:
     return ""
 
 
+def waits(view: JobView) -> bool:
+    return view.state is JobState.QUEUED and not view.reason
+
+
+def place_in(line: Sequence[str], place: int, shortage: str) -> str:
+    """Why the job at this place of the queue does not run yet, as far as that can be told."""
+    if place == 0:
+        return f"next in the queue, {shortage}" if shortage else ""
+    behind = f"place {place + 1} in the queue, behind {line[place - 1]}"
+    return f"{behind}; {line[0]} is next, {shortage}" if shortage else behind
+
+
 def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
     folder = f"{root}/jobs/{job.id}"
     return Plan(
@@ -85,6 +108,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
 class LocalCluster:
     kind = "local"
     is_here = True
+    may_have_got = True
     python = sys.executable
     array_size = 1000
 
@@ -182,7 +206,7 @@ class LocalCluster:
         files.make_folder(str(self.root / "jobs"))
         self.queue.make()
         have = self.capabilities(gpus=job.resources.gpus > 0)
-        known = shapes.fitting(files.read_record(self.queue.capacity), CAPACITY)
+        known = self.queue.read_capacity()
         gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus") or 0)
         capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
         if capacity != known:
@@ -215,9 +239,34 @@ class LocalCluster:
             self.submit(self.plan(job), secrets, code, progress)
 
     def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
-        return self.status(ids), {}
+        """With one reason for all that wait, so that they can share a line."""
+        return self._with_reasons(self._look(ids), lambda _, __, shortage: shortage), {}
 
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
+        return self._with_reasons(self._look(ids), place_in)
+
+    def _with_reasons(
+        self, found: dict[str, JobView], tell: Callable[[Sequence[str], int, str], str]
+    ) -> dict[str, JobView]:
+        """Tell of the jobs that wait what they wait for."""
+        if not any(waits(view) for view in found.values()):
+            return found
+        line = self.queue.in_line()
+        shortage = self._shortage(line)
+        for place, job_id in enumerate(line):
+            if job_id in found and waits(found[job_id]):
+                reason = tell(line, place, shortage)
+                found[job_id] = replace(found[job_id], reason=reason)
+        return found
+
+    def _shortage(self, line: Sequence[str]) -> str:
+        """What the next job waits for."""
+        wanted = (self._dir(line[0]).description() or {}).get("resources") if line else None
+        if not wanted:
+            return ""
+        return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
+
+    def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
         self._require_own_root()
         jobs = str(self.root / "jobs")
         staging.sweep(jobs, files.all_names_in(jobs), thoroughly=False)
@@ -269,6 +318,11 @@ class LocalCluster:
 
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
         return files.read_piece(self._dir(job_id).attempt(attempt).log_of(rank), 0, 0)[0]
+
+    def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
+        from dray.node import log_times  # only where times are asked for
+
+        return log_times.read(self._dir(job_id).attempt(attempt).log_times)
 
     def metrics(self, job_id: str) -> Series:
         from dray.node.metrics import series  # only where a curve is drawn
@@ -331,14 +385,18 @@ class LocalCluster:
         os.close(alive)
         raise ClusterError(f"{job_dir.id} is being run or resumed by another process right now")
 
-    def pull(self, job_id: str, landing: Landing, progress: Progress) -> tuple[int, int]:
+    def pull(
+        self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
+    ) -> tuple[int, int]:
+        from dray.node.selecting import chooser  # which formats there are: not for every command
+
         job_dir = self._dir(job_id)
         description = job_dir.description()
         if description and not job_dir.is_cared_for():
             # Lost with its supervisor: what it saved last may still lie in the work tree.
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
-        return copy_tree(Path(job_dir.outputs), landing, progress)
+        return copy_tree(Path(job_dir.outputs), landing, progress, chooser(job_dir, *wanted))
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         from dray.node import giving

@@ -16,18 +16,20 @@ from . import (
     jobdir,
     leases,
     ledger,
+    log_times,
     metrics,
     origin,
     packs,
     scheduler,
+    selecting,
     shapes,
     shelf,
     staging,
 )
 from .arrays import ArrayDir
 from .jobdir import JobDir
+from .pace import HEARTBEAT
 from .scheduler import NoAnswer, Scheduler, SchedulerError
-from .supervisor import HEARTBEAT
 from .wire import HEAD_LIMIT, MARK, Refusal, read_head
 
 TYPE_CHECKING = False
@@ -629,6 +631,11 @@ def log(agent: Agent, request: "Record") -> "Record":
     return {"size": size, "payload": len(piece), "pieces": [piece]}
 
 
+def times_of_log(agent: Agent, request: "Record") -> "Record":
+    attempt = agent.job(request["id"]).attempt(small(request["attempt"]))
+    return {"times": log_times.read(attempt.log_times)}
+
+
 def small(number: "Any") -> int:
     """An attempt's or a rank's number: it becomes part of a path."""
     if not shapes.is_count(number) or not 0 <= number <= jobdir.MOST_ATTEMPTS:
@@ -770,11 +777,13 @@ def ids(agent: Agent, _: "Record") -> "Record":
 
 
 def outputs(agent: Agent, request: "Record") -> "Record":
-    """All files and links among a job's outputs."""
+    """The files and links among a job's outputs that are wanted."""
     top = outputs_of(agent, request)
+    is_chosen = choice_of(agent, request)
     found = []
     for path in files.files_below(top):
-        found += described(top, path)
+        if is_chosen(os.path.relpath(path, top)):
+            found += described(top, path)
     return {"files": found}
 
 
@@ -790,6 +799,16 @@ def checkpoint(agent: Agent, request: "Record") -> "Record":
     for path in found.files:
         wanted += described(top, os.path.join(top, path))
     return {"path": found.path, "files": wanted, "remarks": found.remarks}
+
+
+def choice_of(agent: Agent, request: "Record") -> "Callable[[str], bool]":
+    globs = request.get("globs", [])
+    if not shapes.is_texts(globs) or len(globs) > selecting.MOST_GLOBS:
+        raise Refusal("Refused", "these are no globs")
+    if any(len(one) > selecting.LONGEST_GLOB for one in globs):
+        raise Refusal("Refused", "a glob is too long")
+    latest = request.get("latest_checkpoint") is True
+    return selecting.chooser(agent.job(request["id"]), globs, latest)
 
 
 def pull(agent: Agent, request: "Record") -> "Record":
@@ -930,6 +949,7 @@ VERBS = {
     "image-remove": image_requests.remove,
     "images": image_requests.listing,
     "log": log,
+    "log-times": times_of_log,
     "metrics": series,
     "outputs": outputs,
     "pull": pull,

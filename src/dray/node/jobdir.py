@@ -9,7 +9,7 @@
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
         dray.log                 what dray itself had to say
-        attempts/001/attempt.json, log, heartbeat.json, outcome.json, left/
+        attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
         attempts/001/ranks/      the logs of further ranks, of those that wrote anything
         given/                   the checkpoint of another run that it begins from: see given.py
         outputs/                 what the command wrote, kept whatever happens
@@ -154,6 +154,7 @@ class AttemptDir:
         self.number = number
         self.attempt = os.path.join(path, "attempt.json")
         self.log = os.path.join(path, "log")
+        self.log_times = os.path.join(path, "log-times")
         self.heartbeat = os.path.join(path, "heartbeat.json")
         self.outcome = os.path.join(path, "outcome.json")
         self.left = os.path.join(path, "left")

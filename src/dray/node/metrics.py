@@ -18,7 +18,7 @@ import os
 import re
 import time
 
-from . import events
+from . import events, shapes
 from .notes import note
 from .pace import Pace
 
@@ -36,6 +36,7 @@ PIECE = 1 << 20
 LONGEST_LINE = 1000  # a pattern may take forever on a long one
 LARGEST_STEP = 1 << 62  # the laptop takes no larger one
 MOST_ATTEMPT = 10**6
+MOST_RECENT = shapes.MOST_RECENT  # values of a course
 MOST_POINTS = 400  # of a curve: more than a terminal has columns
 # Which tag is taken for the main one where nobody says: the earlier the better.
 TELLING = (
@@ -265,6 +266,27 @@ def by_likeness(tags: "Sequence[str]") -> "List[str]":
 # -- the latest value, for the supervisor -------------------------------------------------------
 
 
+class Course:
+    """How a value went over the attempt, in a few values at even distances, for a listing."""
+
+    def __init__(self) -> None:
+        self.kept = []  # type: List[Optional[float]]
+        self.distance = 1
+        self.seen = 0
+
+    def add(self, value: "Optional[float]") -> None:
+        if self.seen % self.distance == 0:
+            self.kept.append(value)
+        self.seen += 1
+        if len(self.kept) == MOST_RECENT:
+            self.kept = self.kept[::2]
+            self.distance *= 2
+
+    def values(self) -> "List[Optional[float]]":
+        """Four digits are more than a sparkline can show."""
+        return [one if one is None else float("{:.4g}".format(one)) for one in self.kept]
+
+
 class Watch:
     """What this attempt has come to. Made before the command starts: all that is there by then
     is of attempts before."""
@@ -273,6 +295,7 @@ class Watch:
         self.main = (job.get("metrics") or {}).get("main") or []
         self.sources = sources(job, outputs, [attempt])
         self.latest = [{} for _ in self.sources]  # type: List[Dict[str, Point]]
+        self.courses = {}  # type: Dict[Tuple[int, str], Course]
         self.next_look = 0.0
         self.pace = Pace()
         self.complaint = ""
@@ -288,9 +311,11 @@ class Watch:
         self.next_look = now + self.pace.rest()
 
     def _read(self, source: Source) -> None:
-        latest = self.latest[self.sources.index(source)]
+        index = self.sources.index(source)
+        latest = self.latest[index]
         for point in source.read(latest=True):
             latest[point.name] = point
+            self.courses.setdefault((index, point.name), Course()).add(point.value)
 
     def _tolerantly(self, act: "Callable[[Source], None]") -> None:
         """A file that just went away, or is no such file at all, must not end the attempt."""
@@ -306,8 +331,10 @@ class Watch:
         name = main_of(self.latest, self.main)
         if name is None:
             return None
-        point = under(name, self.latest)
-        return {"name": name, "value": point.value, "step": point.step}
+        index = next(at for at, one in enumerate(self.latest) if name in one)
+        point, course = self.latest[index][name], self.courses[index, name]
+        recent = course.values()
+        return {"name": name, "value": point.value, "step": point.step, "recent": recent}
 
 
 # -- the whole curve, for people ----------------------------------------------------------------

@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+HEARTBEAT = 10.0  # seconds between two signs of life of a supervisor
 SHARE = 100  # of the time, at most one part in so many goes into looking
 CPU_SHARE = 2000  # and of a CPU: 0.05 %
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 EPSILON = 1e-6
+MOST_NAMED = 3  # of the jobs that another one waits for
 LAST_NUMBER = 999999999999  # of a ticket: its name has twelve digits, so that it can be sorted
 CAPACITY = {"cpus": shapes.is_number, "memory": shapes.is_number, "gpus": shapes.is_count}
 GRANT = {
@@ -106,9 +107,8 @@ class Queue:
 
     def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
         with files.Lock(self.lock):
-            capacity = shapes.fitting(files.read_record(self.capacity), CAPACITY)
             try:
-                given = allot(capacity, self.granted(), wanted)
+                given = allot(self.read_capacity(), self.granted(), wanted)
             except NeverFits:  # it did when it was accepted: the settings have changed since
                 return None
             if given is None:
@@ -139,6 +139,25 @@ class Queue:
             finally:
                 os.close(fd)
         return living
+
+    def in_line(self) -> "List[str]":
+        """The jobs that wait, the next one first. Changes nothing, as does ``holders``."""
+        tickets = sorted(files.names_in(self.tickets))
+        while tickets and not files.is_locked(os.path.join(self.tickets, tickets[0])):
+            del tickets[0]  # its keeper was killed
+        return [ticket.partition("-")[2] for ticket in tickets]
+
+    def holders(self) -> "Dict[str, Record]":
+        """What each living job holds."""
+        found = {}
+        for name in files.names_in(self.grants):
+            path = os.path.join(self.grants, name)
+            if files.is_locked(path):
+                found[name] = shapes.fitting(files.read_record(path), GRANT)
+        return found
+
+    def read_capacity(self) -> "Record":
+        return shapes.fitting(files.read_record(self.capacity), CAPACITY)
 
 
 def number_of(ticket: str) -> int:
@@ -208,6 +227,44 @@ def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[L
         )
     free = [i for i in range(count) if used[i] < EPSILON]
     return free[: int(wanted)] if len(free) >= wanted else None
+
+
+def shortage(capacity: "Record", held: "Dict[str, Record]", wanted: "Record") -> str:
+    """What a job waits for that is next in line, and who has it; nothing where all is free."""
+    units = (("gpus", "GPU"), ("cpus", "CPU"), ("memory", "byte of memory"))
+    for what, unit in units:
+        only = dict({"cpus": 0, "memory": 0, "gpus": 0}, **{what: wanted.get(what) or 0})
+        try:
+            if allot(capacity, list(held.values()), only) is not None:
+                continue
+        except NeverFits as error:
+            return str(error)
+        return "waiting for {}: {} taken by {}".format(
+            amount(wanted[what], unit),
+            taken(capacity, held, what),
+            named([name for name in sorted(held) if held[name].get(what)]),
+        )
+    return ""
+
+
+def amount(number: float, unit: str) -> str:
+    if unit.startswith("byte"):
+        return "{:.1f} GB of memory".format(number / 2.0**30)
+    return "{:g} {}{}".format(number, unit, "" if number == 1 else "s")
+
+
+def taken(capacity: "Record", held: "Dict[str, Record]", what: str) -> str:
+    if what == "gpus":
+        used = sum(len(one.get("gpus") or ()) * (one.get("share") or 1.0) for one in held.values())
+    else:
+        used = sum(one.get(what) or 0 for one in held.values())
+    scale = 2.0**30 if what == "memory" else 1
+    return "{:.3g} of {:.3g}".format(used / scale, (capacity.get(what) or 0) / scale)
+
+
+def named(jobs: "List[str]") -> str:
+    more = ", and {} more".format(len(jobs) - MOST_NAMED) if len(jobs) > MOST_NAMED else ""
+    return ", ".join(jobs[:MOST_NAMED]) + more
 
 
 def fullest_first(candidate: "Tuple[float, int]") -> "Tuple[float, int]":

@@ -20,6 +20,7 @@ OUTCOMES = ("done", "failed", "stopped", "interrupted", "lost")
 LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float and into SQLite
 FAR_FUTURE = 1e11  # seconds; any time of day is before that
 LONGEST_ID = 100
+MOST_RECENT = 16  # values that tell how a metric went
 DEEPEST = 10  # levels of lists and records in one another
 
 
@@ -114,7 +115,15 @@ def is_pattern(value: "Any") -> bool:
 def is_metric(value: "Any") -> bool:
     if not is_record(value) or not is_text(value.get("name")):
         return False
+    if not is_course(value.get("recent", [])):
+        return False
     return all(value.get(key) is None or is_number(value[key]) for key in ("value", "step"))
+
+
+def is_course(value: "Any") -> bool:
+    if not isinstance(value, list) or len(value) > MOST_RECENT:
+        return False
+    return all(one is None or is_number(one) for one in value)
 
 
 def is_id(value: "Any") -> bool:
@@ -138,6 +147,8 @@ ATTEMPT = {
     "pid": is_count,
     "rank": is_count,
     "done_before": is_count,
+    "iteration": is_count,
+    "total": is_count,
     "started": is_moment,
     "ended": is_moment,
     "heartbeat": is_moment,

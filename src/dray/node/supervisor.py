@@ -31,8 +31,9 @@ from . import (
 from .command import Command, kill_all
 from .jobdir import decide, held_in_words
 from .ledger import write_stubbornly
+from .log_times import LogTimes
 from .notes import note
-from .pace import Pace
+from .pace import HEARTBEAT, Pace
 from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 TICK = 1.0
-HEARTBEAT = 10.0
 CHECKPOINT_LOOK = 30.0
 NEAR_LOOK = 0.05  # at most so often for a checkpoint that matters at once
 SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written, if need be
@@ -128,11 +128,13 @@ class Supervisor:
         self.next_look = 0.0
         self.pace = Pace()
         self.metrics = metrics.Watch(job, job_dir.outputs, attempt)
+        self.log_times = LogTimes(attempt.log, attempt.log_times)
         self.rules = job["resume"]
         self.pattern = self.rules["checkpoint"]
         self.first = None  # type: Optional[checkpoints.Checkpoint]
         self.begins = False  # whether that is a checkpoint of another run
         self.newest = None  # type: Optional[checkpoints.Checkpoint]
+        self.reached = resuming.Progress()  # at the newest one
         self.fresh = None  # type: Optional[checkpoints.Checkpoint]  # asked for, maybe unfinished
         self.fresh_since = 0.0
         self.finished = None  # type: Optional[float]  # since when all is done, and it is silent
@@ -252,6 +254,7 @@ class Supervisor:
         found = checkpoints.candidates(self.job_dir.outputs, self.rules)
         runs = resuming.runs_of([one.path for one in found], self.job_dir.outputs)
         self.before.append({"runs": runs, "done_before": self._progress(self.first).done})
+        self.reached = self._progress(self.first)
 
     def _remark(self, remarks: "List[str]") -> None:
         """Tell what became of checkpoints, in the attempt's record and in its log."""
@@ -449,7 +452,8 @@ class Supervisor:
         return checkpoints.tells_its_end(found.path) and not self.rules.get("partner")
 
     def _look_whether_finished(self) -> None:
-        if self.finished is None and self._progress(self.newest).finished:
+        self.reached = self._progress(self.newest)
+        if self.finished is None and self.reached.finished:
             self.finished = time.monotonic()
 
     def _last_checkpoint(self) -> "Optional[checkpoints.Checkpoint]":
@@ -484,10 +488,14 @@ class Supervisor:
         self._watch_memory()
         self._look_for_imports()
         self.metrics.look()
+        self._note_log()
         beat = {
             "heartbeat": time.time(),
             "checkpoint": self._relative(self.newest),
             "metric": self.metrics.value(),
+            "deadline": self._deadline(),
+            "iteration": self.reached.done,
+            "total": self.reached.total,
         }
         try:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
@@ -499,6 +507,16 @@ class Supervisor:
         found = [one for one in worktree.imports_told(self.job_dir) if one not in self.imports]
         self.imports += found
         self._write_to_log(found)
+
+    def _note_log(self, last: bool = False) -> None:
+        try:
+            self.log_times.note(time.time(), last)
+        except OSError:  # it helps to read the log, and is not worth more than that
+            pass
+
+    def _deadline(self) -> "Optional[float]":
+        """By the limit as it is now: it may have been changed since the command was told."""
+        return time.time() + self.limit - time.monotonic() if self.limit else None
 
     def _watch_memory(self) -> None:
         limit = self.job["resources"]["memory"]
@@ -604,11 +622,14 @@ class Supervisor:
         self._rescue_outputs(folders=True)
         last = self._last_checkpoint()
         outcome["checkpoint"] = self._relative(last)
+        at = self._progress(last)
+        outcome["iteration"], outcome["total"] = at.done, at.total
         outcome["progress"] = last is not None and self._is_ahead(last)
         outcome["remarks"] = self.remarks
         outcome["ending"], outcome["saved_at_end"] = self.ending, self.saved_at_end
         outcome["interval"] = self.timing.interval()
         self.metrics.look(last=True)
+        self._note_log(last=True)
         outcome["metric"] = self.metrics.value()
         outcome["started"] = self.started
         outcome["ended"] = time.time()

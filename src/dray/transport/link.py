@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,7 @@ TRIES = 3
 BULKY = 4 << 20
 LONGEST_PAYLOAD = 256 << 20  # that is taken into memory; files are written piece by piece
 HANGING = 6.0  # seconds
+SUBMITTING = ("submit", "resume")
 ANSWER_SECONDS = 180.0  # longer than a scheduler is given to answer
 SLOWEST = 10_000.0  # bytes per second: a link that is slower than that is of no use
 
@@ -99,6 +100,12 @@ class AgentLink:
         self.scheduler = scheduler
         self.app = zipapp.name()
         self._opening: Opening | None = None
+        self._verb = self._sent = ""  # the last request's; and if anything of it may have got there
+
+    @property
+    def may_have_submitted(self) -> bool:
+        """Whether the last request was to submit a job, and anything of it may have got there."""
+        return self._sent in SUBMITTING
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -151,12 +158,14 @@ class AgentLink:
         message = _message(verb, request, payload)
         # What may take long would keep others waiting: it gets a session of its own.
         bulky = verb == "pull" or (payload is not None and payload.size > BULKY)
-        whole = None if bulky else message + b"".join(payload.pieces() if payload else ())
-        install = bulky and payload is not None  # nothing big is sent in vain
+        # Nothing big is sent in vain, and what submits a job only once somebody is there.
+        submits = verb in SUBMITTING and self.channel.is_remote
+        install = submits or (bulky and payload is not None)
+        self._verb, self._sent = verb, ""
         for attempt in range(TRIES):
             started = self._opening.since if self._opening else time.monotonic()
             try:
-                with self._over_standing(whole) as answer:
+                with nullcontext() if bulky else self._over_standing(message, payload) as answer:
                     if answer is not None:
                         self._trace(verb, "on the standing connection", message, payload, started)
                         self.on_answer()
@@ -191,16 +200,18 @@ class AgentLink:
             return dict(answer.record)
 
     @contextmanager
-    def _over_standing(self, message: bytes | None) -> Iterator[Answer | None]:
+    def _over_standing(self, message: bytes, payload: Payload | None) -> Iterator[Answer | None]:
         """By the connection that an earlier command has left open, if it has; else None."""
-        link = standing.connect(self._socket()) if self.channel.is_remote and message else None
-        if link is None or message is None:
+        link = standing.connect(self._socket()) if self.channel.is_remote else None
+        if link is None:
             yield None
             return
         stream: Any = link.makefile("rwb")
         with link, stream:
+            whole = message + b"".join(payload.pieces() if payload else ())
+            self._sent = self._verb
             try:
-                stream.write(message)
+                stream.write(whole)
                 stream.flush()
                 answer = self._parse(stream) if self._finds(stream, MARK)[0] else None
             except (OSError, CutShort):
@@ -229,6 +240,7 @@ class AgentLink:
     ) -> Iterator[Answer | None]:
         """By a session of its own; None where the agent is missing there."""
         session = self._take_early() or self._open(install)
+        self._sent = self._verb
         with session, Feeding(session, message, payload) as feeding:
             try:
                 with session.watch.expecting(patience_for(payload)):

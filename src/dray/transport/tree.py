@@ -17,10 +17,15 @@ CHUNK = 1 << 20
 GONE = (FileNotFoundError, NotADirectoryError)  # itself, or a folder on the way to it
 
 
-def copy_tree(source: Path, landing: Landing, progress: Progress) -> tuple[int, int]:
-    """Copy what differs in size or time: (files copied, files in all). Each file arrives whole; one
-    that a running job removes meanwhile is none of them."""
-    found = list(walk(source))
+def copy_tree(
+    source: Path,
+    landing: Landing,
+    progress: Progress,
+    is_chosen: Callable[[str], bool] = lambda path: True,
+) -> tuple[int, int]:
+    """Copy what differs in size or time, of the paths that are chosen: (files copied, files in
+    all). Each file arrives whole; one that a running job removes meanwhile is none of them."""
+    found = [file for file in walk(source) if is_chosen(file.path)]
     changed = [file for file in found if landing.wants(file)]
     gone = copy_files(source, changed, landing, progress)
     return len(changed) - gone, len(found) - gone
