@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dray import options, trust
@@ -32,6 +33,8 @@ INHERITED = (
     "VIRTUAL_ENV",
 )
 
+WAY_OUT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+
 
 class Config(NamedTuple):
     home: Home
@@ -42,6 +45,7 @@ class Config(NamedTuple):
     clusters: Mapping[str, ClusterConfig]
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
     mistake: ConfigError | None = None  # why nothing of the project's file is in here
+    notify: Mapping[str, Any] = MappingProxyType({})  # by name, such as long_wait
 
     def require_trust(self) -> None:
         """Refuse to submit a job that lacks settings of its project."""
@@ -90,6 +94,11 @@ def inherited_environment() -> dict[str, str]:
     }
 
 
+def way_out() -> dict[str, str]:
+    """What says how the internet is reached from here: proxies and certificates."""
+    return {name: value for name, value in os.environ.items() if name.lower() in WAY_OUT}
+
+
 def real_path(folder: str | Path) -> str:
     return os.path.realpath(os.path.expanduser(os.path.expandvars(folder)))
 
@@ -129,6 +138,11 @@ def load(
         folder=folder,
         job={key: value for key, value in settings.items() if key.startswith("job.")},
         snapshot_max=settings.get("snapshot.max_size", 2**30),
+        notify={
+            key.removeprefix("notify."): value
+            for key, value in settings.items()
+            if key.startswith("notify.")
+        },
         clusters=clusters,
         untrusted=untrusted,
         mistake=mistake,

@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dray import background
 from dray import cluster as clusters
@@ -31,10 +30,22 @@ from dray.errors import (
     from_os_error,
     nearest,
 )
-from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
+from dray.model import (
+    Finding,
+    JobArray,
+    JobSpec,
+    JobState,
+    JobView,
+    Plan,
+    Private,
+    Series,
+    Snapshot,
+)
 from dray.node import faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
+from dray.notifying import QUIET, Notifier, private_settings
+from dray.notifying import notes as notify_notes
 from dray.options import env_name
 from dray.project import PROJECT_FILE
 from dray.quantities import show_duration
@@ -114,6 +125,10 @@ class Launcher:
         return store
 
     @cached_property
+    def _notifier(self) -> Notifier:
+        return Notifier(self.config, self.store, self.reporter)
+
+    @cached_property
     def images(self) -> ImageVerbs:
         from dray.images.verbs import ImageVerbs  # not for a listing
 
@@ -131,7 +146,7 @@ class Launcher:
     # -- submitting ---------------------------------------------------------------------------
 
     def plan(
-        self, command: Sequence[str], *, snapshot: bool = True
+        self, command: Sequence[str], *, snapshot: bool = True, notify: bool | None = None
     ) -> tuple[Plan, Snapshot | None]:
         """Exactly what ``run`` would submit; touches nothing."""
         cluster = self._target()
@@ -139,23 +154,30 @@ class Launcher:
         cluster.check(job)
         frozen = self._scanner(job.outputs).take(remember=False) if snapshot else None
         job = replace(job, snapshot=frozen.id if frozen else None)
-        return cluster.plan(job), frozen
+        plan = cluster.plan(job)
+        return plan._replace(notes=plan.notes + notify_notes(self.config, notify)), frozen
 
-    def run(self, command: Sequence[str], *, snapshot: bool = True) -> str:
-        """Freeze the code, submit the job, return its id."""
+    def run(
+        self, command: Sequence[str], *, snapshot: bool = True, notify: bool | None = None
+    ) -> str:
+        """Freeze the code, submit the job, return its id. ``notify``: whether somebody is told of
+        it; None leaves that to the settings."""
         cluster = self._target()
         job = self._describe(command)
         cluster.check(job)
         for note in job.notes:
             self.reporter.say(note)
-        values = secret_values(job.secrets, configuration.environment())
-        return self.submit(job, cluster, values, self.config.project if snapshot else None)
+        values = self._private(job.secrets, private_settings(self.config, cluster.name, notify))
+        job_id = self.submit(job, cluster, values, self.config.project if snapshot else None)
+        if notify is False:
+            self.store.note(QUIET, job_id)
+        return job_id
 
     def submit(
         self,
         job: JobSpec,
         cluster: Cluster,
-        values: Mapping[str, str] = MappingProxyType({}),
+        values: Private = Private(),  # noqa: B008 - it cannot be changed
         project: Path | None = None,
     ) -> str:
         progress = self.reporter.progress("sending code")
@@ -171,6 +193,9 @@ class Launcher:
                 job = self._with_code(job, project, self._with_image(cluster, submit))
         self.store.save_own(JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED))
         return job.id
+
+    def _private(self, secrets: Sequence[str], notify: Mapping[str, Any]) -> Private:
+        return Private(secret_values(secrets, configuration.environment()), notify)
 
     def _with_image(self, cluster: Cluster, act: Act) -> Act:
         """Bring the job's image where the cluster turns out not to have it, and act once more."""
@@ -204,7 +229,8 @@ class Launcher:
         cluster.check(common)
         for note in common.notes:
             self.reporter.say(note)
-        values = secret_values(common.secrets, configuration.environment())
+        notify = private_settings(self.config, cluster.name, None, len(commands))
+        values = self._private(common.secrets, notify)
         filled = tuple(fill_in(command, self.config).command for command in commands)
         array = JobArray(common, filled)
         progress = self.reporter.progress("sending code")
@@ -356,7 +382,8 @@ class Launcher:
                 self.store.remove(job_id)
                 files.remove(self._lock_of(job_id))
         if changed:
-            self._keep(lambda: self.store.save(changed))
+            self._keep(lambda: self._notifier.save(changed))
+        self._notifier.send_left(cluster)
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Those that were submitted to the cluster as it is set now."""
@@ -481,7 +508,8 @@ class Launcher:
                 return replace(last, reason="being submitted")
             view = self._gone(job_id, cluster)
         if self._news(view):
-            self._keep(lambda: self.store.save([view]))
+            self._keep(lambda: self._notifier.save([view]))
+        self._notifier.send_left(cluster)
         return view
 
     def _keep(self, write: Callable[[], None]) -> None:
@@ -679,7 +707,7 @@ class Launcher:
         project = Path(job.project) if update_code else None
         if project is not None and not project.is_dir():
             raise Refused(f"the project's folder {project} is not there any more")
-        values = secret_values(job.secrets, configuration.environment())
+        values = self._private(job.secrets, private_settings(self.config, cluster.name, None))
         progress = self.reporter.progress("sending code")
 
         def resume(job: JobSpec, code: Snapshot | None) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 
 from dray import checks
 from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
-from dray.cluster import ImageState
+from dray.cluster import ImageState, Unsent
 from dray.errors import ClusterError
 from dray.landing import Incoming
 from dray.model import JobView
+from dray.node.notify import CHANNELS
 
 MOST_JOBS = 10**5  # that one cluster may list
+MOST_UNSENT = 10**4  # messages that one cluster may ask to send
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
 RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
@@ -88,6 +90,18 @@ def unfold(value: Any, most: int) -> list[str]:
     if len(found) > most:
         raise Malformed(f"{len(found)} jobs are named, more than there can be")
     return found
+
+
+def unsent(answer: Record) -> list[Unsent]:
+    """Messages that could not be sent there; an agent of the version before tells of none."""
+    return list(several(unsent_message, MOST_UNSENT)(answer.get("unsent", ())))
+
+
+def unsent_message(value: Any) -> Unsent:
+    channels = several(note, len(CHANNELS))
+    return Unsent(
+        **checks.required(value, id=checks.job_id, over=checks.boolean, channels=channels)
+    )
 
 
 # -- their files --------------------------------------------------------------------------------

@@ -81,6 +81,12 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
     )(function)
+    function = click.option(
+        "--notify/--no-notify",
+        default=None,
+        help="Whether somebody is told of this job, however quickly it ends.  [default: as"
+        " [notify] in config.toml says]",
+    )(function)
     for option in (one for one in reversed(JOB) if one.flag):
         kind = ClusterName() if option.key == "job.on" else Parsed(option)
         text = f"{option.help}  [default: {option.default}]" if option.default else option.help

@@ -13,10 +13,12 @@ from dray.quantities import show_size
 @click.command("plan", context_settings=BEFORE_COMMAND)
 @job_options
 @json_option
-def command(command: tuple[str, ...], no_snapshot: bool, as_json: bool, **values: Any) -> None:
+def command(
+    command: tuple[str, ...], no_snapshot: bool, notify: bool | None, as_json: bool, **values: Any
+) -> None:
     """Show exactly what run would submit: files, command, code. Nothing is written anywhere."""
     plan, snapshot = launcher(job_flags(values), submits=True).plan(
-        command, snapshot=not no_snapshot
+        command, snapshot=not no_snapshot, notify=notify
     )
     if as_json:
         print_json(

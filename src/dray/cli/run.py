@@ -15,13 +15,15 @@ from dray.cli.wait import tell_end, tell_failure
 @click.command("run", context_settings=BEFORE_COMMAND)
 @job_options
 @click.option("--follow", is_flag=True, help="Print the output and wait for the end.")
-def command(command: tuple[str, ...], no_snapshot: bool, follow: bool, **values: Any) -> int:
+def command(
+    command: tuple[str, ...], no_snapshot: bool, notify: bool | None, follow: bool, **values: Any
+) -> int:
     """Submit COMMAND as a job, with the code of this folder as it is now.
 
     The job's id, alone, goes to stdout; it outlives this terminal.
     """
     verbs = launcher(job_flags(values), submits=True)
-    job_id = verbs.run(command, snapshot=not no_snapshot)
+    job_id = verbs.run(command, snapshot=not no_snapshot, notify=notify)
     tell(job_id)
     if not follow:
         say(f"queued; follow it with: dray logs -f {job_id}")

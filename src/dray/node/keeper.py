@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 
-from . import faults, policy, process
+from . import faults, notices, policy, process
 from .jobdir import JobDir, decide, described
 from .ledger import begin_attempt, end_job, record_lost, record_own_failure
 from .notes import note
@@ -109,6 +109,8 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         number = self.job_dir.next_number()
         begin_attempt(self.job_dir, number)
+        if number == 1:
+            notices.at_start(self.job_dir, self.job)
         keeper = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -167,3 +169,5 @@ class Keeper:
         if self.ticket is not None:
             self.queue.leave(self.ticket)
         end_job(self.job_dir, end)
+        os.close(self.alive)  # the job can be resumed or removed meanwhile
+        notices.at_end(self.job_dir)
