@@ -23,6 +23,7 @@ from dray.store import Store
 ON = (notify.DONE, notify.FAILED, notify.STARTED)
 LONG_WAIT = 3600.0
 MOST_AT_ONCE = 20  # messages that one look sends from here
+PATIENCE = 5.0  # seconds after which it begins to send no further one
 LOCK = "notifying.lock"
 QUIET = "submitted with --no-notify"
 
@@ -65,6 +66,12 @@ def facts_of_array(array: str, views: Sequence[JobView]) -> dict[str, Any]:
     )
 
 
+def since_resumed(events: Sequence[str]) -> Sequence[str]:
+    """What has happened to a job since it began, or began again."""
+    last = max((index for index, what in enumerate(events) if what == "resumed"), default=-1)
+    return events[last + 1 :]
+
+
 def summary(views: Sequence[JobView]) -> tuple[str, str]:
     """A title and a text for jobs that were seen to end at once."""
     if len(views) == 1:
@@ -87,7 +94,10 @@ class Notifier:
     def send_left(self, cluster: Cluster) -> None:
         """Send what the cluster could not, of jobs that were submitted from here."""
         mine = [one for one in cluster.unsent() if self._is_mine(one.id)]
+        until = time.monotonic() + PATIENCE
         for message in mine[:MOST_AT_ONCE]:
+            if time.monotonic() > until:
+                break  # the others wait for the next look
             with self._lock():
                 self._send_one(message, cluster)
 
@@ -105,7 +115,7 @@ class Notifier:
             return
         done = f"told that it is {facts['event']}"
         ids = self.store.in_array(message.id)[:1] or [message.id]
-        if done not in [what for _, what in self.store.events(ids[0])]:
+        if done not in since_resumed([what for _, what in self.store.events(ids[0])]):
             failed = self._send(message, facts)
             self.store.note(done, *ids)
             if failed:

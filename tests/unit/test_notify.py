@@ -57,7 +57,9 @@ def test_what_is_told() -> None:
 
 def test_no_text_becomes_a_header_or_a_line() -> None:
     told = facts(id=HOSTILE, reason=HOSTILE * 100)
-    message = email.message_from_bytes(notify.mail_to("me@example.org", told), policy=policy.default)
+    message = email.message_from_bytes(
+        notify.mail_to("me@example.org", told), policy=policy.default
+    )
     assert message["To"] == "me@example.org"
     assert message["Bcc"] is None
     headers = notify.request_to("ntfy", "https://ntfy.sh/topic", told).headers
@@ -77,7 +79,15 @@ def test_an_account_in_an_address_becomes_a_header() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "ntfy.sh/topic", "file:///etc/passwd", "https://", "https://a b", "https://a/\nX: y", "x" * 9999],
+    [
+        "",
+        "ntfy.sh/topic",
+        "file:///etc/passwd",
+        "https://",
+        "https://a b",
+        "https://a/\nX: y",
+        "x" * 9999,
+    ],
 )
 def test_what_is_no_address(address: str) -> None:
     assert not notify.is_address("webhook", address)
@@ -134,9 +144,7 @@ def test_an_unkind_server_is_told_of_without_its_address(inbox: Inbox) -> None:
     assert "refused" in why
 
 
-def test_a_proxy_of_the_environment_is_used(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_of_the_environment_is_used(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", inbox.url)
     monkeypatch.delenv("no_proxy", raising=False)
     assert sending.send_all({"webhook": "http://far.invalid/hook"}, facts()) == {"webhook": ""}

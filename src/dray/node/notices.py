@@ -178,29 +178,27 @@ def remember_end(job_dir: JobDir, status: "Record") -> None:
     if settings is None:
         files.discard(job_dir.notify)
         return
-    claim = Claim(job_dir, name_of(job_dir, settings))
-    if not claim.take():
-        return
-    try:
-        if job_dir.ended() is None and not settings.get("end"):
-            end = {key: status.get(key) or "" for key in ("state", "reason")}  # type: Record
-            end["time"] = status.get("ended") or time.time()
-            files.write_json(job_dir.notify, dict(settings, end=end))
-    finally:
-        claim.__exit__()
+    end = {key: status.get(key) or "" for key in ("state", "reason")}  # type: Record
+    end["time"] = status.get("ended") or time.time()
+    add_end(job_dir, settings, end)
 
 
 def array_is_over(array: ArrayDir) -> None:
     """The queue has none of its jobs any more: those that have not begun never will."""
     settings = read(array) if is_wanted(array) else None
-    if settings is None:
-        return
-    claim = Claim(array, array.id)
+    if settings is not None:
+        add_end(array, settings, {"state": "lost", "reason": "", "time": time.time()})
+
+
+def add_end(job_dir: JobDir, settings: "Record", end: "Record") -> None:
+    """The claim's file stays: who goes through those sends the message."""
+    claim = Claim(job_dir, name_of(job_dir, settings))
     if not claim.take():
         return
     try:
-        end = {"state": "lost", "reason": "", "time": time.time()}
-        files.write_json(array.notify, dict(settings, end=end))
+        now = read(job_dir)  # another one may have sent it meanwhile
+        if now is not None and job_dir.ended() is None and not now.get("end"):
+            files.write_json(job_dir.notify, dict(now, end=end))
     finally:
         claim.__exit__()
 
@@ -239,13 +237,15 @@ def drop(root: str, name: str) -> None:
 def settle(root: str, name: str, is_over: bool) -> None:
     """The laptop has seen to it, or given it up."""
     for found, job_dir in pending(root):
-        settings = read(job_dir) if found == name and job_dir is not None else None
-        if job_dir is None or settings is None:
+        if found != name or job_dir is None:
             continue
         claim = Claim(job_dir, name)
         if claim.take():
             try:
-                finish(claim, job_dir, settings, notify.DONE if is_over else notify.STARTED)
+                settings = read(job_dir)
+                if settings is not None:
+                    event = notify.DONE if is_over else notify.STARTED
+                    finish(claim, job_dir, settings, event)
             finally:
                 claim.__exit__()
 
@@ -293,8 +293,9 @@ def deliver(
     if settings is None:
         return False
     claim = Claim(job_dir, name_of(job_dir, settings))
-    # Jobs of an array that end together: each has to see whether it was the last one.
-    if not claim.take(wait=sent_by == NODE and bool(settings.get("jobs"))):
+    # The node waits: its start may still be being sent, and of the jobs of an array that end
+    # together each has to see whether it was the last one.
+    if not claim.take(wait=sent_by == NODE):
         return False  # somebody sends it this moment
     try:
         settings = read(job_dir)
