@@ -205,14 +205,18 @@ def test_many_who_try_at_once_send_one_message(tmp_path: Path, inbox: Inbox) -> 
     assert leftovers(tmp_path) == []
 
 
-def test_what_the_node_cannot_send_the_next_look_does(tmp_path: Path, inbox: Inbox) -> None:
+def test_what_the_node_cannot_send_the_next_look_does(
+    tmp_path: Path, inbox: Inbox, capfd: pytest.CaptureFixture[str]
+) -> None:
     job_dir = make_job(tmp_path, inbox)
     end(job_dir)
     inbox.manner = "error"
     notices.at_end(job_dir)
+    assert capfd.readouterr().out == "it was not told by webhook (done): it answered 500\n"
     assert notices.look(str(tmp_path), [], notices.LOGIN) == [
         {"id": "walk-7f3k", "over": True, "channels": ["webhook"]}
     ]
+    assert capfd.readouterr().out == ""  # it is the agent's answer that goes there
     inbox.manner = "ok"
     before = len(inbox.received)
     notices.look(str(tmp_path), [], notices.LOGIN)

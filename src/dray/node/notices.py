@@ -12,6 +12,7 @@ never comes. Each is tried a few times for a few days, and then dropped, togethe
 An array has one message: the job that ends last sends it.
 """
 
+import itertools
 import os
 import time
 
@@ -32,6 +33,7 @@ LARGEST = 1 << 16  # bytes of a job's settings
 MOST_TRIES = 5
 PAUSE = 600.0  # seconds between two tries of those who look
 TOO_OLD = 3 * 86400.0  # seconds after which news is none any more
+MOST_AT_ONCE = 1000  # messages that one look is concerned with
 LOOK_PATIENCE = 5.0  # seconds that one look may take longer for it
 NODE, LOGIN, LAPTOP = "node", "login node", "laptop"
 
@@ -157,7 +159,7 @@ def look(
             job_dir = JobDir(os.path.join(root, "jobs", status["id"]))
             if is_wanted(job_dir):
                 remember_end(job_dir, status)
-        claims = list(pending(root))
+        claims = list(itertools.islice(pending(root), MOST_AT_ONCE))
     except OSError:  # a full disk, say: the next look tries again
         return []
     until = time.monotonic() + seconds
@@ -325,12 +327,9 @@ def send_left(
     to = {one: settings["to"][one] for one in channels if one in settings["to"]}
     told = sending.send_all(to, facts, min(seconds, sending.PATIENCE)) if to else {}
     failed = {one: told[one] for one in sorted(told) if told[one]}
-    for channel in sorted(failed):
-        note(
-            "the message that it is {} was not sent by {}: {}".format(
-                event, channel, failed[channel]
-            )
-        )
+    if facts["sent_by"] == NODE:  # elsewhere, what is written there is somebody's answer
+        for channel in failed:
+            note("it was not told by {} ({}): {}".format(channel, event, failed[channel]))
     tries = settings["tries"] + 1
     too_old = facts["ended"] is not None and time.time() - facts["ended"] > TOO_OLD
     if not failed or tries >= MOST_TRIES or too_old:
@@ -349,7 +348,7 @@ def send_left(
 def finish(claim: Claim, job_dir: JobDir, settings: "Record", event: str) -> None:
     """Nothing is left of this event. After the job's end, nothing is left at all."""
     if event == notify.STARTED:
-        files.write_json(job_dir.notify, dict(settings, left={event: []}, tries=0))
+        files.write_json(job_dir.notify, dict(settings, left={event: []}, tries=0, looked=0.0))
     else:
         files.discard(job_dir.notify)
         for one in siblings(job_dir, settings):
