@@ -93,7 +93,7 @@ def unfold(value: Any, most: int) -> list[str]:
 
 
 def unsent(answer: Record) -> list[Unsent]:
-    """Messages that could not be sent there; an agent of the version before tells of none."""
+    """Messages that could not be sent there; most answers tell of none."""
     return list(several(unsent_message, MOST_UNSENT)(answer.get("unsent", ())))
 
 

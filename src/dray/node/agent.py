@@ -385,7 +385,8 @@ def status(agent: Agent, request: "Record") -> "Record":
         {"ids": arrays.fold(ids), "why": why, "start": start}
         for (why, start), ids in waiting.items()
     ]
-    return {"jobs": found, "waiting": groups, "unsent": unsent}
+    answer = {"jobs": found, "waiting": groups}  # type: Record
+    return dict(answer, unsent=unsent) if unsent else answer
 
 
 def note_array(agent: Agent, seen: "Dict[str, ArrayDir]", job_id: str) -> None:
