@@ -851,3 +851,15 @@ def test_the_end_of_a_failed_job_is_told(dray: Dray) -> None:
     followed = dray("run", "--follow", "--", sys.executable, "-c", code, check=False)
     assert followed.stderr.count("likely cause: ") == 1
     assert "the end of its output" not in followed.stderr
+
+
+def test_verbose_tells_programs_and_requests_and_no_secret(dray: Dray, tmp_path: Path) -> None:
+    log = tmp_path / "dray.log"
+    secret = {"TOKEN": "s3cret-value"}
+    told = dray("--verbose", "run", "--secret", "TOKEN", "--", "true", **secret)
+    assert re.search(r"^dray: +\d+\.\d{3} s  start .* keep .*/jobs/true-", told.stderr, re.M)
+    job = dray("run", "--secret", "TOKEN", "--", "true", DRAY_LOG=str(log), **secret)
+    assert " start " not in job.stderr
+    assert f"/jobs/{job.stdout.strip()}" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+    assert "s3cret" not in told.stderr + log.read_text()

@@ -13,10 +13,15 @@ import pytest
 from dray.cli.group import cli
 from dray.cli.verbs import SUMMARIES
 from dray.config_reader import read_file
+from dray.model import JobState
+from dray.options import CLUSTERS
 from tests.conftest import Dray
 
 TOP = Path(__file__).parent.parent.parent
-PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
+PAGES = [
+    *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
+    *sorted((TOP / "docs").rglob("*.md")),
+]
 WRITTEN_BY_HAND = [page for page in PAGES if page.parent.name != "reference"]
 
 
@@ -24,11 +29,34 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", prose, re.M)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in link:
-            assert (page.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_map_of_the_code_is_complete() -> None:
+    """CONTRIBUTING says where things are: every module and package, and none that has gone."""
+    text = (TOP / "CONTRIBUTING.md").read_text()
+    (tree,) = re.findall(r"^```\nsrc/dray/\n(.*?)^```", text, re.M | re.S)
+    told = {line.split()[0] for line in tree.splitlines()}
+    package = TOP / "src/dray"
+    there = {one.name for one in package.glob("*.py") if not one.name.startswith("__")}
+    there |= {f"{one.parent.name}/" for one in package.glob("*/__init__.py")}
+    assert told == there
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.name)
@@ -52,7 +80,7 @@ def test_commands_in_the_docs_exist(page: Path) -> None:
     with click.Context(cli) as context:
         for line in code:
             _, verb, *rest = line.split("#")[0].split()
-            if verb in ("VERB", "--help", "--version", "--debug"):
+            if verb in ("VERB", "--help", "--version", "--debug", "--verbose"):
                 continue
             assert verb in SUMMARIES, line
             command = cli.get_command(context, verb)
@@ -101,3 +129,13 @@ def test_the_tutorial_runs_as_written(dray: Dray) -> None:
     assert len(pulled) == 1
     assert ended.stdout.count('"outcome": "interrupted"') >= 1
     assert '"state": "done"' in ended.stdout
+
+
+def test_the_glossary_is_in_order_and_names_every_kind() -> None:
+    text = (TOP / "docs/reference/glossary.md").read_text()
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", text, re.M)
+    assert words == sorted(set(words))
+    for kind in CLUSTERS:
+        assert f"`{kind}`" in text, kind
+    for state in JobState:
+        assert f"`{state}`" in text, state

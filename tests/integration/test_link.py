@@ -16,7 +16,8 @@ import pytest
 
 from dray.node.wire import MARK
 from dray.snapshot import ChangedSince
-from dray.transport.ssh import AgentLink
+from dray.transport.channel import Here
+from dray.transport.link import AgentLink
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import TRAINER, python
 from tests.integration.test_slurm import ON, queued_names
@@ -130,7 +131,7 @@ def test_a_file_that_changes_while_it_is_sent(tmp_path: Path) -> None:
             yield bytes(1_000_000)
             raise ChangedSince("a file changed")
 
-    agent = AgentLink("", str(tmp_path / "root"), sys.executable, "slurm")
+    agent = AgentLink(Here(), str(tmp_path / "root"), sys.executable, "slurm")
     record = {"job": {"id": "some-1", "snapshot": None}, "pack": "some.pack"}
     with pytest.raises(ChangedSince), agent.call("submit", record, Changing()):
         pass

@@ -14,8 +14,10 @@ from dray.errors import DrayError
 from dray.model import JobArray, JobSpec, JobState, JobView, Private
 from dray.node.agent import Agent
 from dray.node.wire import MARK
-from dray.transport import ssh
-from dray.transport.ssh import AgentLink, Answer, LinkLost
+from dray.transport import link
+from dray.transport.channel import LinkLost
+from dray.transport.link import AgentLink, Answer
+from dray.transport.ssh import Ssh
 from tests.simulation.kernel import Process, describe, simulated
 from tests.simulation.luck import CUT, CUT_AND_KILLED, NOT_MADE
 from tests.simulation.system import is_expected, leaks
@@ -102,24 +104,24 @@ class SimulatedLink(AgentLink):
     """As dray's own, with the same tries; what is between the ends of it is made up."""
 
     def __init__(self, world: World) -> None:
-        super().__init__("login", world.root, "python3", "simulated")
+        super().__init__(Ssh("login"), world.root, "python3", "simulated")
         self.world = world
         self.deed: Deed | None = None
         self.standing: Session | None = None
 
     @contextmanager
     def call(
-        self, verb: str, request: Mapping[str, Any], _: ssh.Payload | None = None
+        self, verb: str, request: Mapping[str, Any], _: link.Payload | None = None
     ) -> Iterator[Answer]:
         text = json.dumps({**request, "verb": verb}).encode("ascii")
         message = b"%d 0\n" % len(text) + text
-        for attempt in range(ssh.TRIES):
+        for attempt in range(link.TRIES):
             started = time.monotonic()
             try:
                 answer = self._exchange(verb, message)
                 break
             except LinkLost:
-                if attempt == ssh.TRIES - 1 or time.monotonic() - started > ssh.HANGING:
+                if attempt == link.TRIES - 1 or time.monotonic() - started > link.HANGING:
                     raise
                 time.sleep(0.5)
         yield answer

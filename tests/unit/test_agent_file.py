@@ -14,7 +14,9 @@ import pytest
 from dray.errors import DrayError, StorageError
 from dray.node import bootstrap
 from dray.transport import zipapp
-from dray.transport.ssh import AgentLink
+from dray.transport.channel import Here
+from dray.transport.link import AgentLink
+from dray.transport.ssh import Ssh
 
 SOMEBODY = 54321
 Answers = Callable[[], bool]
@@ -30,7 +32,7 @@ def use(request: pytest.FixtureRequest, root: Path) -> Answers:
     """Both ways in which the file is put there and run."""
 
     def ask() -> bool:
-        agent = AgentLink("", str(root), sys.executable, "slurm")
+        agent = AgentLink(Here(), str(root), sys.executable, "slurm")
         return agent.ask("ids") == {"ids": []}
 
     def install() -> bool:
@@ -134,7 +136,7 @@ def test_a_root_of_somebody_elses_is_refused(root: Path, tmp_path: Path) -> None
         owner = f"user {SOMEBODY}"
     else:
         root, owner = Path("/usr/share"), "root"
-    agent = AgentLink("", str(root), sys.executable, "slurm")
+    agent = AgentLink(Here(), str(root), sys.executable, "slurm")
     with pytest.raises(StorageError, match=f"{root} belongs to {owner}.*set another root"):
         agent.ask("ids")
     with pytest.raises(StorageError, match=f"{root} belongs to {owner}"):
@@ -175,14 +177,14 @@ def test_an_upload_that_is_cut_leaves_nothing(root: Path) -> None:
 def test_it_passes_any_login_shell() -> None:
     text = zipapp.sources()["dray_node/bootstrap.py"].decode("ascii")
     assert not set(text) & {"\\", "!"}
-    agent = AgentLink("hpc", "$HOME/.dray", "python3", "slurm")
-    (remote,) = agent._words()[-1:]
+    agent = AgentLink(Ssh("hpc"), "$HOME/.dray", "python3", "slurm")
+    (remote,) = agent._argv()[-1:]
     assert "\n" not in remote
     assert len(remote) < 8000  # BSD's csh takes no longer words
 
 
 def test_the_host_is_never_an_option() -> None:
-    words = AgentLink("-oProxyCommand=evil", "/r", "python3", "slurm")._words("-o", "BatchMode=yes")
+    words = AgentLink(Ssh("-oProxyCommand=evil"), "/r", "python3", "slurm")._argv(may_ask=False)
     assert words[words.index("-oProxyCommand=evil") - 1] == "--"
 
 
@@ -192,5 +194,5 @@ def test_a_full_disk_is_told(root: Path, tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nulimit -f 8\nexec {sys.executable} "$@"\n')
     program.chmod(0o755)
     with pytest.raises(DrayError, match=r"File too large.*dray-node-"):
-        AgentLink("", str(root), str(program), "slurm").ask("ids")
+        AgentLink(Here(), str(root), str(program), "slurm").ask("ids")
     assert list((root / "node").iterdir()) == []

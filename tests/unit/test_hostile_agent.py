@@ -15,9 +15,10 @@ import pytest
 
 from dray.errors import ClusterError, DrayError, StorageError
 from dray.node.bootstrap import PRESENT
-from dray.node.wire import MARK
+from dray.node.wire import GOODBYE, MARK
 from dray.transport import frames, session
-from dray.transport.ssh import AgentLink, CutShort
+from dray.transport.channel import Here
+from dray.transport.link import AgentLink, CutShort
 from tests.conftest import Dray, wait_for
 
 pytestmark = pytest.mark.hostile
@@ -40,7 +41,7 @@ def answering(folder: Path, answer: bytes, then: str = "") -> str:
 
 
 def ask(folder: Path, answer: bytes) -> None:
-    AgentLink("", str(folder / "root"), answering(folder, answer), "slurm").ask("ids")
+    AgentLink(Here(), str(folder / "root"), answering(folder, answer), "slurm").ask("ids")
 
 
 MALFORMED = {
@@ -102,7 +103,7 @@ def test_a_long_refusal_is_cut(tmp_path: Path) -> None:
 def test_an_endless_banner(tmp_path: Path, endless: str) -> None:
     program = answering(tmp_path, b"", f"{endless} | head -c 3000000; exec sleep 1000")
     with pytest.raises(ClusterError, match="without end"):
-        AgentLink("", str(tmp_path / "root"), program, "slurm").ask("ids")
+        AgentLink(Here(), str(tmp_path / "root"), program, "slurm").ask("ids")
 
 
 def test_complaints_without_end_behind_an_answer(
@@ -111,7 +112,7 @@ def test_complaints_without_end_behind_an_answer(
     """While the files of a pull are awaited, say."""
     monkeypatch.setattr(session, "FLOOD", 1 << 20)
     program = answering(tmp_path, MARK + b"2 100\n{}", "exec yes >&2")
-    agent = AgentLink("", str(tmp_path / "root"), program, "slurm")
+    agent = AgentLink(Here(), str(tmp_path / "root"), program, "slurm")
     with agent.call("pull", {}) as answer:
         assert answer.stream.read(100) == b""
 
@@ -129,7 +130,7 @@ def test_memory_is_taken_only_for_what_comes() -> None:
 
 def test_a_log_of_any_promised_length(tmp_path: Path) -> None:
     answer = MARK + b"16 999999999999999\n" + b'{"payload": 1e9}' + b"what there is"
-    agent = AgentLink("", str(tmp_path / "root"), answering(tmp_path, answer), "slurm")
+    agent = AgentLink(Here(), str(tmp_path / "root"), answering(tmp_path, answer), "slurm")
     with agent.call("log", {}) as found:
         assert found.payload() == b"what there is"
 
@@ -180,9 +181,19 @@ def test_ctrl_c_ends_what_hangs(dray: Dray, tmp_path: Path, answer: bytes) -> No
 
 
 def test_what_is_no_request_ends_the_agent_quietly(tmp_path: Path) -> None:
-    agent = AgentLink("", str(tmp_path / "root"), sys.executable, "slurm")
+    agent = AgentLink(Here(), str(tmp_path / "root"), sys.executable, "slurm")
     assert agent.ask("ids") == {"ids": []}
     for said in (b"GET / HTTP/1.1\n", b"5 0\n[[[[[", b"2 0\n[]", b"-1 0\n", b"9" * 1000, b"7 0\n{"):
-        words = agent._words()
+        words = agent._argv()
         ended = subprocess.run(words, input=said, capture_output=True)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b""), said
+
+
+def test_a_goodbye_ends_the_agent_where_no_end_of_the_stream_comes(tmp_path: Path) -> None:
+    link = AgentLink(Here(), str(tmp_path / "root"), sys.executable, "slurm")
+    link.ask("ids")
+    text = b'{"verb": "ids"}'
+    with link.open_session() as agent:
+        assert agent.stdin is not None
+        agent.stdin.write(b"%d 0\n" % len(text) + text + GOODBYE)
+        assert agent.wait(30) == 0

@@ -26,7 +26,7 @@ from dray.node.converting import CannotConvert, assemble, convert
 from dray.node.images import Images, hex_of
 from dray.node.jobdir import JobDir
 from dray.node.packs import hash_of
-from dray.transport.ssh import LinkLost
+from dray.transport.channel import LinkLost
 
 PART = push.PART
 

@@ -18,7 +18,8 @@ import pytest
 
 from dray.node.wire import MARK
 from dray.transport import standing
-from dray.transport.ssh import AgentLink
+from dray.transport.channel import Here
+from dray.transport.link import AgentLink
 from tests.conftest import wait_for
 
 WAIT = """#!/bin/sh
@@ -43,7 +44,7 @@ class Standing:
         self.squeue.parent.mkdir()
         self.squeue.write_text(WAIT)
         self.squeue.chmod(0o755)
-        self.agent = AgentLink("", str(self.root), sys.executable, "slurm")
+        self.agent = AgentLink(Here(), str(self.root), sys.executable, "slurm")
         self.agent.ask("ids")  # its file is there
         self.opened: list[subprocess.Popen[bytes]] = []
         self.thread = threading.Thread(target=standing.serve, args=(self.path, self.open))

@@ -14,7 +14,7 @@ import pytest
 
 from dray.cli import warm
 from dray.transport import sockets
-from dray.transport.ssh import socket_folder
+from dray.transport.sockets import socket_folder
 
 OURS = f"dray-{os.getuid()}"
 FALLBACK = f"/tmp/{OURS}"
@@ -125,7 +125,7 @@ def test_a_place_where_others_could_move_it_away(
 # Another user may not be able to read the code: it is imported before it is they who run it.
 CHOOSE = """
 import os, dray.home
-from dray.transport.ssh import socket_folder
+from dray.transport.sockets import socket_folder
 os.setgid({number}), os.setuid({number})
 print(socket_folder())
 """

@@ -22,7 +22,9 @@ from dray.node import files
 from dray.node.arrays import fold
 from dray.node.packs import Entry, entries, hash_of
 from dray.quantities import show_size
-from dray.transport.ssh import AgentLink, Answer, BaseMissing
+from dray.transport.channel import Here
+from dray.transport.link import AgentLink, Answer, BaseMissing
+from dray.transport.ssh import Ssh
 
 LITTLE_SPACE = 1 << 30
 ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
@@ -43,15 +45,16 @@ class BatchCluster:
     def __init__(self, name: str, settings: Mapping[str, Any], _: Path, cache: Path) -> None:
         self.name = name
         self.settings = settings
+        self.host = settings.get("host", "")
         self.agent = AgentLink(
-            settings.get("host", ""),
+            Ssh(self.host) if self.host else Here(),
             settings.get("root", options.ROOT.default),
             settings.get("python", "python3"),
             self.kind,
         )
         self.python = self.agent.python
         self.images = AgentImages(name, self.agent)
-        place = hash_of(f"{name}\0{self.agent.host}\0{self.agent.root}".encode())
+        place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
         self._unsent: Sequence[Unsent] = ()
@@ -225,7 +228,7 @@ class BatchCluster:
 
     def place(self, job_id: str) -> str:
         path = f"{self.agent.root}/jobs/{job_id}"
-        return f"{self.agent.host}:{path}" if self.agent.host else path
+        return f"{self.host}:{path}" if self.host else path
 
     def ids(self) -> Iterator[str]:
         with answers.reading(self.name):
@@ -283,7 +286,7 @@ class BatchCluster:
             return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
         free = hello["free"]
         return [
-            Finding(ok=True, what="login", detail=f"{self.agent.host or 'this machine'} answers"),
+            Finding(ok=True, what="login", detail=f"{self.agent.channel.place} answers"),
             Finding(ok=True, what="python", detail=hello["python"]),
             Finding(
                 ok=free > LITTLE_SPACE,

@@ -8,7 +8,7 @@ from typing import Any
 
 from dray.batch import answers
 from dray.cluster import ImagePart, ImageState
-from dray.transport.ssh import AgentLink
+from dray.transport.link import AgentLink
 
 
 class AgentImages:

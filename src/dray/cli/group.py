@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 import click
 
+from dray import tracing
 from dray.cli.terminal import drop_output, guard, say, say_traceback
 from dray.cli.verbs import ELSEWHERE, SUMMARIES, overview
 from dray.errors import DrayError, from_os_error, nearest
@@ -50,15 +54,32 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.option("--verbose", "-v", is_flag=True, help="Tell every program and request, with times.")
 @click.version_option(package_name="dray", prog_name="dray", message="%(prog)s %(version)s")
-def cli(debug: bool) -> None:
+def cli(debug: bool, verbose: bool) -> None:
     """Takes a training run to a cluster, keeps it alive, brings the results home."""
+    log = "-" if verbose else os.environ.get("DRAY_LOG")
+    if log:
+        tracing.begin(to_stderr if log in ("-", "1") else to_file(log))
+
+
+def to_stderr(line: str) -> None:
+    say(f"dray: {line}")
+
+
+def to_file(path: str) -> Callable[[str], None]:
+    def append(line: str) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(fd, "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{os.getpid()} {line}\n")
+
+    return append
 
 
 def run(arguments: list[str]) -> int:
     """The exit code."""
     guard()
-    debug = "--debug" in arguments[:1]
+    debug = "--debug" in takewhile(lambda one: one.startswith("-"), arguments)
     try:
         result = cli.main(arguments, prog_name="dray", standalone_mode=False)
         return result if isinstance(result, int) else 0

@@ -73,6 +73,7 @@ def overview() -> str:
         "Options:",
         "  --help      this page; dray VERB --help tells about one verb",
         "  --version   print the version",
+        "  --verbose   tell every program and request, with times (before the verb)",
         "  --debug     show tracebacks (before the verb)",
         "",
         "Begin with:  dray run -- python train.py",

@@ -98,7 +98,7 @@ def places() -> dict[str, str]:
 
 
 def socket_path(us: "tuple[Any, ...]") -> str:
-    """Beside the connections' sockets (transport/ssh.py); their folder must be there already."""
+    """Beside the connections' sockets (transport/sockets.py); their folder has to be there."""
     from dray.transport import sockets  # help and the version do without
 
     folder = sockets.folder()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MARK = ANSWER
 HEAD_LIMIT = 40  # bytes
 TEXT_LIMIT = 256 << 20
+# The head of a message without a text ends the conversation: not every channel passes on the end of
+# a stream.
+GOODBYE = b"0 0\n"
 HEAD = re.compile(rb"([0-9]{1,12}) ([0-9]{1,18})\n")
 
 

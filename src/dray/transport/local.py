@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dray import tracing
 from dray.errors import ClusterError
 
 # The keeper needs nothing of the user's environment; the command's comes from its description.
@@ -24,9 +25,11 @@ def start_keeper(
 ) -> None:
     """Start it detached and return once it has taken charge. It inherits the two locks."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    argv = keeper_command(app, job_dir, alive, ticket)
+    tracing.trace_program(argv)
     with os.fdopen(os.open(log, flags, 0o600), "ab") as output:
         ended = subprocess.run(
-            keeper_command(app, job_dir, alive, ticket),
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
+from dray import tracing
 from dray.transport.ssh import ssh_words
 
 NOBODY = "dray-asks-about-no-host"
@@ -56,6 +57,7 @@ def has_command(host: str | None, name: str) -> bool:
 def _holds(host: str, condition: str) -> bool:
     script = f'{condition} >/dev/null && printf "\\nit-%s\\n" holds'
     words = [*ssh_words(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    tracing.trace_program(words)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
+from dray import tracing
+
 PATIENCE = 10.0  # seconds for a program to end once it is asked to
 
 
@@ -19,6 +21,7 @@ class Ended(NamedTuple):
 
 
 def ask(words: Sequence[str]) -> Ended:
+    tracing.trace_program(words)
     ended = subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
@@ -32,6 +35,7 @@ def ask(words: Sequence[str]) -> Ended:
 
 def show(words: Sequence[str]) -> int:
     """For people to watch, on stderr; the exit code."""
+    tracing.trace_program(words)
     return subprocess.run(words, stdout=sys.stderr.fileno(), check=False).returncode
 
 
@@ -57,6 +61,7 @@ class Writer:
 @contextmanager
 def writing(words: Sequence[str]) -> Iterator[Writer]:
     """Ended when its reader has enough."""
+    tracing.trace_program(words)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said

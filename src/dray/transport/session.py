@@ -1,4 +1,4 @@
-"""A running ssh (or a shell, on this machine), spoken to by pipes, and the threads that do it.
+"""A running channel, such as ssh, spoken to by pipes, and the threads that do it.
 
 Whatever the other side does, or leaves undone, ends with ``kill``: no thread outlives its session.
 """
@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol
 
+from dray import tracing
 from dray.errors import DrayError
+from dray.node.wire import GOODBYE
 
 PIPE_BUFFER = 1 << 18
 ENDING_SECONDS = 5.0
@@ -35,6 +37,7 @@ class Session:
     def __init__(self, words: list[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipe = subprocess.PIPE
+        tracing.trace_program(words)
         self.process = subprocess.Popen(
             words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
         )
@@ -163,6 +166,7 @@ class Feeding(Worker):
             try:
                 pipe.write(self.message)
                 pipe.writelines(self.payload.pieces() if self.payload else ())
+                pipe.write(GOODBYE)
                 pipe.flush()
             except DrayError as error:
                 self.error = error

@@ -7,6 +7,7 @@ import stat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LIMIT = 103  # bytes in the path of a socket on macOS; on Linux there may be four more
 SSH_NAME = 40 + 17  # the hash of a host, and what ssh adds to it while it binds the socket
@@ -20,6 +21,21 @@ def folder() -> str:
     close it (``is_private``), which for somebody else's folder nobody but they could do.
     """
     return next((path for path in candidates() if is_usable(path)), "")
+
+
+def socket_folder() -> "Path":
+    """Return the folder of the connections' sockets, made where it is missing."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    from dray.errors import ClusterError
+
+    path = folder() or reserve()
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    if not is_private(path):
+        raise ClusterError(f"{path} is not private to you", hint=f"Remove it, or chmod 700 {path}")
+    return Path(path)
 
 
 def candidates() -> "Iterator[str]":

@@ -1,48 +1,18 @@
-"""The system's OpenSSH, multiplexed through a socket of dray's own, and the agent behind it.
+"""The system's OpenSSH, multiplexed through a socket of dray's own.
 
 Whatever ``ssh HOST`` can do works here too: the user's config, ProxyJump, agents, prompts.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import shlex
-import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
-from typing import IO, Any
-
-from dray import background
-from dray.errors import (
-    ClusterError,
-    DrayError,
-    ImageMissing,
-    NotFound,
-    Refused,
-    StorageError,
-    from_os_error,
-)
-from dray.node.bootstrap import MISSING, PRESENT
-from dray.node.wire import MARK
-from dray.transport import frames, sockets, standing, zipapp
-from dray.transport.session import Feeding, Opening, Payload, Session
+from dray.errors import ClusterError, DrayError
+from dray.transport.channel import LinkLost, last_lines
+from dray.transport.sockets import socket_folder
 
 CONNECT_SECONDS = 15
 ALIVE_SECONDS = 3  # a link that is silent for three times this long is taken for dead
 PERSIST_SECONDS = 600
-BOOTSTRAP = "dray_node/bootstrap.py"
 LOST = 255  # ssh's own exit code: the remote command's is never this
-TRIES = 3
-BULKY = 4 << 20
-LONGEST_PAYLOAD = 256 << 20  # that is taken into memory; files are written piece by piece
-HANGING = 6.0  # seconds
-ANSWER_SECONDS = 180.0  # longer than a scheduler is given to answer
-SLOWEST = 10_000.0  # bytes per second: a link that is slower than that is of no use
 
 # What ssh says, and what to do about it.
 ADVICE = (
@@ -53,301 +23,30 @@ ADVICE = (
     ("Connection refused", "Is this the login node, and is its port right in ~/.ssh/config?"),
     ("timed out", "Are you in the right network (VPN)? Is the login node up?"),
 )
+FIRM = ("Permission denied", "dentif", "verification")  # trying again does not help
 
 
-class LinkLost(ClusterError):
-    """The connection could not be made or broke."""
+class Ssh:
+    """A login on another machine, by the user's own ssh."""
 
-    transient = True
+    is_remote = True
 
+    def __init__(self, host: str) -> None:
+        self.place = host
 
-class CutShort(LinkLost):
-    """The connection broke inside an answer."""
+    def spec(self) -> tuple[str, ...]:
+        return ("ssh", self.place)
 
+    def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
+        options = [] if may_ask else ["-o", "BatchMode=yes"]
+        return [*ssh_words(), *options, "--", self.place, command]
 
-class BaseMissing(ClusterError):
-    """The cluster no longer has the snapshot that a manifest was sent as a change of."""
-
-
-class PartDamaged(ClusterError):
-    """A part of an image came with another digest than it was sent with."""
-
-    transient = True
-
-
-FAMILIES: dict[str, type[DrayError]] = {
-    "BaseMissing": BaseMissing,
-    "Damaged": PartDamaged,
-    "ImageMissing": ImageMissing,
-    "NoAnswer": LinkLost,
-    "ClusterError": ClusterError,
-    "NotFound": NotFound,
-    "Refused": Refused,
-    "StorageError": StorageError,
-}
-
-
-class Answer:
-    """The agent's answer: a record, and a stream where so many bytes follow."""
-
-    def __init__(self, record: Mapping[str, Any], stream: IO[bytes], length: int) -> None:
-        self.record = record
-        self.stream = stream
-        self.length = length
-
-    def payload(self) -> bytes:
-        """Read what follows, or what has come of it where the link broke."""
-        return bytes(frames.read_most(self.stream, min(self.length, LONGEST_PAYLOAD)))
-
-
-class AgentLink:
-    """Calls the agent on a cluster's login node (or on this machine, without a host)."""
-
-    def __init__(self, host: str, root: str, python: str, scheduler: str) -> None:
-        self.host = host
-        self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
-        # A variable that is not set there must not make the root something else altogether.
-        self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
-        self.python = python
-        self.scheduler = scheduler
-        self.app = zipapp.name()
-        self._opening: Opening | None = None
-
-    @contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Open a session while the caller is busy with something else, if nobody has to be asked
-        for a password. The next call uses it."""
-        if not self.host or self._stands():
-            yield
-            return
-        session = Session(self._words("-o", "BatchMode=yes", install=True))
-        self._opening = Opening(session, self._install)
-        self._opening.start()
-        try:
-            yield
-        finally:
-            if self._opening is not None:
-                self._opening.break_off()
-                self._opening = None
-                session.close()
-
-    def _stands(self) -> bool:
-        """A first connection may ask for a password, which nobody can type in the background."""
-        background.wanted = True
-        if standing.is_open(self._socket()):
-            return True
-        background.require_foreground()
-        return False
-
-    def _take_early(self) -> Session | None:
-        """None where there is none, or it has to be tried again by somebody who can be asked for
-        a password."""
-        opening, self._opening = self._opening, None
-        if opening is None:
+    def explain(self, code: int | None, said: str) -> DrayError | None:
+        if code != LOST:
             return None
-        with closed_on_error(opening.session):
-            opening.finish()
-            if opening.error is None:
-                return opening.session
-            if isinstance(opening.error, LinkLost):
-                raise opening.error
-        opening.session.close()
-        return None
-
-    @contextmanager
-    def call(
-        self, verb: str, request: Mapping[str, Any], payload: Payload | None = None
-    ) -> Iterator[Answer]:
-        """One request in one round trip. The agent is sent first where it is missing."""
-        if self.host and self._opening is None:
-            self._stands()
-        message = _message(verb, request, payload)
-        # What may take long would keep others waiting: it gets a session of its own.
-        bulky = verb == "pull" or (payload is not None and payload.size > BULKY)
-        whole = None if bulky else message + b"".join(payload.pieces() if payload else ())
-        install = bulky and payload is not None  # nothing big is sent in vain
-        for attempt in range(TRIES):
-            started = self._opening.since if self._opening else time.monotonic()
-            try:
-                with self._over_standing(whole) as answer:
-                    if answer is not None:
-                        yield answer
-                        return
-                with self._over_ssh(message, payload, install) as answer:
-                    if answer is not None:
-                        self._keep_open()
-                        yield answer
-                        return
-                install = True
-            except LinkLost:
-                # A link that was cut is tried again at once; one that hangs would hang again.
-                if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
-                    raise
-                time.sleep(0.5)
-        raise ClusterError(f"{self.host}: the agent could not be installed in {self.root}")
-
-    def ask(self, verb: str, **request: Any) -> dict[str, Any]:
-        with self.call(verb, request) as answer:
-            return dict(answer.record)
-
-    @contextmanager
-    def _over_standing(self, message: bytes | None) -> Iterator[Answer | None]:
-        """By the connection that an earlier command has left open, if it has; else None."""
-        link = standing.connect(self._socket()) if self.host and message else None
-        if link is None or message is None:
-            yield None
-            return
-        stream: Any = link.makefile("rwb")
-        with link, stream:
-            try:
-                stream.write(message)
-                stream.flush()
-                answer = self._parse(stream) if self._finds(stream, MARK)[0] else None
-            except (OSError, CutShort):
-                answer = None  # it broke: connect anew
-            yield answer
-
-    def _keep_open(self) -> None:
-        if self.host:
-            standing.start(self._socket(), self.host, self.root, self.python, self.scheduler)
-
-    def _socket(self) -> Path:
-        identity = (self.host, self.root, self.python, self.scheduler, self.app)
-        return standing.socket_of(socket_folder(), *identity)
-
-    def open_session(self) -> subprocess.Popen[bytes]:
-        """An agent that answers many requests, on a connection that asks for no password."""
-        pipe, null = subprocess.PIPE, subprocess.DEVNULL
-        words = self._words("-o", "BatchMode=yes")
-        return subprocess.Popen(words, bufsize=0, stdin=pipe, stdout=pipe, stderr=null)
-
-    @contextmanager
-    def _over_ssh(
-        self, message: bytes, payload: Payload | None, install: bool
-    ) -> Iterator[Answer | None]:
-        """By an SSH session of its own; None where the agent is missing there."""
-        session = self._take_early() or self._open(install)
-        with session, Feeding(session, message, payload) as feeding:
-            try:
-                with session.watch.expecting(patience_for(payload)):
-                    answer = self._read_answer(session)
-            except DrayError:
-                feeding.break_off()
-                if feeding.error is not None:  # it was us who broke off
-                    raise feeding.error from None
-                raise
-            yield answer
-
-    def _open(self, install: bool) -> Session:
-        session = Session(self._words(install=install))
-        if install:
-            with closed_on_error(session):
-                self._install(session)
-        return session
-
-    def _install(self, session: Session) -> None:
-        said = self._said(session, PRESENT, MISSING, MARK)
-        if said == MARK:
-            self._parse(session.stdout)  # why it is refused
-        if said == MISSING:
-            session.send_agent(zipapp.app().content)
-
-    def _words(self, *options: str, install: bool = False) -> list[str]:
-        """For any login shell: a plain sh finds the root, and Python does the rest."""
-        zipapp.remember()
-        size = len(zipapp.app().content) if install else 0
-        python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        words = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
-        script = f'r="{self._shell_root}"; exec {python} {words}'
-        remote = f"exec /bin/sh -c {shlex.quote(script)}"
-        if not self.host:
-            return ["/bin/sh", "-c", remote]
-        return [*ssh_words(), *options, "--", self.host, remote]
-
-    def _read_answer(self, session: Session) -> Answer | None:
-        return (
-            None if self._said(session, MARK, MISSING) == MISSING else self._parse(session.stdout)
-        )
-
-    def _said(self, session: Session, *signs: bytes) -> bytes:
-        """Which of the signs comes; what a login shell says before does not matter."""
-        sign, seen = self._finds(session.stdout, *signs)
-        if sign is None:
-            raise self._silence(session, seen)
-        return sign
-
-    def _finds(self, stream: IO[bytes], *signs: bytes) -> tuple[bytes | None, bytes]:
-        with self._distrust():
-            return frames.skip_to(stream, *signs)
-
-    def _parse(self, stream: IO[bytes]) -> Answer:
-        with self._distrust():
-            record, length = frames.read_record(stream)
-        if "error" in record:
-            raise self._refusal(frames.AgentRefusal(record))
-        return Answer(record, stream, length)
-
-    @contextmanager
-    def _distrust(self) -> Iterator[None]:
-        try:
-            yield
-        except frames.Truncated:
-            raise CutShort(
-                f"the connection to {self.host or 'the agent'} broke inside an answer"
-            ) from None
-        except frames.NotAMessage as error:
-            raise ClusterError(
-                f"{self.host or 'this machine'} does not answer as dray's agent does: {error}",
-                hint=f"Is '{self.python}' a Python there (setting python)?",
-            ) from None
-
-    def _refusal(self, refused: frames.AgentRefusal) -> DrayError:
-        message = f"{self.host or 'here'}: {refused.text}"
-        if refused.family == "OSError" and refused.errno is not None:
-            return from_os_error(OSError(refused.errno, message))
-        return FAMILIES.get(refused.family, ClusterError)(message)
-
-    def _silence(self, session: Session, seen: bytes) -> DrayError:
-        """No answer: what ssh or the remote shell said instead."""
-        code = session.end()
-        said = (seen + session.complaints()).decode("utf-8", "replace").strip()
-        advice = next((hint for sign, hint in ADVICE if sign in said), "")
-        hint = advice.format(host=self.host)
-        if code == LOST:
-            firm = "Permission denied" in said or "dentif" in said or "verification" in said
-            kind = ClusterError if firm else LinkLost
-            return kind(f"no connection to {self.host}: {last_lines(said)}", hint=hint)
-        return ClusterError(
-            f"the agent on {self.host or 'this machine'} gave no answer (exit code {code}): "
-            f"{last_lines(said)}",
-            hint=f"Does '{self.python}' exist there (setting python), and can {self.root} be used?",
-        )
-
-
-def patience_for(payload: Payload | None) -> float:
-    """Seconds for an answer: what is big has to get there first, over a link that may be slow."""
-    return ANSWER_SECONDS + (payload.size / SLOWEST if payload else 0.0)
-
-
-def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> bytes:
-    text = json.dumps({**request, "verb": verb}).encode("ascii")
-    return b"%d %d\n" % (len(text), payload.size if payload else 0) + text
-
-
-@cache
-def bootstrap_line() -> str:
-    """On one line: not every login shell takes more than that between quotes."""
-    return f"exec({json.dumps(zipapp.sources()[BOOTSTRAP].decode('ascii'))})"
-
-
-@contextmanager
-def closed_on_error(session: Session) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        session.process.kill()
-        session.close()
-        raise
+        kind = ClusterError if any(sign in said for sign in FIRM) else LinkLost
+        hint = next((hint for sign, hint in ADVICE if sign in said), "").format(host=self.place)
+        return kind(f"no connection to {self.place}: {last_lines(said)}", hint=hint)
 
 
 def ssh_words() -> list[str]:
@@ -361,18 +60,3 @@ def ssh_words() -> list[str]:
         *("-o", f"ServerAliveInterval={ALIVE_SECONDS}"),
         *("-o", "ServerAliveCountMax=3"),
     ]
-
-
-def socket_folder() -> Path:
-    folder = sockets.folder() or sockets.reserve()
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    if not sockets.is_private(folder):
-        raise ClusterError(
-            f"{folder} is not private to you", hint=f"Remove it, or chmod 700 {folder}"
-        )
-    return Path(folder)
-
-
-def last_lines(text: str, count: int = 5) -> str:
-    return "\n".join(text.splitlines()[-count:]) or "nothing was said"

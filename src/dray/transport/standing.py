@@ -1,6 +1,6 @@
 """A connection kept open between commands: one round trip instead of three.
 
-A background process of the user's own holds SSH sessions with a running agent behind each, and
+A background process of the user's own holds sessions with a running agent behind each, and
 passes requests on from a socket that only the user can open (``relay.py``). It is started after a
 first command has got through, ends by itself when nobody has asked for a while or when the link
 breaks, and is never needed: whoever does not find it, or loses it, connects as before.
@@ -47,12 +47,12 @@ def is_open(path: Path) -> bool:
     return link is not None
 
 
-def start(path: Path, *agent: str) -> None:
+def start(path: Path, *spec: str) -> None:
     """In the background, detached; nobody waits for it."""
     with open(os.devnull, "r+b") as null:
         actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), stream) for stream in (0, 1, 2)]
         # -P: nothing is imported from the folder that the user happens to stand in.
-        words = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *agent]
+        words = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *spec]
         os.posix_spawn(words[0], words, os.environ, file_actions=actions, setsid=True)
 
 
@@ -73,11 +73,13 @@ def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> No
         os.close(lock)
 
 
-def main(path: str, *agent: str) -> None:
-    from dray.transport.ssh import AgentLink
+def main(path: str, root: str, python: str, scheduler: str, *channel: str) -> None:
+    from dray.transport.channel import from_spec
+    from dray.transport.link import AgentLink
 
     os.chdir("/")  # not to hold on to the user's folder
-    serve(Path(path), AgentLink(*agent).open_session)
+    link = AgentLink(from_spec(*channel), root, python, scheduler)
+    serve(Path(path), link.open_session)
 
 
 if __name__ == "__main__":
