@@ -13,7 +13,7 @@ from dray.cli.group import cli
 from dray.cli.verbs import VERBS
 from dray.config import INHERITED
 from dray.model import Attempt, JobSpec, JobState, JobView
-from dray.options import CLUSTERS, JOB, SNAPSHOT, Option
+from dray.options import CLUSTERS, JOB, NOTIFY, SNAPSHOT, Option
 from dray.snapshot.ignore import ALWAYS_OUT, TELLTALES
 from dray.store import Row
 
@@ -102,7 +102,7 @@ def help_of(command: click.Command, name: str) -> list[str]:
 def settings() -> str:
     lines = [NOTE, "# Settings", "", HOW_FILES_COMBINE, ""]
     tables: dict[str, list[Option]] = {}
-    for option in (*JOB, *SNAPSHOT):
+    for option in (*JOB, *SNAPSHOT, *NOTIFY):
         tables.setdefault(option.table, []).append(option)
     for table, known in tables.items():
         lines += [f"## [{table}]", "", *rows(known)]

@@ -10,7 +10,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from dray.landing import Incoming, Landing
-from dray.model import Capabilities, Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
+from dray.model import (
+    Capabilities,
+    Finding,
+    JobArray,
+    JobSpec,
+    JobView,
+    Plan,
+    Private,
+    Series,
+    Snapshot,
+)
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -68,6 +78,14 @@ class ImageStore(Protocol):
         """With the layers that no other image has."""
 
 
+class Unsent(NamedTuple):
+    """A message that somebody is waiting for: a job's, or an array's."""
+
+    id: str
+    over: bool  # of its end, not of its start
+    channels: tuple[str, ...] = ()  # by which it was not sent so far
+
+
 class Cluster(Protocol):
     """A place to run jobs. Planning is pure; everything else acts on the cluster."""
 
@@ -99,14 +117,14 @@ class Cluster(Protocol):
         """While a submission is being made ready: begins what takes a while, such as connecting."""
 
     def submit(
-        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         """Bring the code there, then queue the job. Done twice, it is queued once."""
 
     def submit_array(
         self,
         array: JobArray,
-        secrets: Mapping[str, str],
+        secrets: Private,
         code: Snapshot | None,
         progress: Progress,
     ) -> None:
@@ -118,6 +136,12 @@ class Cluster(Protocol):
     def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
         """As ``status``, but jobs that still wait for their first attempt may come as the reason
         for that alone: ten thousand of them are told in a few lines."""
+
+    def unsent(self) -> Sequence[Unsent]:
+        """Messages that the cluster could not send, as of the last look at its jobs."""
+
+    def settle(self, message: Unsent) -> None:
+        """Say that nobody there need send it any more."""
 
     def place(self, job_id: str) -> str:
         """Where the job's directory is, for people."""
@@ -141,7 +165,7 @@ class Cluster(Protocol):
         """Ask for the end: with a checkpoint first, or at once."""
 
     def resume(
-        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         """Start another attempt of an ended job, with this description."""
 

@@ -35,6 +35,8 @@ INHERITED = (
     "VIRTUAL_ENV",
 )
 
+WAY_OUT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+
 
 class Config(NamedTuple):
     home: Home
@@ -46,6 +48,7 @@ class Config(NamedTuple):
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
     mistake: ConfigError | None = None  # why nothing of the project's file is in here
     flags: Mapping[str, Any] = MappingProxyType({})  # what of ``job`` this call itself says
+    notify: Mapping[str, Any] = MappingProxyType({})  # by name, such as long_wait
 
     @property
     def on(self) -> str:
@@ -100,6 +103,11 @@ def is_inherited(name: str) -> bool:
     return name in INHERITED or name.startswith("LC_")
 
 
+def way_out() -> dict[str, str]:
+    """What says how the internet is reached from here: proxies and certificates."""
+    return {name: value for name, value in os.environ.items() if name.lower() in WAY_OUT}
+
+
 def real_path(folder: str | Path) -> str:
     return os.path.realpath(os.path.expanduser(os.path.expandvars(folder)))
 
@@ -142,6 +150,11 @@ def load(
         folder=folder,
         job={key: value for key, value in settings.items() if key.startswith("job.")},
         snapshot_max=settings.get("snapshot.max_size", 2**30),
+        notify={
+            key.removeprefix("notify."): value
+            for key, value in settings.items()
+            if key.startswith("notify.")
+        },
         clusters=clusters,
         untrusted=untrusted,
         mistake=mistake,

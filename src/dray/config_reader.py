@@ -108,10 +108,10 @@ class _Reader:
         self.kinds = {**{name: name for name in options.CLUSTERS}, **kinds}
 
     def read(self, document: Mapping[str, Any]) -> FileSettings:
-        self.check_names((), document, ["job", "snapshot", "clusters"])
+        self.check_names((), document, ["job", "snapshot", "notify", "clusters"])
         settings: dict[str, Any] = {}
-        known = [*options.JOB, *options.SNAPSHOT]
-        for table in ("job", "snapshot"):
+        known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
+        for table in ("job", "snapshot", "notify"):
             if table in document:
                 self.read_table((table,), document[table], known, settings)
         clusters = {
@@ -183,7 +183,7 @@ class _Reader:
 
 def home_of(name: str) -> str:
     """`` It belongs to [job.resources].`` or nothing, to be put behind a sentence."""
-    known = [*options.JOB, *options.SNAPSHOT]
+    known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
     known += [option for kind in options.CLUSTERS.values() for option in kind]
     tables = dict.fromkeys(option.table for option in known if option.name == name)
     shown = [f"[{table.replace('*', 'NAME')}]" for table in tables]

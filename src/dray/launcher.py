@@ -32,10 +32,22 @@ from dray.errors import (
     from_os_error,
     nearest,
 )
-from dray.model import Finding, JobArray, JobSpec, JobState, JobView, Plan, Series, Snapshot
+from dray.model import (
+    Finding,
+    JobArray,
+    JobSpec,
+    JobState,
+    JobView,
+    Plan,
+    Private,
+    Series,
+    Snapshot,
+)
 from dray.node import budget, faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
+from dray.notifying import QUIET, Notifier, private_settings
+from dray.notifying import notes as notify_notes
 from dray.options import env_name
 from dray.project import PROJECT_FILE
 from dray.quantities import show_duration
@@ -149,6 +161,10 @@ class Launcher:
         return store
 
     @cached_property
+    def _notifier(self) -> Notifier:
+        return Notifier(self.config, self.store, self.reporter)
+
+    @cached_property
     def images(self) -> ImageVerbs:
         from dray.images.verbs import ImageVerbs  # not for a listing
 
@@ -166,12 +182,18 @@ class Launcher:
     # -- submitting ---------------------------------------------------------------------------
 
     def plan(
-        self, command: Sequence[str], *, snapshot: bool = True, start_from: str = "", like: str = ""
+        self,
+        command: Sequence[str],
+        *,
+        snapshot: bool = True,
+        start_from: str = "",
+        like: str = "",
+        notify: bool | None = None,
     ) -> tuple[Plan, Snapshot | None]:
         """Exactly what ``run`` would submit; touches nothing."""
         if like:
             again = self._like(like, command)
-            return again.plan(command, snapshot=snapshot, start_from=start_from)
+            return again.plan(command, snapshot=snapshot, start_from=start_from, notify=notify)
         cluster = self._target()
         job = self._describe(command)
         cluster.check(job)
@@ -180,26 +202,37 @@ class Launcher:
         frozen = self._scanner(job.outputs).take(remember=False) if snapshot else None
         notes = (*job.notes, *missing_words(job, frozen))
         job = replace(job, snapshot=frozen.id if frozen else None, notes=notes)
-        return cluster.plan(job), frozen
+        plan = cluster.plan(job)
+        return plan._replace(notes=plan.notes + notify_notes(self.config, notify)), frozen
 
     def run(
-        self, command: Sequence[str], *, snapshot: bool = True, start_from: str = "", like: str = ""
+        self,
+        command: Sequence[str],
+        *,
+        snapshot: bool = True,
+        start_from: str = "",
+        like: str = "",
+        notify: bool | None = None,
     ) -> str:
         """Freeze the code, submit the job, return its id. Its first attempt begins from the
         checkpoint that ``start_from`` names: JOB, JOB:CHECKPOINT or a path. ``like``: a job whose
-        description it takes, and its command where there is none."""
+        description it takes, and its command where there is none. ``notify``: whether somebody is
+        told of it; None leaves that to the settings."""
         if like:
             again = self._like(like, command)
-            return again.run(command, snapshot=snapshot, start_from=start_from)
+            return again.run(command, snapshot=snapshot, start_from=start_from, notify=notify)
         cluster = self._target()
         job = self._describe(command)
         cluster.check(job)
-        values = secret_values(job.secrets, configuration.environment())
+        values = self._private(job.secrets, private_settings(self.config, cluster.name, notify))
         project = self.config.project if snapshot else None
         with self._given(job, start_from, cluster) as (job, given):
             for note in job.notes:
                 self.reporter.say(note)
-            return self.submit(job, cluster, values, project, given)
+            job_id = self.submit(job, cluster, values, project, given)
+        if notify is False:
+            self.store.note(QUIET, job_id)
+        return job_id
 
     def _like(self, reference: str, command: Sequence[str]) -> Launcher:
         """For a job like this one, from the folder that it was submitted from. Its description is
@@ -245,7 +278,7 @@ class Launcher:
         self,
         job: JobSpec,
         cluster: Cluster,
-        values: Mapping[str, str] = MappingProxyType({}),
+        values: Private = Private(),  # noqa: B008 - it cannot be changed
         project: Path | None = None,
         given: Snapshot | None = None,
     ) -> str:
@@ -272,6 +305,9 @@ class Launcher:
             if note not in self._complaints:
                 self.reporter.say(note)
             self._complaints.add(note)
+
+    def _private(self, secrets: Sequence[str], notify: Mapping[str, Any]) -> Private:
+        return Private(secret_values(secrets, configuration.environment()), notify)
 
     def _with_image(self, cluster: Cluster, act: Act) -> Act:
         """Bring the job's image where the cluster turns out not to have it, and act once more."""
@@ -305,7 +341,8 @@ class Launcher:
         cluster.check(common)
         for note in common.notes:
             self.reporter.say(note)
-        values = secret_values(common.secrets, configuration.environment())
+        notify = private_settings(self.config, cluster.name, None, len(commands))
+        values = self._private(common.secrets, notify)
         filled = tuple(fill_in(command, self.config).command for command in commands)
         array = JobArray(common, filled)
         progress = self.reporter.progress("sending code")
@@ -466,7 +503,8 @@ class Launcher:
                 self.store.remove(job_id)
                 files.remove(self._lock_of(job_id))
         if changed:
-            self._keep(lambda: self.store.save(changed))
+            self._keep(lambda: self._notifier.save(changed))
+        self._notifier.send_left(cluster)
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Those that were submitted to the cluster as it is set now."""
@@ -610,7 +648,8 @@ class Launcher:
                 return replace(last, reason="being submitted"), True
             view = self._gone(job_id, cluster)
         if self._news(view):
-            self._keep(lambda: self.store.save([view]))
+            self._keep(lambda: self._notifier.save([view]))
+        self._notifier.send_left(cluster)
         return view, told is not None
 
     def _keep(self, write: Callable[[], None]) -> None:
@@ -883,7 +922,7 @@ class Launcher:
         project = Path(job.project) if update_code else None
         if project is not None and not project.is_dir():
             raise Refused(f"the project's folder {project} is not there any more")
-        values = secret_values(job.secrets, configuration.environment())
+        values = self._private(job.secrets, private_settings(self.config, cluster.name, None))
         progress = self.reporter.progress("sending code")
 
         def resume(job: JobSpec, code: Snapshot | None) -> None:

@@ -27,7 +27,9 @@ from dray.checks import (
     texts,
 )
 from dray.checks import text as text_of
+from dray.node.files import encode
 from dray.node.shapes import MOST_RECENT
+from dray.node.staging import NOTIFY, SECRETS
 
 
 class JobState(StrEnum):
@@ -332,6 +334,18 @@ class Plan(NamedTuple):
     files: Mapping[str, str]  # path on the cluster → content
     command: tuple[str, ...]  # what is started there
     notes: tuple[str, ...] = ()
+
+
+class Private(NamedTuple):
+    """What goes along with a job and is never part of its description."""
+
+    secrets: Mapping[str, str] = MappingProxyType({})  # for the command's environment
+    notify: Mapping[str, Any] = MappingProxyType({})  # who is told of it: see dray.node.notify
+
+    def files(self) -> dict[str, bytes]:
+        """By their names in the job's directory."""
+        both = ((SECRETS, self.secrets), (NOTIFY, self.notify))
+        return {name: encode(dict(content)) for name, content in both if content}
 
 
 class Capabilities(NamedTuple):

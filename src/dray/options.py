@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dray.checks import VARIABLE
 from dray.node.layout import LAUNCHES
+from dray.node.notify import EVENTS, MAIL, is_address
 from dray.quantities import (
     parse_count,
     parse_duration,
@@ -112,6 +113,17 @@ def env_name(value: object) -> str:
 
 def env_names(value: object) -> tuple[str, ...]:
     return tuple(env_name(one) for one in texts(value))
+
+
+def mailbox(value: object) -> str:
+    address = text(value)
+    if not is_address(MAIL, address):
+        raise ValueError(f"'{address}' is not a mail address")
+    return address
+
+
+def events(value: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one_of(one, EVENTS) for one in texts(value)))
 
 
 class GpuRequest(NamedTuple):
@@ -730,6 +742,54 @@ SNAPSHOT = (
         example='"2G"',
         default="1G",
         harmless=True,
+    ),
+)
+
+NOTIFY = (
+    *(
+        Option(key=f"notify.{name}", parse=env_name, help=meaning, example=example)
+        for name, meaning, example in (
+            ("ntfy", "The secret that holds the URL of an ntfy topic.", '"NTFY_URL"'),
+            ("slack", "The secret that holds the URL of a Slack webhook.", '"SLACK_WEBHOOK_URL"'),
+            ("webhook", "The secret that holds a URL to post JSON to.", '"RUNS_WEBHOOK_URL"'),
+        )
+    ),
+    Option(
+        key="notify.mail",
+        parse=mailbox,
+        help="A mail address, written to by the `sendmail` of the node, the login node or this"
+        " machine.",
+        example='"me@example.org"',
+    ),
+    Option(
+        key="notify.desktop",
+        parse=yes_or_no,
+        help="Whether this machine shows a notification when a dray command here sees the end.",
+        example="true",
+        default="false",
+    ),
+    Option(
+        key="notify.on",
+        many=True,
+        parse=events,
+        help="What is told: `done`, `failed` (also given up, and lost), `stopped`, and `started`"
+        " (after a long wait).",
+        example='["failed"]',
+        default="done, failed, started",
+    ),
+    Option(
+        key="notify.after",
+        parse=parse_duration,
+        help="The end of a job that took less than this, from submission to end, is not told.",
+        example='"10m"',
+        default="none",
+    ),
+    Option(
+        key="notify.long_wait",
+        parse=parse_duration,
+        help="How long a job has to wait for its first attempt for `started` to be told.",
+        example='"15m"',
+        default="1h",
     ),
 )
 

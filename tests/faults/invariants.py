@@ -11,6 +11,7 @@ from contextlib import closing
 from tests.faults.lives import Life
 from tests.faults.site import Site
 
+MOST_MESSAGES = 2
 NEVER = {
     "overlap": "two attempts at once",
     "torn": "went on from a checkpoint that is not whole",
@@ -52,6 +53,15 @@ def of_the_job(site: Site, life: Life) -> Iterator[str]:
     if life.stopped not in ("", "stopped"):
         yield f"after dray stop it is {life.stopped}"
     yield from of_the_attempts(site, life)
+    yield from of_the_messages(site, life)
+
+
+def of_the_messages(site: Site, life: Life) -> Iterator[str]:
+    """Each end is told, and once: twice only where the sender could not write down that it has."""
+    told = Counter(site.told())
+    for job, row in life.rows.items():
+        if row["state"] == "done" and not 1 <= told[job] <= MOST_MESSAGES:
+            yield f"{told[job]} messages that {job} is done"
 
 
 def of_the_attempts(site: Site, life: Life) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.conftest import Dray
 from tests.faults.shim import Shim
+from tests.rigs.inbox import Inbox
 
 SECRET = "fault-s3cr3t"  # as trainer.py expects it
 TRAINER = Path(__file__).parent / "trainer.py"
@@ -49,10 +50,22 @@ class Site:
         self.dray = Dray(self.home, project)
         self.dray.env["SEKRET"] = SECRET
         self.dray.write("code.py", "x = 1\n")
+        self.inbox = Inbox()
+        self.dray.env["HOOK"] = f"{self.inbox.url}/{SECRET}"
         self.journal_file = self.outside / "journal"
         # dray's own folders, those of a cluster, and those of its nodes; not the user's home.
         self.roots = [self.home / name for name in ("dray", "hpc-root", "scratch")]
         self.shim = Shim(self.folder / "shim", self.roots)
+
+    def ask_for_messages(self) -> None:
+        """Have every end told; to be called once the cluster is in the config file."""
+        config = self.home / "dray/config.toml"
+        before = config.read_text() if config.exists() else ""
+        self.dray.configure(f'{before}[notify]\nwebhook = "HOOK"\non = ["done"]\n')
+
+    def told(self) -> list[str]:
+        """The jobs whose end was told, once for each message."""
+        return [one.json["id"] for one in self.inbox.received]
 
     def __call__(self, verb: str, *arguments: str, shimmed: bool = False) -> Said:
         env = {}

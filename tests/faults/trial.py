@@ -74,9 +74,11 @@ def surroundings(kind: Kind) -> Iterator[Site]:
     ) as top:
         site = Site(Path(top) / "s")
         kind.offer(site)
+        site.ask_for_messages()
         try:
             yield site
         finally:
+            site.inbox.close()
             site.dray.close_connections()
             for pid in site.dray.processes():
                 with suppress(ProcessLookupError):

@@ -212,7 +212,7 @@ JOB_KEYS = {
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
     "last_lines", "limits", "retry_on", "fail_on", "hold",
-    "last_lines", "begins_from",
+    "begins_from",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",

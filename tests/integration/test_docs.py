@@ -71,6 +71,11 @@ def test_toml_examples_are_valid_settings(page: Path, tmp_path: Path) -> None:
         read_file(path)
 
 
+def both(parameter: click.Parameter) -> list[str]:
+    """A flag, and the one that says the opposite."""
+    return [*parameter.opts, *parameter.secondary_opts]
+
+
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.name)
 def test_commands_in_the_docs_exist(page: Path) -> None:
     text = page.read_text()
@@ -86,7 +91,7 @@ def test_commands_in_the_docs_exist(page: Path) -> None:
             assert command is not None
             if isinstance(command, click.Group) and rest:
                 command = command.commands[rest[0]]
-            known = {option for one in command.params for option in one.opts}
+            known = {option for one in command.params for option in both(one)}
             before_command = rest[: rest.index("--")] if "--" in rest else rest
             for word in before_command:
                 if re.match(r"--?[a-z]", word):

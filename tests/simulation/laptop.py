@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import DrayError
-from dray.model import JobArray, JobSpec, JobState, JobView, Limits
+from dray.model import JobArray, JobSpec, JobState, JobView, Limits, Private
 from dray.node.agent import Agent
 from dray.node.wire import MARK
 from dray.transport import link
@@ -259,8 +259,8 @@ class Laptop:
             return REFUSED
 
 
-def secrets(job: JobSpec) -> dict[str, str]:
-    return {name: SECRET + job.id.partition(".")[0] for name in job.secrets}
+def secrets(job: JobSpec) -> Private:
+    return Private({name: SECRET + job.id.partition(".")[0] for name in job.secrets})
 
 
 def silent(done: int, total: int) -> None:

@@ -21,7 +21,7 @@ from dray.cli.watching import fitted
 from dray.launcher import Sieve
 from dray.node import log_times, selecting
 from dray.node.jobdir import JobDir
-from dray.quantities import parse_moment
+from dray.quantities import parse_since
 from dray.store import Row
 
 # -- the listing --------------------------------------------------------------------------------
@@ -293,13 +293,13 @@ def test_a_line_has_the_time_by_which_it_was_there(monkeypatch: pytest.MonkeyPat
 def test_moments(monkeypatch: pytest.MonkeyPatch, said: str, seconds: float) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    assert parse_moment(said, 86400 * 2 + 36000) == seconds
+    assert parse_since(said, 86400 * 2 + 36000) == seconds
 
 
 @pytest.mark.parametrize("said", ["", "yesterday", "25:00", "1970-13-01", "10", "9" * 400 + "d"])
 def test_no_moments(said: str) -> None:
     with pytest.raises(ValueError, match="cannot read the time"):
-        parse_moment(said, time.time())
+        parse_since(said, time.time())
 
 
 # -- which outputs are meant --------------------------------------------------------------------

@@ -13,13 +13,15 @@ from typing import Any
 
 from dray import checks, landing
 from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
-from dray.cluster import Found, ImageState
+from dray.cluster import Found, ImageState, Unsent
 from dray.errors import ClusterError
 from dray.landing import Incoming
 from dray.model import JobView
+from dray.node.notify import CHANNELS
 
 MOST_JOBS = 10**5  # that one cluster may list
 MOST_TIMES = 10**4  # at which an agent tells how long a log was
+MOST_UNSENT = 10**4  # messages that one cluster may ask to send
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
 RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
@@ -89,6 +91,18 @@ def unfold(value: Any, most: int) -> list[str]:
     if len(found) > most:
         raise Malformed(f"{len(found)} jobs are named, more than there can be")
     return found
+
+
+def unsent(answer: Record) -> list[Unsent]:
+    """Messages that could not be sent there; most answers tell of none."""
+    return list(several(unsent_message, MOST_UNSENT)(answer.get("unsent", ())))
+
+
+def unsent_message(value: Any) -> Unsent:
+    channels = several(note, len(CHANNELS))
+    return Unsent(
+        **checks.required(value, id=checks.job_id, over=checks.boolean, channels=channels)
+    )
 
 
 # -- their files --------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from dray.batch.download import receive
 from dray.batch.facts import Problem
 from dray.batch.images import AgentImages
 from dray.batch.upload import Change, change_of, pack_of
-from dray.cluster import Found, Progress, Selection
+from dray.cluster import Found, Progress, Selection, Unsent
 from dray.errors import ClusterError, Refused, StorageError
 from dray.landing import Landing
-from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Series, Snapshot
+from dray.model import Finding, JobArray, JobSpec, JobView, Plan, Private, Series, Snapshot
 from dray.node import files
 from dray.node.arrays import fold
 from dray.node.packs import Entry, entries, hash_of
@@ -59,6 +59,7 @@ class BatchCluster:
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
         self.answered_file = cache / "answered" / place
+        self._unsent: Sequence[Unsent] = ()
 
     @property
     def may_have_got(self) -> bool:
@@ -117,21 +118,21 @@ class BatchCluster:
         return self.agent.prepared()
 
     def submit(
-        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         self._send("submit", plan, secrets, code, progress)
 
     def submit_array(
         self,
         array: JobArray,
-        secrets: Mapping[str, str],
+        secrets: Private,
         code: Snapshot | None,
         progress: Progress,
     ) -> None:
         self._send("submit", self.plan_array(array), secrets, code, progress, array=True)
 
     def resume(
-        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         self._send("resume", plan, secrets, code, progress)
 
@@ -139,7 +140,7 @@ class BatchCluster:
         self,
         verb: str,
         plan: Plan,
-        secrets: Mapping[str, str],
+        secrets: Private,
         code: Snapshot | None,
         progress: Progress,
         **more: bool,
@@ -150,8 +151,7 @@ class BatchCluster:
         stream brings the rest.
         """
         contents = dict(plan.files)
-        if secrets:
-            contents["secrets.json"] = files.encode(dict(secrets)).decode()
+        contents.update((name, one.decode()) for name, one in secrets.files().items())
         job = plan.job
         keys = ("id", "created", "snapshot", "resumed_after", "start_from")
         about = {key: getattr(job, key) for key in keys}
@@ -223,6 +223,12 @@ class BatchCluster:
         files.make_folder(str(self.known_file.parent))
         files.write_bytes(str(self.known_file), code.manifest, durable=False)
 
+    def unsent(self) -> Sequence[Unsent]:
+        return self._unsent
+
+    def settle(self, message: Unsent) -> None:
+        self.agent.ask("settle", ids=[message.id], over=message.over)
+
     def status(self, ids: Sequence[str]) -> dict[str, JobView]:
         return self._views(self.agent.ask("status", ids=fold(ids)), set(ids)) if ids else {}
 
@@ -239,6 +245,7 @@ class BatchCluster:
 
     def _views(self, answer: Mapping[str, Any], asked: set[str]) -> dict[str, JobView]:
         with answers.reading(self.name):
+            self._unsent = answers.unsent(answer)
             return answers.job_views(answer, self.name, asked, self.waiting_reason)
 
     def place(self, job_id: str) -> str:

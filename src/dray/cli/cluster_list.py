@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import click
 
-from dray.cli.output import ago, launcher, print_json, table
+from dray.cli.output import age, launcher, print_json, table
 from dray.cli.parameters import json_option
 from dray.cli.terminal import say, tell, visible
 from dray.launcher import Launcher
@@ -84,5 +84,5 @@ def show_jobs(one: Known) -> str:
 def show_answer(one: Known) -> str:
     if one.answers or (not one.host and not one.problem):
         return "now"
-    last = ago(one.answered) if one.answered else "not yet"
+    last = f"{age(one.answered)} ago" if one.answered else "not yet"
     return f"not now, {last}" if one.problem else last

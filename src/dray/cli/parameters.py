@@ -112,11 +112,11 @@ class JobId(Completed):
     name = "job"
 
     def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
-        from dray.cli.output import ago
+        from dray.cli.output import age
 
         with known_jobs() as store:
             recent = store.recent() if store else []
-        return ((job_id, f"{state}, {ago(created)}") for job_id, state, created in recent)
+        return ((job_id, f"{state}, {age(created)} ago") for job_id, state, created in recent)
 
 
 class RecipeName(Completed):
@@ -153,11 +153,11 @@ class ImageName(Completed):
 
     def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
         from dray import config
-        from dray.cli.output import ago
+        from dray.cli.output import age
 
         with known_jobs() as store:
             used = store.recent_images() if store else {}
-        yield from ((name, f"used {ago(created)}") for name, created in used.items())
+        yield from ((name, f"used {age(created)} ago") for name, created in used.items())
         chosen = config.load(submits=False).job.get("job.image")
         yield from [(chosen, "this project's")] if chosen else []
 
@@ -185,6 +185,12 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.argument("command", nargs=-1, type=click.UNPROCESSED)(function)
     function = click.option(
         "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
+    )(function)
+    function = click.option(
+        "--notify/--no-notify",
+        default=None,
+        help="Whether somebody is told of this job, however quickly it ends.  [default: as"
+        " [notify] in config.toml says]",
     )(function)
     for option in (one for one in reversed(JOB) if one.flag):
         text = f"{option.help}  [default: {option.default}]" if option.default else option.help

@@ -28,6 +28,7 @@ def command(
     start_from: str,
     like: str,
     everything: bool,
+    notify: bool | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -36,7 +37,7 @@ def command(
     The script comes first; with --all, the other files that would be written come last.
     """
     plan, snapshot = launcher(job_flags(values), submits=True).plan(
-        command, snapshot=not no_snapshot, start_from=start_from, like=like
+        command, snapshot=not no_snapshot, start_from=start_from, like=like, notify=notify
     )
     if as_json:
         print_json(

@@ -21,6 +21,7 @@ def command(
     no_snapshot: bool,
     start_from: str,
     like: str,
+    notify: bool | None,
     follow: bool,
     **values: Any,
 ) -> int:
@@ -29,7 +30,9 @@ def command(
     The job's id, alone, goes to stdout; it outlives this terminal.
     """
     verbs = launcher(job_flags(values), submits=True)
-    job_id = verbs.run(command, snapshot=not no_snapshot, start_from=start_from, like=like)
+    job_id = verbs.run(
+        command, snapshot=not no_snapshot, start_from=start_from, like=like, notify=notify
+    )
     tell(job_id)
     if not follow:
         say(f"queued; follow it with: dray logs -f {job_id}")

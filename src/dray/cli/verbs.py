@@ -14,6 +14,7 @@ VERBS = {
         "resume": "go on with an ended job from its newest checkpoint",
         "pull": "bring a job's outputs home",
         "rm": "remove an ended job and all its files",
+        "notify": "show and test who is told of jobs",
     },
     "Clusters": {
         "cluster": "add, import, list, show, check and remove clusters",

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dray import background
-from dray.cluster import Found, ImagePart, ImageState, Progress, Selection
-from dray.config import inherited_environment
+from dray.cluster import Found, ImagePart, ImageState, Progress, Selection, Unsent
+from dray.config import inherited_environment, way_out
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.landing import Landing
 from dray.model import (
@@ -26,13 +26,14 @@ from dray.model import (
     JobState,
     JobView,
     Plan,
+    Private,
     Series,
     Snapshot,
 )
-from dray.node import faults, files, process, shapes, staging
+from dray.node import faults, files, notices, process, shapes, staging
 from dray.node.arrays import link_snapshot, rewrite
 from dray.node.images import Images
-from dray.node.jobdir import JobDir, hung, status, unreadable
+from dray.node.jobdir import ENDED, JobDir, hung, status, unreadable
 from dray.node.queue import Queue, shortage
 from dray.node.shelf import prune
 from dray.node.worktree import rescue_outputs
@@ -164,7 +165,7 @@ class LocalCluster:
         return nullcontext()
 
     def submit(
-        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         job = plan.job
         self._require_own_root()
@@ -183,7 +184,7 @@ class LocalCluster:
                 files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
             link_snapshot(new.path, self._snapshot_of(job))
             self._take_given(job, new.path)
-            new.write(contents_of(job, {}), durable=True)
+            new.write(contents_of(job, Private()), durable=True)
             with unbroken():
                 ticket = self.queue.take_ticket(job.id)
                 new.write(contents_of(None, secrets), durable=True)
@@ -220,7 +221,8 @@ class LocalCluster:
     def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
             log = job_dir.dray_log
-            start_keeper(app, job_dir.path, alive, ticket, log, faults.requested())
+            extra = {**faults.requested(), **way_out()}
+            start_keeper(app, job_dir.path, alive, ticket, log, extra)
             faults.reach("run:keeper-started")
         except ClusterError:  # killed, maybe, when the keeper was on its own already
             if not has_keeper(job_dir):
@@ -231,7 +233,7 @@ class LocalCluster:
     def submit_array(
         self,
         array: JobArray,
-        secrets: Mapping[str, str],
+        secrets: Private,
         code: Snapshot | None,
         progress: Progress,
     ) -> None:
@@ -270,7 +272,7 @@ class LocalCluster:
         self._require_own_root()
         jobs = str(self.root / "jobs")
         staging.sweep(jobs, files.all_names_in(jobs), thoroughly=False)
-        found = {}
+        found, over = {}, []
         for job_id in ids:
             job_dir = self._dir(job_id)
             try:
@@ -279,7 +281,16 @@ class LocalCluster:
                 record = unreadable(job_id, "lost", error)
             if record is not None:
                 found[job_id] = JobView.from_dict(record, self.name, job_id)
+                if record["state"] in ENDED and not record.get("unreadable"):
+                    over.append(record)
+        notices.look(str(self.root), over, notices.LAPTOP)
         return found
+
+    def unsent(self) -> Sequence[Unsent]:
+        return ()  # this machine has tried it already
+
+    def settle(self, message: Unsent) -> None:
+        notices.settle(str(self.root), message.id, message.over)
 
     def _record(self, job_dir: JobDir) -> dict[str, Any] | None:
         record = status(job_dir)
@@ -345,7 +356,7 @@ class LocalCluster:
             os.kill(pid, signal.SIGTERM)
 
     def resume(
-        self, plan: Plan, secrets: Mapping[str, str], code: Snapshot | None, progress: Progress
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         job = plan.job
         job_dir = self._dir(job.id)
@@ -552,12 +563,10 @@ class LocalImages:
             )
 
 
-def contents_of(job: JobSpec | None, secrets: Mapping[str, str]) -> dict[str, bytes]:
+def contents_of(job: JobSpec | None, secrets: Private) -> dict[str, bytes]:
     """The files of a job's directory."""
     found = {"job.json": files.encode(job.to_dict())} if job else {}
-    if secrets:
-        found[staging.SECRETS] = files.encode(dict(secrets))
-    return found
+    return {**found, **secrets.files()}
 
 
 def foreign(root: Path) -> str:

@@ -12,7 +12,7 @@ from dray.batch.cluster import BatchCluster
 from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, partition_names, problem
 from dray.batch.script import ROOT, attempt_lines
 from dray.cluster import Progress
-from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan, Snapshot
+from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan, Private, Snapshot
 from dray.node import files
 from dray.node.pbs import parse_duration
 from dray.quantities import show_size
@@ -247,7 +247,7 @@ class PbsCluster(BatchCluster):
     def submit_array(
         self,
         array: JobArray,
-        secrets: Mapping[str, str],
+        secrets: Private,
         code: Snapshot | None,
         progress: Progress,
     ) -> None:

@@ -18,6 +18,7 @@ from . import (
     ledger,
     log_times,
     metrics,
+    notices,
     origin,
     packs,
     scheduler,
@@ -59,6 +60,7 @@ class Agent:
         self.stdin = stdin
         self.stdout = stdout
         self.payload = 0
+        self.over = []  # type: List[Record]  # of jobs that this look has found ended
 
     def serve(self) -> bool:
         """Answer one request; False where there is none left. What goes wrong is an answer too."""
@@ -378,6 +380,7 @@ def status(agent: Agent, request: "Record") -> "Record":
     """All that is known of the jobs. With ``brief``, those that wait and have made no attempt are
     only named, together with others that wait for the same reason."""
     queued = agent.queue()
+    agent.over = []
     have_directory = set(look_through(agent, "jobs", thoroughly=False))
     look_through(agent, "arrays", thoroughly=False)
     found = []
@@ -401,13 +404,15 @@ def status(agent: Agent, request: "Record") -> "Record":
             found.append(record)
     for array in seen.values():
         if not any(name.startswith(array.id + ".") for name in queued):
-            drop_secrets_of_array(agent, array)
+            end_array(agent, array)
     explain(agent.scheduler, found)
+    unsent = notices.look(agent.root, agent.over, notices.LOGIN)
     groups = [
         {"ids": arrays.fold(ids), "why": why, "start": start}
         for (why, start), ids in waiting.items()
     ]
-    return {"jobs": found, "waiting": groups}
+    answer = {"jobs": found, "waiting": groups}  # type: Record
+    return dict(answer, unsent=unsent) if unsent else answer
 
 
 def note_array(agent: Agent, seen: "Dict[str, ArrayDir]", job_id: str) -> None:
@@ -504,12 +509,21 @@ def drop_secrets(agent: Agent, job_dir: JobDir) -> None:
         lock.__exit__()
 
 
-def drop_secrets_of_array(agent: Agent, array: ArrayDir) -> None:
+def end_array(agent: Agent, array: ArrayDir) -> None:
     """No job of it can start any more."""
     try:
         drop_secrets(agent, array)
+        if not agent.submitted_since(array):
+            notices.array_is_over(array)
     except OSError:  # the next look tries again
         pass
+
+
+def settle(agent: Agent, request: "Record") -> "Record":
+    """The laptop has sent these messages, or given them up."""
+    for job_id in named(request):
+        notices.settle(agent.root, job_id, request["over"] is True)
+    return {}
 
 
 def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Optional[Record]":
@@ -534,6 +548,7 @@ def status_of(agent: Agent, job_dir: JobDir, queued: "Optional[Record]") -> "Opt
         record["reason"] = silence + " (its node may be hung)" if silence else record["reason"]
     if record["state"] in jobdir.ENDED and (job_dir.ended() or (queued is None and not is_new)):
         drop_secrets(agent, job_dir)
+        agent.over.append(record)
     return record
 
 
@@ -762,7 +777,7 @@ def submit_again(
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended
-        files.discard(job_dir.secrets)
+        staging.discard_secrets(job_dir.path)
         if end is not None:
             files.write_json(job_dir.end, end)
         raise
@@ -955,6 +970,7 @@ VERBS = {
     "pull": pull,
     "remove": remove,
     "resume": resume,
+    "settle": settle,
     "status": status,
     "stop": stop,
     "submit": submit,

@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 
-from . import budget, files, layout, leases, locales, policy, scheduler, trouble, worktree
+from . import budget, files, layout, leases, locales, notices, policy, scheduler, trouble, worktree
 from .arrays import ArrayDir
 from .images import Images
 from .jobdir import JobDir, decide, described, too_late
@@ -140,6 +140,7 @@ class Allocation:
             return 0
         end_job(self.job_dir, end)
         files.discard(self.job_dir.alive)  # one file less on a file system that counts them
+        notices.at_end(self.job_dir)
         return self._exit_code(end)
 
     def _run(self) -> "Optional[policy.Decision]":
@@ -192,6 +193,8 @@ class Allocation:
         number = self.job_dir.next_number()
         record = begin_attempt(self.job_dir, number)
         self.is_due = False
+        if number == 1:
+            notices.at_start(self.job_dir, self.job)
         self.job_dir.work = worktree.place_of(self.job_dir, number)
         allowance = budget.left(self.job, self.job_dir.records())
         env = locales.original_environment()

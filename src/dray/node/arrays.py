@@ -2,7 +2,7 @@
 
     <root>/arrays/<array>/
         job.json                 what the jobs have in common, and every job's command
-        batch.sh, scheduler.json, secrets.json, snapshot   as in a job's own directory
+        batch.sh, scheduler.json, secrets.json, notify.json, snapshot   as in a job's own directory
         job.sh                   the batch script of a job that goes on by itself
         removed.json             which jobs have been removed
         stopped.json             which jobs were to be stopped before they had a directory
@@ -127,9 +127,10 @@ class ArrayDir(JobDir):
         with open(os.path.join(self.path, "job.sh"), "rb") as file:
             script = file.read().replace(JOB.encode(), job_dir.id.encode())
         contents = {"job.json": files.encode(description), "batch.sh": script}
-        values = files.read_record(self.secrets)
-        if values is not None:
-            contents["secrets.json"] = files.encode(values)
+        for path in (self.secrets, self.notify):
+            values = files.read_record(path)
+            if values is not None:
+                contents[os.path.basename(path)] = files.encode(values)
         if index in read_indices(self.stopped):
             contents["stop.json"] = files.encode({"now": True})
         write_directory(job_dir, contents, os.path.join(self.path, "snapshot"))
@@ -148,8 +149,10 @@ class ArrayDir(JobDir):
 
     def _forget_secrets(self) -> None:
         """Once every job has them for itself."""
-        if files.exists(self.secrets) and not self.without_directory():
-            files.discard(self.secrets)
+        if not files.exists(self.secrets) and not files.exists(self.notify):
+            return
+        if not self.without_directory():
+            staging.discard_secrets(self.path)
 
     def indices(self) -> "Set[int]":
         """Of the jobs that have not been removed."""
@@ -231,6 +234,8 @@ def rewrite(job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[s
     with staging.New(folder, name) as new:
         link_snapshot(new.path, snapshot)
         new.write(contents)
+        if staging.NOTIFY not in contents:
+            files.discard(job_dir.notify)
         new.move_into(job_dir.path)
 
 

@@ -5,6 +5,7 @@
         batch.sh, scheduler.json what the scheduler was given, and the number it gave the job
         batch.log, pbs.log       what the batch script printed; what PBS itself brings at the end
         secrets.json             values for the command's environment; gone once the job has ended
+        notify.json              who is told of the job, see notices.py; gone once they were
         alive                    locked as long as somebody cares for the job; the keeper's pid
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
@@ -46,6 +47,7 @@ class JobDir:
         self.id = os.path.basename(path)
         self.job = os.path.join(path, "job.json")
         self.secrets = os.path.join(path, "secrets.json")
+        self.notify = os.path.join(path, "notify.json")
         self.alive = os.path.join(path, "alive")
         self.stop = os.path.join(path, "stop.json")
         self.end = os.path.join(path, "end.json")

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 
-from . import budget, faults, policy, process
+from . import budget, faults, notices, policy, process
 from .jobdir import JobDir, decide, described, has_begun, too_late
 from .ledger import begin_attempt, end_job, record_lost, record_own_failure
 from .notes import note
@@ -118,6 +118,8 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         number = self.job_dir.next_number()
         begin_attempt(self.job_dir, number)
+        if number == 1:
+            notices.at_start(self.job_dir, self.job)
         keeper = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -181,3 +183,5 @@ class Keeper:
             except OSError as error:  # it was our turn at the moment at which we were woken
                 note("the place in the queue is given up already: {}".format(error))
         end_job(self.job_dir, end)
+        os.close(self.alive)  # the job can be resumed or removed meanwhile
+        notices.at_end(self.job_dir)

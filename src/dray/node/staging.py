@@ -21,6 +21,8 @@ LOCK = ".lock-"  # of a submission: stays where whoever submitted was killed
 WRITING = ".writing"  # the locked file of a folder that is being written
 ALIVE = "alive"  # the same on this machine's own cluster, where the keeper goes on holding it
 SECRETS = "secrets.json"
+NOTIFY = "notify.json"  # addresses, which are secret too
+PRIVATE = (NOTIFY, SECRETS)
 ABANDONED = 120.0  # seconds; for what another machine writes, whose locks may not be seen here
 
 
@@ -70,7 +72,7 @@ class New:
             files.put_in_place(os.path.join(self.path, name), os.path.join(path, name))
 
     def __exit__(self, *_: object) -> None:
-        files.discard(os.path.join(self.path, SECRETS))
+        discard_secrets(self.path)
         files.remove_tree(self.path)
         os.close(self.held)
 
@@ -81,7 +83,12 @@ def hidden(prefix: str, path: str) -> str:
 
 
 def secrets_last(names: "Iterable[str]") -> "List[str]":
-    return sorted(names, key=lambda name: (name == SECRETS, name))
+    return sorted(names, key=lambda name: (name in PRIVATE, name))
+
+
+def discard_secrets(folder: str) -> None:
+    for name in PRIVATE:
+        files.discard(os.path.join(folder, name))
 
 
 def remove(path: str) -> "List[str]":
@@ -94,7 +101,7 @@ def remove(path: str) -> "List[str]":
         return []
     except OSError:  # a place where nothing can be renamed
         return files.remove_tree(path)
-    files.discard(os.path.join(gone, SECRETS))
+    discard_secrets(gone)
     return files.remove_tree(gone)
 
 
@@ -112,7 +119,7 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
             elif thoroughly and (name.startswith(LOCK) or _is_left_lock(path)):
                 _remove_unless_held(path)
             elif name.startswith(GONE):
-                files.discard(os.path.join(path, SECRETS))
+                discard_secrets(path)
                 if thoroughly:
                     files.remove_tree(path)
         except (OSError, RuntimeError):  # it came into place this moment; else the next one tries

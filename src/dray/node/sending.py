@@ -1,0 +1,103 @@
+"""Sends a message by HTTP or mail, within seconds. What goes wrong is told without the address."""
+
+import os
+import time
+
+from . import notify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional  # noqa: F401
+
+    Record = Dict[str, Any]
+
+STEP = 5.0  # seconds for a connection, or for an answer
+PATIENCE = 10.0  # seconds for all channels together, whatever a resolver or a server does
+SENDMAIL_PLACES = ("/usr/sbin", "/usr/lib", "/sbin")
+
+
+def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -> "Dict[str, str]":
+    """Send it to all channels at once; return why each failed, or nothing where it was sent. One
+    that takes too long is left alone: a name that is looked up cannot be called off."""
+    import threading  # only where there is something to send
+
+    told = dict.fromkeys(to, "no answer within {:g} s".format(seconds))
+
+    def send_one(channel: str, address: str) -> None:
+        told[channel] = send(channel, address, facts)
+
+    threads = [
+        threading.Thread(target=send_one, args=one, daemon=True) for one in sorted(to.items())
+    ]
+    until = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0.0))
+    return dict(told)
+
+
+def send(channel: str, address: str, facts: "Record") -> str:
+    """Why it failed, in words without the address; nothing where it was sent."""
+    try:
+        if channel == notify.MAIL:
+            return mail(notify.mail_to(address, facts))
+        return post(notify.request_to(channel, address, facts))
+    except Exception as error:  # of any sort: a library's text could hold the address
+        return described(error)
+
+
+def post(request: notify.Request) -> str:
+    """Certificates are verified, proxies of the environment are used, and no redirect is followed:
+    it could lead anywhere."""
+    import urllib.error
+    import urllib.request
+
+    class Stay(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: "Any", **__: "Any") -> None:
+            return None
+
+    opener = urllib.request.build_opener(Stay())
+    asked = urllib.request.Request(request.url, request.body, request.headers, method="POST")
+    try:
+        opener.open(asked, timeout=STEP).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return "it answered {}".format(error.code)
+    except urllib.error.URLError as error:
+        reason = error.reason
+        return described(reason) if isinstance(reason, Exception) else "it cannot be reached"
+    return ""
+
+
+def described(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    told = getattr(error, "strerror", None) if isinstance(number, int) else None
+    return "{} ({})".format(type(error).__name__, told) if told else type(error).__name__
+
+
+def mail(message: bytes) -> str:
+    """By the program that every mail system has; who gets it is read from the message."""
+    import shutil
+    import subprocess
+
+    places = [os.environ.get("PATH") or os.defpath]
+    program = shutil.which("sendmail", path=os.pathsep.join(places + list(SENDMAIL_PLACES)))
+    if program is None:
+        return "there is no sendmail"
+    running = subprocess.Popen(
+        [program, "-i", "-t"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+    )
+    try:
+        running.communicate(message, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
+        return "sendmail took too long"
+    return (
+        "sendmail ended with exit code {}".format(running.returncode) if running.returncode else ""
+    )
