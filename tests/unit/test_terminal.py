@@ -27,7 +27,7 @@ from dray.cli.terminal import (
 )
 
 SOURCES = Path(dray.__file__).parent
-ELSEWHERE = ("node", "training", "demo")  # not run in the user's own process
+ELSEWHERE = ("node", "startup", "training", "demo")  # not run in the user's own process
 ACTING = ("Cc", "Cf", "Zl", "Zp")
 
 
