@@ -40,7 +40,7 @@ that checkpoint is the one of `dray run --from`), `DRAY_CHECKPOINT_SIGNAL` (wher
 since scripts such as `isaaclab.sh` end without one. `PYTHONPATH` ends with the file in which
 `import dray.training` is found; a `dray` that the command can import from elsewhere goes before it.
 It begins with a folder in that file, from which Python starts: see
-[editable installs](../how-to/use-an-environment.md#packages-installed-with-pip-install-e). In a
+[editable installs](../how-to/use-an-environment.md#packages-installed-with-pip-install--e). In a
 container it sees the image's variables instead of the shell's: see
 [containers](../how-to/use-containers.md)."""
 LEFT_OUT = """\

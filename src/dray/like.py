@@ -8,7 +8,7 @@ from typing import Any
 
 from dray import config as configuration
 from dray.config import Config
-from dray.description import CONTAINER, default_grace, default_launch, name_of
+from dray.description import CONTAINER, default_grace, default_launch, name_of, shortest_slot
 from dray.model import JobSpec
 from dray.options import GpuRequest
 from dray.recipes import Filled
@@ -48,6 +48,12 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
         "job.resources.time": wanted.time,
         "job.launch": spec.launch if spec.launch != default_launch(wanted.nodes) else None,
         "job.retries": spec.retries,
+        "job.retry_on": spec.retry_on,
+        "job.fail_on": spec.fail_on,
+        "job.hold": spec.hold,
+        # By when that job had to begin is over.
+        "job.limits.total_time": spec.limits.total_time,
+        "job.limits.gpu_hours": spec.limits.gpu_hours,
         "job.outputs": spec.outputs,
         "job.env": own_variables(spec.env),
         "job.secrets": spec.secrets,
@@ -61,7 +67,10 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
         own = ("image", "name", "runtime", "outside")
         parts = asdict(container).items()
         found.update((f"{CONTAINER}{key}", value) for key, value in parts if key not in own)
-    return {key: value for key, value in found.items() if value not in NOT_SET}
+    found = {key: value for key, value in found.items() if value not in NOT_SET}
+    if wanted.time_min != shortest_slot(found):
+        found["job.resources.time_min"] = wanted.time_min or 0.0
+    return found
 
 
 def own_variables(env: Mapping[str, str]) -> dict[str, str]:

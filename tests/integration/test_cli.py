@@ -76,6 +76,9 @@ def holding(folder: Path, needle: str) -> list[str]:
         (["run", "--env", "A B=1", "--", "true"], 2, "'A B' is not the name of a variable"),
         (["run", "--env", "NOT_SET", "--", "true"], 2, "--env NOT_SET: the variable is not set"),
         (["run", "--secret", "NOT_SET", "--", "true"], 2, "secret NOT_SET was found nowhere"),
+        (["run", "--from", "", "--", "true"], 2, "it is empty: is a variable not set?"),
+        (["run", "--like", ""], 2, "it is empty: is a variable not set?"),
+        (["pull", "--only", "", "x"], 2, "it is empty: is a variable not set?"),
         (["run", "--resume-arg", "x", "--", "true"], 2, "--checkpoint"),
         (["run", "--on", "locl", "--", "true"], 3, "no cluster 'locl'. Did you mean 'local'?"),
         (["plan", "--on", "locl", "--", "true"], 3, "no cluster 'locl'. Did you mean 'local'?"),
@@ -930,3 +933,7 @@ def test_verbose_tells_programs_and_requests_and_no_secret(dray: Dray, tmp_path:
     assert f"/jobs/{job.stdout.strip()}" in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
     assert "s3cret" not in told.stderr + log.read_text()
+    nowhere = dray("run", "--", "true", check=False, DRAY_LOG="/nonexistent/log")
+    assert nowhere.returncode == 2
+    assert "DRAY_LOG: /nonexistent/log cannot be written" in nowhere.stderr
+    assert len(json.loads(dray("ps", "--json").stdout)) == 2  # nothing was begun

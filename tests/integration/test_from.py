@@ -113,6 +113,7 @@ def test_a_job_like_another_one(dray: Dray) -> None:
     dray.write("dray.toml", '[job.resources]\ntime = "1h"\n')
     dray.write("train.py", TRAINER)
     described = ("--name", "ant", "--env", "A=1", "--secret", "KEY", "--retries", "2")
+    described += ("--retry-on", "9", "--fail-on", "3", "--hold", "1s", "--total-time", "1h")
     first = dray.run(*described, *RULES, *PARTNER, *COMMAND, "2", KEY="x")
     dray.wait(first)
     dray.write("dray.toml", '[job]\nretries = 7\n[job.env]\nB = "2"\n')
@@ -122,6 +123,7 @@ def test_a_job_like_another_one(dray: Dray) -> None:
     old, new = dray.wait(first), dray.wait(again)
     assert dray.log(again).startswith("today\nfrom 0 0\n")
     same = ("command", "resume", "outputs", "secrets", "retries", "name", "folder", "project")
+    same += ("retry_on", "fail_on", "hold", "limits")
     for key in same:
         if key == "resume":  # its grace goes with the time limit
             del old[key]["grace"], new[key]["grace"]

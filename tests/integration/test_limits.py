@@ -38,6 +38,7 @@ def test_a_job_stops_when_its_total_time_is_used_up(train: Dray) -> None:
     job = train.run(*flags, "--", "python3", "train.py", "1000", "0.05")
     shown = train.wait(job)
     assert (shown["state"], shown["reason"]) == ("stopped", "its total time of 5 s is used up")
+    assert f"go on with it: dray resume {job} --total-time …" in train("show", job).stdout
     assert [one["outcome"] for one in shown["attempts"]] == ["interrupted", "stopped"]
     assert seconds_in_all(shown) <= 6
     first, last = shown["attempts"]

@@ -262,6 +262,7 @@ def test_a_cluster_without_srun_says_so(far: Dray, hpc: Hpc, tmp_path: Path) -> 
     for name in ("squeue", "scontrol", "sbatch"):
         (programs / name).symlink_to(f"/usr/bin/{name}")
     hpc.offer(far, setup=[f"export PATH={programs}"], python=sys.executable)
+    far.write("show.py", "")
     shown = far.wait(far.run(*WIDE, *python("show.py")))
     assert (shown["state"], shown["reason"]) == ("failed", "srun: command not found")
 

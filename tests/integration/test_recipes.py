@@ -231,6 +231,7 @@ def test_protomotions_begins_from_another_experiment(dray: Dray) -> None:
     shutil.copytree(STANDINS / "protomotions", dray.project, dirs_exist_ok=True)
     words = ("--robot-name", "g1", "--simulator", "newton", "--motion-file", "m.pt")
     words += ("--num-envs", "8", "--batch-size", "8", "--training-max-steps", "10")
+    words += ("--experiment-path", "protomotions/train_agent.py")
     job = ("--recipe", "protomotions")
     first = dray.run(*job, "--", *words, "--experiment-name", "one")
     assert dray.wait(first)["state"] == "done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from dray import tracing
 from dray.cli.terminal import drop_output, guard, say, say_traceback
 from dray.cli.verbs import ELSEWHERE, SUMMARIES, overview
-from dray.errors import DrayError, from_os_error, nearest
+from dray.errors import DrayError, UsageError, from_os_error, nearest
 
 INTERRUPTED = 130
 
@@ -68,10 +69,17 @@ def to_stderr(line: str) -> None:
 
 
 def to_file(path: str) -> Callable[[str], None]:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"DRAY_LOG: {path} cannot be written: {error.strerror}",
+            hint="Name a file to append to, or 1 for stderr.",
+        ) from error
+
     def append(line: str) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with open(fd, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"{os.getpid()} {line}\n")
+        with suppress(OSError):  # a full disk must not end a submission
+            os.write(fd, f"{os.getpid()} {line}\n".encode("utf-8", "backslashreplace"))
 
     return append
 

@@ -215,6 +215,15 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def refuse_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse an empty word, as "$unset" is one: without it the verb would do something else."""
+    if "" in ((value,) if isinstance(value, str) else value):
+        source = ctx.get_parameter_source(param.name or "")
+        if source is click.core.ParameterSource.COMMANDLINE:
+            raise click.BadParameter("it is empty: is a variable not set?", ctx, param)
+    return value
+
+
 def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options for a job that takes something over from another one."""
     function = click.option(
@@ -222,6 +231,7 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="JOB",
         type=JobId(),
         default="",
+        callback=refuse_empty,
         help="Describe it as this job, with the flags given here and today's code of that job's "
         "folder; without COMMAND, with its command.",
     )(function)
@@ -230,6 +240,7 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "start_from",
         metavar="JOB[:CHECKPOINT]|PATH",
         default="",
+        callback=refuse_empty,
         help="Begin from a checkpoint of another job (its newest whole one, or the named one), or "
         "from a file or folder of this machine, which is sent along.",
     )(function)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dray.cli.output import launcher, named_or_latest
-from dray.cli.parameters import job_argument
+from dray.cli.parameters import job_argument, refuse_empty
 from dray.cli.terminal import say, tell
 from dray.cluster import Selection
 from dray.quantities import show_size
@@ -23,6 +23,7 @@ LONGEST = 200  # characters of a file's path
     "globs",
     metavar="GLOB",
     multiple=True,
+    callback=refuse_empty,
     help="Only what fits: '*.pt' in any folder, 'logs/*/model_*.pt', 'videos'. Can be repeated.",
 )
 @click.option(
@@ -45,7 +46,8 @@ def command(
     verbs = launcher()
     wanted = Selection(globs, latest_checkpoint)
     pulled = verbs.pull(named_or_latest(verbs, job), target, wanted)
-    tell(str(pulled.folder))
+    if pulled.folder.exists():
+        tell(str(pulled.folder))
     copied, files, size = pulled.copied, pulled.files, show_size(pulled.size)
     say(f"{copied} of {files} files copied, {size}" if files else "the job has no outputs (yet)")
     if pulled.left:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from dray.cli.output import launcher
-from dray.cli.parameters import job_argument, job_flags, limit_options
+from dray.cli.parameters import job_argument, job_flags, limit_options, refuse_empty
 from dray.cli.terminal import say, tell
 
 
@@ -17,6 +17,7 @@ from dray.cli.terminal import say, tell
     "start_from",
     metavar="CHECKPOINT|scratch",
     default="",
+    callback=refuse_empty,
     help="Go on from this checkpoint among its outputs, or begin anew; newer ones are set aside.",
 )
 @click.option(

@@ -81,8 +81,17 @@ def describe(view: JobView, directory: str) -> Shown:
         told += describe_attempt(attempt, directory)
     gone = view.reason.endswith(GONE)
     if not view.state.active and view.state is not JobState.DONE and not gone:
-        told += ["", f"its output: dray logs {spec.id}    go on with it: dray resume {spec.id}"]
+        resume = f"dray resume {spec.id}{more_of_limits(view)}"
+        told += ["", f"its output: dray logs {spec.id}    go on with it: {resume}"]
     return lines(told)
+
+
+def more_of_limits(view: JobView) -> str:
+    """The flag without which a job that has used up its limits cannot go on."""
+    attempts = [asdict(one) for one in view.attempts]
+    if budget.used_up(view.spec.to_dict(), attempts) is None:
+        return ""
+    return " --gpu-hours …" if view.spec.limits.gpu_hours else " --total-time …"
 
 
 def draw(curve: Series) -> Shown:

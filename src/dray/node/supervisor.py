@@ -524,8 +524,9 @@ class Supervisor:
             return
         used = self.command.memory()
         if used > limit:
-            reason = "out of memory: {:.1f} GB used of {:.1f} GB asked for".format(
-                used / 2.0**30, limit / 2.0**30
+            scale, unit = (2.0**30, "GB") if limit >= 2**30 else (2.0**20, "MB")
+            reason = "out of memory: {:.1f} {unit} used of {:.1f} {unit} asked for".format(
+                used / scale, limit / scale, unit=unit
             )
             self.ask = Ask("failed", reason, time.monotonic(), politely=False)
 
