@@ -31,6 +31,17 @@ class Selection(NamedTuple):
 
     globs: tuple[str, ...] = ()
     latest_checkpoint: bool = False
+    # What the job's checkpoints are called, as this machine knows it: a cluster could name any file
+    # as the newest one.
+    checkpoint_globs: tuple[str, ...] = ()
+
+    def takes(self) -> Callable[[str], bool]:
+        """What tells of a path that a cluster offers whether it may be one that is wanted."""
+        if not self.globs and not self.latest_checkpoint:
+            return lambda path: True
+        from dray.node.selecting import matcher  # not for a listing
+
+        return matcher(self.globs + self.checkpoint_globs)
 
 
 class ImageState(NamedTuple):

@@ -108,7 +108,7 @@ def freeze_path(path: Path, resume: Resume, progress: Progress) -> Frozen:
     """A checkpoint on this machine; or, where a folder holds a run's outputs, the newest whole one
     in it."""
     remarks: tuple[str, ...] = ()
-    rules = rules_of(resume)
+    rules, given = rules_of(resume), path
     if path.is_dir() and (found := checkpoints.candidates(str(path), rules)):
         whole = [one for one in found if checkpoints.is_valid(one, found, rules)]
         if not whole:
@@ -120,7 +120,20 @@ def freeze_path(path: Path, resume: Resume, progress: Progress) -> Frozen:
         raise Refused(f"--from {path}: it is not whole")
     place = place_of(path.as_posix(), resume, "")
     files = giving.parts(str(path), rules)
+    require_inside(given, files)
     return Frozen(place, freeze(files, path, place, progress), str(path), remarks)
+
+
+def require_inside(given: Path, files: Sequence[str]) -> None:
+    """Refuse a checkpoint whose files are links to elsewhere: somebody else may have made them, and
+    what they lead to would leave this machine. A file that was named itself may be a link."""
+    top = os.path.realpath(given if given.is_dir() else given.parent)
+    for file in files:
+        if file != str(given) and not checkpoints.is_inside(top, file):
+            raise Refused(
+                f"--from {given}: {file} leads out of it, to {os.path.realpath(file)}",
+                hint="Put the file itself there, or name another checkpoint.",
+            )
 
 
 def freeze(files: Sequence[str], path: Path, place: str, progress: Progress) -> Snapshot:

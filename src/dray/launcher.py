@@ -1004,6 +1004,8 @@ class Launcher:
 
         view = self._require_files(reference)
         cluster, target = self.cluster(view.cluster), target or Path(view.id)
+        if wanted.latest_checkpoint:
+            wanted = wanted._replace(checkpoint_globs=checkpoint_globs(view.spec))
         is_new = not target.exists()
         target.mkdir(parents=True, exist_ok=True)
         receipts = Receipts(self.config.home.data, target)
@@ -1069,6 +1071,12 @@ def missing_words(job: JobSpec, code: Snapshot | None) -> tuple[str, ...]:
     from dray import missing  # not for a listing
 
     return missing.look(job, code.manifest) if code is not None and job.command else ()
+
+
+def checkpoint_globs(job: JobSpec) -> tuple[str, ...]:
+    """What the files of a job's checkpoints are called, and their partners."""
+    partner = (job.resume.partner or "").replace("{number}", "*")
+    return tuple(filter(None, (job.resume.checkpoint, partner)))
 
 
 def nothing_fits(job_id: str, wanted: Selection) -> str:

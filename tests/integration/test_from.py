@@ -181,3 +181,20 @@ def test_from_python(dray: Dray) -> None:
     )
     ids = done.stdout.decode().split()
     assert [dray.log(one).split("\n")[0] for one in ids] == ["from 2 1", "from 3 1"]
+
+
+def test_a_link_out_of_a_folder_is_not_followed(dray: Dray, tmp_path: Path) -> None:
+    """A folder that somebody else has made must not decide what leaves this machine."""
+    secret = tmp_path / "id_rsa"
+    secret.write_text("PRIVATE")
+    folder = dray.project / "runs/ckpt"
+    folder.mkdir(parents=True)
+    (folder / "model.bin").write_text("x")
+    (folder / "optimizer.bin").symlink_to(secret)
+    ended = dray("run", "--from", "runs/ckpt", "--", "true", check=False)
+    assert ended.returncode == 4
+    assert f"leads out of it, to {secret}" in ended.stderr
+    (folder / "optimizer.bin").unlink()
+    (folder / "optimizer.bin").symlink_to("model.bin")  # a link within it is the folder's own
+    job = dray.run("--from", "runs/ckpt", "--", "sh", "-c", 'cat "$DRAY_CHECKPOINT"/optimizer.bin')
+    assert dray.wait(job)["state"] == "done"

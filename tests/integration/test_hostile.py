@@ -558,3 +558,15 @@ def limited(dray: Dray, *arguments: str) -> int:
     assert "Traceback" not in ended.stderr, ended.stderr
     assert re.search("evil|here", ended.stderr + ended.stdout)
     return ended.returncode
+
+
+@pytest.mark.parametrize("flags", [["--only", "*.pt"], ["--latest-checkpoint"]], ids=str)
+def test_only_what_was_asked_for_is_taken(
+    evil: HostileCluster, tmp_path: Path, flags: list[str]
+) -> None:
+    """The cluster chooses the files, and could offer any."""
+    evil.answers(DONE)
+    job = evil.dray.run("--on", "evil", "--no-snapshot", "--checkpoint", "*.pt", "--", "true")
+    evil.answers(offering(*((path, None, 0o644) for path in ("a.pt", "setup.py", "x/run.sh"))))
+    evil.dray("pull", *flags, job, str(tmp_path / "dest"))
+    assert tree(tmp_path / "dest") == {".dray-outputs": f"{job}\n", "a.pt": "evil"}

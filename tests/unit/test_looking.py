@@ -113,6 +113,7 @@ def test_jobs_that_share_a_line_show_how_far_they_are_apart() -> None:
         (list(range(8)), "▁▂▃▄▅▆▇█"),
         (list(range(64)), "▁▂▃▄▅▆▇█"),
         ([-1e149, 1e149, 0], "▁█▅"),
+        ([0.0, 5e-323], "▁█"),  # the smallest numbers there are
     ],
 )
 def test_sparklines(values: list[float | None], drawn: str) -> None:

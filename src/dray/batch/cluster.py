@@ -284,8 +284,10 @@ class BatchCluster:
         """List the outputs, then request the files that are wanted. The cluster learns nothing else
         about the local folder."""
         with answers.reading(self.name):
-            told = self.agent.ask("outputs", id=job_id, **wanted._asdict())
-            found = answers.output_files(told)
+            globs, latest = list(wanted.globs), wanted.latest_checkpoint
+            told = self.agent.ask("outputs", id=job_id, globs=globs, latest_checkpoint=latest)
+            may_be = wanted.takes()
+            found = [file for file in answers.output_files(told) if may_be(file.path)]
             asked = [file.path for file in found if landing.wants(file)]
         if not asked:
             return 0, len(found)

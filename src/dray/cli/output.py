@@ -165,8 +165,13 @@ def sparkline(values: Sequence[float | None]) -> str:
     width = min(SPARK_WIDTH, len(values))
     chosen = [values[at * last // (width - 1)] for at in range(width)]
     low, high = min(known), max(known)
-    step = (high - low) / (len(SPARKS) - 1)
-    places = [None if one is None else round((one - low) / step) if step else 3 for one in chosen]
+    top = len(SPARKS) - 1
+    span = high - low
+    places = [
+        # A span of the smallest numbers there are cannot be divided exactly.
+        None if one is None else min(round((one - low) / span * top), top) if span else 3
+        for one in chosen
+    ]
     return "".join(" " if place is None else SPARKS[place] for place in places)
 
 

@@ -407,7 +407,7 @@ class LocalCluster:
             # Lost with its supervisor: what it saved last may still lie in the work tree.
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
-        return copy_tree(Path(job_dir.outputs), landing, progress, chooser(job_dir, *wanted))
+        return copy_tree(Path(job_dir.outputs), landing, progress, chooser(job_dir, *wanted[:2]))
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         from dray.node import giving

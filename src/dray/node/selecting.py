@@ -33,16 +33,26 @@ def chooser(
     said."""
     if not globs and not latest_checkpoint:
         return lambda path: True
-    patterns = [parts_of(one) for one in globs]
+    is_matched = matcher(globs)
     places = newest_checkpoint(job_dir) if latest_checkpoint else []
 
     def is_chosen(path: str) -> bool:
         if any(path == place or path.startswith(place + "/") for place in places):
             return True
+        return is_matched(path)
+
+    return is_chosen
+
+
+def matcher(globs: "Sequence[str]") -> "Callable[[str], bool]":
+    """What tells of a path whether it fits one of the globs."""
+    patterns = [parts_of(one) for one in globs]
+
+    def is_matched(path: str) -> bool:
         names = path.split("/")
         return any(fits(pattern, names, is_folders, name_fits) for pattern in patterns)
 
-    return is_chosen
+    return is_matched
 
 
 def newest_checkpoint(job_dir: "JobDir") -> "List[str]":
