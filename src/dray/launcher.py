@@ -46,7 +46,7 @@ from dray.model import (
 from dray.node import budget, faults, files
 from dray.node.arrays import split
 from dray.node.layout import tasks_of
-from dray.notifying import QUIET, Notifier, private_settings
+from dray.notifying import ASKED, QUIET, Notifier, private_settings
 from dray.notifying import notes as notify_notes
 from dray.options import env_name
 from dray.project import PROJECT_FILE
@@ -230,8 +230,8 @@ class Launcher:
             for note in job.notes:
                 self.reporter.say(note)
             job_id = self.submit(job, cluster, values, project, given)
-        if notify is False:
-            self.store.note(QUIET, job_id)
+        if notify is not None:
+            self.store.note(ASKED if notify else QUIET, job_id)
         return job_id
 
     def _like(self, reference: str, command: Sequence[str]) -> Launcher:

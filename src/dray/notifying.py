@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dray import config as configuration
@@ -25,7 +25,10 @@ LONG_WAIT = 3600.0
 MOST_AT_ONCE = 20  # messages that one look sends from here
 PATIENCE = 5.0  # seconds after which it begins to send no further one
 LOCK = "notifying.lock"
+DESKTOP_PATIENCE = 1.0  # seconds after which jobs are written down, and nothing is shown of them
 QUIET = "submitted with --no-notify"
+ASKED = "submitted with --notify"
+TOLD = {True: "told of its end", False: "told of its start"}  # whatever the cluster calls that
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -93,62 +96,106 @@ class Notifier:
 
     def send_left(self, cluster: Cluster) -> None:
         """Send what the cluster could not, of jobs that were submitted from here."""
-        mine = [one for one in cluster.unsent() if self._is_mine(one.id)]
-        until = time.monotonic() + PATIENCE
-        for message in mine[:MOST_AT_ONCE]:
-            if time.monotonic() > until:
+        until, tried = time.monotonic() + PATIENCE, 0
+        for message in cluster.unsent():
+            if tried == MOST_AT_ONCE or time.monotonic() > until:
                 break  # the others wait for the next look
-            with self._lock():
-                self._send_one(message, cluster)
+            views = self._jobs_of(message, cluster.name)
+            if not views:
+                continue
+            tried += 1
+            with self._alone() as is_alone:
+                if not is_alone:
+                    break
+                self._send_one(message, views, cluster)
 
-    def _lock(self) -> files.Lock:
+    @contextmanager
+    def _alone(self, seconds: float = 0.0) -> Iterator[bool]:
+        """Whether no other process sends or shows something, within this time. One that does may
+        be suspended: nobody waits for it."""
         files.make_folder(str(self.config.home.data))
-        return files.Lock(str(self.config.home.data / LOCK))
+        lock = files.Lock(str(self.config.home.data / LOCK))
+        until = time.monotonic() + seconds
+        while not (taken := lock.take(wait=False)) and time.monotonic() < until:
+            time.sleep(0.05)
+        try:
+            yield taken
+        finally:
+            if taken:
+                lock.__exit__()
 
-    def _is_mine(self, name: str) -> bool:
-        """No cluster has a say in what is sent from this machine."""
-        return all(self.store.is_own(one) for one in self.store.in_array(name) or [name])
+    def _jobs_of(self, message: Unsent, cluster: str) -> list[JobView]:
+        """What it is about; nothing where a job of that was not submitted from here to this
+        cluster, which has no say in what else is sent from this machine."""
+        ids = self.store.in_array(message.id) or [message.id]
+        views = [view for one in ids if self.store.is_own(one) and (view := self.store.view(one))]
+        is_theirs = len(views) == len(ids) and all(one.cluster == cluster for one in views)
+        if not is_theirs or not message.channels or self._is_told_with_others(message.id):
+            return []
+        return views
 
-    def _send_one(self, message: Unsent, cluster: Cluster) -> None:
-        facts = self._facts(message)
-        if facts is None:
+    def _is_told_with_others(self, name: str) -> bool:
+        """A job of an array has no message of its own, until it is resumed."""
+        place = split(name)
+        if place is None or len(self.store.in_array(place[0])) < 2:
+            return False
+        return "resumed" not in [what for _, what in self.store.events(name)]
+
+    def _send_one(self, message: Unsent, views: Sequence[JobView], cluster: Cluster) -> None:
+        if message.over and any(one.state.active for one in views):
+            return  # as far as is known here
+        facts = self._facts(message, views)
+        events = [what for _, what in self.store.events(views[0].id)]
+        is_due = TOLD[message.over] not in since_resumed(events) and QUIET not in events
+        is_due = is_due and self._is_wanted(message, views, facts, ASKED in events)
+        if is_due and not self._send(message, views[0].id, facts):
             return
-        done = f"told that it is {facts['event']}"
-        ids = self.store.in_array(message.id)[:1] or [message.id]
-        if done not in since_resumed([what for _, what in self.store.events(ids[0])]):
-            failed = self._send(message, facts)
-            self.store.note(done, *ids)
-            if failed:
-                why = ", ".join(f"{name}: {reason}" for name, reason in failed.items())
-                self.reporter.say(f"the message about {message.id} could not be sent ({why})")
         with suppress(ClusterError, OSError):  # the next look asks again, and sends nothing again
             cluster.settle(message)
 
-    def _facts(self, message: Unsent) -> dict[str, Any] | None:
-        """None where it is not to be told, as far as is known here."""
-        ids = self.store.in_array(message.id)
-        views = [view for one in ids or [message.id] if (view := self.store.view(one))]
-        if not views:
-            return None
+    def _facts(self, message: Unsent, views: Sequence[JobView]) -> dict[str, Any]:
         if not message.over:
             return facts_of(views[0], notify.STARTED)
-        if any(view.state.active for view in views):
-            return None
-        if ids:
+        if views[0].id != message.id:
             return facts_of_array(message.id, views)
         return facts_of(views[0], notify.end_event(str(views[0].state)))
 
-    def _send(self, message: Unsent, facts: dict[str, Any]) -> dict[str, str]:
+    def _is_wanted(
+        self, message: Unsent, views: Sequence[JobView], facts: Mapping[str, Any], asked: bool
+    ) -> bool:
+        """By the settings of this machine, whatever the cluster makes of them; ``asked``: whether
+        the job was submitted with --notify."""
+        settings, now = rules(self.config.notify, asked), time.time()
+        spec, attempts = views[0].spec, views[0].attempts
+        if message.over:
+            age = now - spec.created
+            elapsed = age if facts["elapsed"] is None else min(facts["elapsed"], age)
+            return notify.wanted_end(settings, {**facts, "elapsed": elapsed}) is not None
+        started = attempts[0].started if attempts else None
+        if started is None or views[0].id != message.id:
+            return False
+        job = {"created": spec.created, "resumed_after": spec.resumed_after}
+        return notify.waited_long(settings, job, min(started, now))
+
+    def _send(self, message: Unsent, job_id: str, facts: Mapping[str, Any]) -> bool:
+        """Whether it was tried, or never can be; else a look from another shell may send it."""
         from dray.node import sending  # only here
 
         wanted = [one for one in channels(self.config.notify) if one in message.channels]
         try:
             to = addresses(self.config.notify, wanted)
         except UsageError as error:
-            return dict.fromkeys(message.channels, error.message)
-        told = sending.send_all(to, {**facts, "sent_by": "laptop"})
-        missing = dict.fromkeys(set(message.channels) - set(to), "it is not set here")
-        return {**{name: why for name, why in told.items() if why}, **missing}
+            self.reporter.say(f"the message about {message.id} is not sent yet: {error.message}")
+            return False
+        told = sending.send_all(to, {**facts, "sent_by": "laptop"}) if to else {}
+        if to:
+            self.store.note(TOLD[message.over], job_id)
+        missing = dict.fromkeys(sorted(set(message.channels) - set(to)), "it is not set here")
+        failed = {**{name: why for name, why in told.items() if why}, **missing}
+        if failed:
+            why = ", ".join(f"{name}: {reason}" for name, reason in failed.items())
+            self.reporter.say(f"the message about {message.id} could not be sent ({why})")
+        return True
 
     # -- on the desktop
 
@@ -157,12 +204,12 @@ class Notifier:
         if not self.config.notify.get("desktop") or all(one.state.active for one in views):
             self.store.save(views)
             return
-        with self._lock():
+        with self._alone(DESKTOP_PATIENCE) as is_alone:
             before = [self.store.view(one.id) for one in views]
             self.store.save(views)
             was_active = {one.id for one in before if one is not None and one.state.active}
         news = [one for one in views if one.id in was_active and self._is_news(one)]
-        if news:
+        if news and is_alone:
             self._show(news)
 
     def _is_news(self, view: JobView) -> bool:

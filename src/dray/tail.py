@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dray.cluster import Cluster
+from dray.log_lines import LONGEST
 
 TAIL_BLOCK = 64 * 1024
 
@@ -43,7 +44,7 @@ def last_lines(
     end = start = cluster.log_size(job_id, attempt, rank)
     found = 0
     block = TAIL_BLOCK
-    rest = b""  # the beginning of a line whose end was read already
+    rest = b""  # of a line whose beginning was not read yet; never more than is taken for one
     while start > 0 and lines > 0:
         before, start = start, max(0, start - block)
         block = min(2 * block, 64 * TAIL_BLOCK)
@@ -52,13 +53,15 @@ def last_lines(
         at = len(data) - 1 if before == end else len(data)
         line_end = len(data)
         while (at := data.rfind(b"\n", 0, at)) >= 0:
-            if counts is None or counts(data[at + 1 : line_end] + rest):
+            if counts is None or counts((data[at + 1 : line_end] + rest)[:LONGEST]):
                 found += 1
                 if found == lines:
                     return start + at + 1, lines
             line_end, rest = at + 1, b""
         if counts is not None:
-            rest = data[:line_end] + rest
+            rest = (data[:line_end] + rest)[:LONGEST]
+        if len(data) < before - start:  # there is less than was said: it may be nothing at all
+            return start, found
     if lines > 0 and end > 0:
         found += counts is None or counts(rest)
     return start if lines > 0 else end, found
@@ -74,10 +77,10 @@ def line_start(cluster: Cluster, job_id: str, attempt: int, offset: int, rank: i
 def read_span(
     cluster: Cluster, job_id: str, attempt: int, start: int, end: int, rank: int
 ) -> bytes:
-    data = b""
+    data = bytearray()
     while len(data) < end - start:
         piece = cluster.log(job_id, attempt, start + len(data), rank)
         if not piece:
             break
         data += piece
-    return data[: end - start]
+    return bytes(data[: end - start])

@@ -8,14 +8,18 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email import policy
 from pathlib import Path
 
 import pytest
 
+from dray.node import files
+from dray.notifying import LOCK
+from dray.store import Store
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import attempt_pid, parent_of, python
+from tests.rigs.hostile import HostileCluster
 from tests.rigs.inbox import Inbox
 from tests.unit.test_notify import fake_sendmail
 
@@ -331,3 +335,122 @@ def test_an_array_on_slurm_has_one_message(dray: Dray, hpc: Hpc, inbox: Inbox) -
     assert message.json["sent_by"] == "node"
     wait_for(lambda: not list(dray.jobs.parent.glob("*/*/notify.json")))
     assert is_nowhere(dray.home)
+
+
+# -- on a cluster in other hands ----------------------------------------------------------------
+
+
+@pytest.fixture
+def evil(dray: Dray, tmp_path: Path) -> HostileCluster:
+    return HostileCluster(tmp_path / "evil", dray)
+
+
+def asking_for(job: str, state: str = "done", channels: Sequence[str] = ("webhook",)) -> str:
+    """An agent whose jobs are in this state, and that asks to send a message about this one."""
+    message = {"id": job, "over": True, "channels": list(channels)}
+    return f"""
+if request["verb"] == "status":
+    jobs = [dict(job(request), state={state!r})] if request["ids"] else []
+    return {{"jobs": jobs, "waiting": [], "unsent": [{message!r}]}}
+"""
+
+
+def submitted(evil: HostileCluster, *more: str) -> str:
+    evil.answers("")
+    return evil.dray.run("--on", "evil", "--no-snapshot", *more, "--", "true")
+
+
+def notes_of(dray: Dray, job: str) -> list[str]:
+    store = Store(dray.home / "dray/store.db")
+    try:
+        return [what for _, what in store.events(job) if what.startswith("told")]
+    finally:
+        store.close()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("channels", [["webhook"], ["slack"], ["pigeon"], []])
+def test_a_cluster_neither_sends_nor_silences_messages_about_jobs_of_others(
+    dray: Dray, evil: HostileCluster, inbox: Inbox, channels: list[str]
+) -> None:
+    victim = dray.run("--on", "local", *python("pass"))
+    dray.wait(victim)
+    tell_to(dray, inbox)
+    job = submitted(evil)
+    evil.answers(asking_for(victim, "done", channels))
+    dray("show", job)
+    assert evil.asked("status")
+    assert inbox.received == []
+    assert notes_of(dray, victim) == []
+    assert evil.asked("settle") == []
+
+
+@pytest.mark.hostile
+def test_a_cluster_that_changes_its_mind_has_one_message_sent(
+    dray: Dray, evil: HostileCluster, inbox: Inbox
+) -> None:
+    tell_to(dray, inbox)
+    job = submitted(evil)
+    for state in ("done", "failed", "running", "lost", "done"):
+        evil.answers(asking_for(job, state))
+        dray("show", job)
+    assert events(inbox) == [(job, "done")]
+    assert notes_of(dray, job) == ["told of its end"]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("setting", "option", "over"),
+    [
+        ('on = ["failed"]', "--retries=0", True),
+        ('after = "1h"', "--retries=0", True),
+        ('long_wait = "1h"', "--retries=0", False),
+        ('on = ["done"]', "--no-notify", True),
+    ],
+)
+def test_the_settings_of_this_machine_hold_whatever_the_cluster_asks_for(
+    dray: Dray, evil: HostileCluster, inbox: Inbox, setting: str, option: str, over: bool
+) -> None:
+    tell_to(dray, inbox, setting)
+    job = submitted(evil, option)
+    attempts = [{"number": 1, "started": 9e9, "ended": 9e9, "outcome": "done"}]
+    told = f"dict(job(request), ended=9e9, attempts={attempts})"
+    message = {"id": job, "over": over, "channels": ["webhook"]}
+    evil.answers(f"""
+if request["verb"] == "status":
+    return {{"jobs": [{told}], "waiting": [], "unsent": [{message}]}}
+""")
+    dray("show", job)
+    assert inbox.received == []
+    assert notes_of(dray, job) == []
+    assert len(evil.asked("settle")) == 1
+
+
+@pytest.mark.hostile
+def test_a_message_waits_for_a_shell_that_has_the_secret(
+    dray: Dray, evil: HostileCluster, inbox: Inbox
+) -> None:
+    tell_to(dray, inbox)
+    job = submitted(evil)
+    evil.answers(asking_for(job))
+    hook = dray.env.pop("HOOK")
+    assert "is not sent yet: [notify] webhook" in dray("show", job).stderr
+    assert evil.asked("settle") == []
+    dray.env["HOOK"] = hook
+    dray("show", job)
+    assert events(inbox) == [(job, "done")]
+    assert len(evil.asked("settle")) == 1
+
+
+@pytest.mark.hostile
+def test_nobody_waits_for_a_suspended_command(
+    dray: Dray, evil: HostileCluster, inbox: Inbox
+) -> None:
+    tell_to(dray, inbox, "desktop = true")
+    job = submitted(evil)
+    evil.answers(asking_for(job))
+    with files.Lock(str(dray.home / "dray" / LOCK)):
+        dray("show", job)
+    assert inbox.received == []
+    dray("show", job)
+    assert events(inbox) == [(job, "done")]

@@ -243,6 +243,14 @@ def test_a_job_that_is_malformed_is_told_so() -> None:
     assert view.reason.startswith("its files on hpc are damaged: ")
 
 
+def test_a_message_goes_by_channels_that_are_known() -> None:
+    told = [["webhook", "pigeon", "webhook"], ["pigeon"], [], ["a\nb"]]
+    rows = [{"id": JOB, "over": True, "channels": one} for one in told]
+    assert answers.unsent({"unsent": rows}) == [(JOB, True, ("webhook",))]
+    with pytest.raises(Malformed):
+        answers.unsent({"unsent": [{**rows[0], "channels": "webhook"}]})
+
+
 def test_ranges_are_counted_before_they_are_unfolded() -> None:
     assert answers.unfold(["a-2345.7-9"], 3) == ["a-2345.7", "a-2345.8", "a-2345.9"]
     for wrong in (["a-2345.0-999999999"], ["a-2345.0-2", "b-2345"], ["a-2345.0-1", "a-2345.0-1"]):

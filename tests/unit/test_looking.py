@@ -210,6 +210,36 @@ def test_the_last_lines_that_count(lines: list[bytes], most: int, ends: bool, bl
     assert kept == (hits[-most:] if most else [])
 
 
+def test_a_long_line_is_counted_by_its_beginning() -> None:
+    content = b"miss\nhit" + b"x" * (6 * log_lines.LONGEST) + b"\nmiss"
+    seen: list[int] = []
+
+    def counts(line: bytes) -> bool:
+        seen.append(len(line))
+        return b"hit" in line
+
+    cluster: Any = Log(content, log_lines.LONGEST)
+    assert tail.last_lines(cluster, "job", 1, 1, 0, counts) == (5, 1)
+    assert seen == [4, log_lines.LONGEST]
+
+
+@pytest.mark.parametrize("content", [b"", b"one\ntwo\n"])
+def test_a_size_that_is_not_true_is_not_read_back_to_its_beginning(content: bytes) -> None:
+    asked: list[int] = []
+
+    class Boasting(Log):
+        def log(self, _: str, __: int, offset: int = 0, ___: int = 0) -> bytes:
+            asked.append(offset)
+            return super().log(_, __, offset, ___)
+
+        def log_size(self, _: str, __: int, ___: int = 0) -> int:
+            return 1 << 62
+
+    cluster: Any = Boasting(content, 7)
+    assert tail.last_lines(cluster, "job", 1, 5, 0) == ((1 << 62) - tail.TAIL_BLOCK, 0)
+    assert len(asked) == 1
+
+
 def test_a_line_begins_behind_the_newline_before_it() -> None:
     cluster: Any = Log(b"one\ntwo\nthree", 4)
     places = [tail.line_start(cluster, "job", 1, offset, 0) for offset in (0, 2, 4, 6, 8, 13)]

@@ -86,6 +86,8 @@ def test_an_account_in_an_address_becomes_a_header() -> None:
         "https://",
         "https://a b",
         "https://a/\nX: y",
+        "https://a/b\n",
+        "me@example.org\n",
         "x" * 9999,
     ],
 )

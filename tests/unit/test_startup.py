@@ -168,6 +168,61 @@ def test_metadata_beside_the_code_is_found(job: Job) -> None:
     assert job(about) == "own 1.5"
 
 
+# -- files of other users -------------------------------------------------------------------------
+
+
+def test_a_pipe_in_the_place_of_a_file_keeps_nothing_waiting(job: Job) -> None:
+    live = job.write("source", packaged_as="walk")
+    for name in ("pyproject.toml", "setup.cfg"):
+        os.mkfifo(live / name)
+    job.install_path(live)
+    assert job(WHOSE) == "own"
+
+
+def test_a_file_of_another_user_names_no_project(job: Job) -> None:
+    live = job.write("", packaged_as="walk")
+    job.install_path(live)
+    (live / "setup.py").rename(live / "elsewhere.py")
+    (live / "setup.py").symlink_to("elsewhere.py")
+    assert job(WHOSE) == "live"
+    if os.getuid() == 0:
+        (live / "elsewhere.py").replace(live / "setup.py")
+        os.chown(live / "setup.py", 4711, -1)
+        assert job(WHOSE) == "live"
+
+
+@pytest.mark.parametrize(
+    ("mode", "whose"),
+    [(0o755, "own"), (0o775, "own"), (0o777, "live"), (0o1777, "live")],
+)
+def test_no_project_is_looked_for_in_what_others_can_write_to(
+    job: Job, mode: int, whose: str
+) -> None:
+    live = job.write("", packaged_as="walk")
+    job.install_hook(walk=live / "walk")
+    os.chown(live, -1, os.getgid())
+    live.chmod(mode)
+    assert job(WHOSE) == whose
+
+
+@pytest.mark.parametrize(
+    ("text", "whose"),
+    [
+        ("[project]" + "\n" * 200_000, "live"),
+        ("[project]\n" * 20_000, "live"),
+        ("[project] \n\nversion = '1'\nname = 'walk'\n", "own"),
+        ("[tool.x]\nname = 'walk'\n[project]\n[x]\nname = 'walk'\n", "live"),
+    ],
+)
+def test_the_name_in_a_table(job: Job, text: str, whose: str) -> None:
+    """However long it is: a job's Python that takes too long is an error here."""
+    live = job.write("")
+    (live / "pyproject.toml").write_text(text)
+    (job.tree / "pyproject.toml").write_text("[tool.poetry]\nname = 'Walk'\n")
+    job.install_path(live)
+    assert job(WHOSE) == whose
+
+
 # -- nothing else changes -------------------------------------------------------------------------
 
 

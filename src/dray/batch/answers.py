@@ -94,15 +94,17 @@ def unfold(value: Any, most: int) -> list[str]:
 
 
 def unsent(answer: Record) -> list[Unsent]:
-    """Messages that could not be sent there; most answers tell of none."""
-    return list(several(unsent_message, MOST_UNSENT)(answer.get("unsent", ())))
+    """Messages that could not be sent there; most answers tell of none. One by no channel that is
+    known here, such as a newer dray may have, is none of ours."""
+    found = several(unsent_message, MOST_UNSENT)(answer.get("unsent", ()))
+    return [one for one in found if one.channels]
 
 
 def unsent_message(value: Any) -> Unsent:
-    channels = several(note, len(CHANNELS))
-    return Unsent(
-        **checks.required(value, id=checks.job_id, over=checks.boolean, channels=channels)
-    )
+    named = several(note, len(CHANNELS))
+    read = checks.required(value, id=checks.job_id, over=checks.boolean, channels=named)
+    known = tuple(one for one in CHANNELS if one in read["channels"])
+    return Unsent(**{**read, "channels": known})
 
 
 # -- their files --------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ CHANNELS = OVER_HTTP + (MAIL,)
 LONGEST_TEXT = 300
 LONGEST_NAME = 100
 LONGEST_ADDRESS = 2048
-ADDRESS = re.compile(r"(https?)://(?:([^/?#@\s]*)@)?([A-Za-z0-9.:\[\]_-]+)([/?][!-~]*)?$")
-MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,200}$")
+ADDRESS = re.compile(r"(https?)://(?:([^/?#@\s]*)@)?([A-Za-z0-9.:\[\]_-]+)([/?][!-~]*)?\Z")
+MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,200}\Z")
 NTFY = {
     DONE: ("3", "white_check_mark"),
     FAILED: ("4", "x"),

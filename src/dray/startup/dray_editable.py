@@ -8,7 +8,7 @@ project, its path is put there instead. That is so:
 - below the folder that the job was submitted from: at the same place below the job's tree;
 - elsewhere: where the nearest folder that is packaged (``pyproject.toml``, ``setup.cfg``,
   ``setup.py``) is packaged under the same name in the job's tree, at the same place: some last
-  parts of its path, or none, lead there.
+  parts of its path, or none, lead there. It is not looked for above what others can write to.
 
 Everything else stays as it is. So does what the job's tree lacks, since git ignores it: modules
 that were compiled or generated in place are found where they were built, after everything else.
@@ -19,6 +19,7 @@ program's own output is not ours to write into.
 
 import os
 import re
+import stat
 import sys
 from importlib.machinery import PathFinder
 
@@ -35,9 +36,9 @@ DEEPEST = 8  # folders between a package and the folder that is packaged
 STRICT = "__editable__."  # how setuptools begins the name of a folder of links
 # Metadata of such installs lies beside the code, and is looked for on sys.path.
 BARE_INSTALLS = ("easy-install.pth", "conda.pth")
-TABLES = r"^\[(?:project|tool\.poetry)\]\s*$(?:(?!^\[).)*?"
+TABLES = ("[project]", "[tool.poetry]")  # of pyproject.toml: where the name is
 PACKAGED_BY = (
-    ("pyproject.toml", "(?ms)" + TABLES + r"^name\s*=\s*[\"']([^\"']+)"),
+    ("pyproject.toml", r"(?m)^name\s*=\s*[\"']([^\"']+)"),
     ("setup.cfg", r"(?m)^name\s*=\s*(\S+)"),
     ("setup.py", r"\bname\s*=\s*[\"']([^\"']+)"),
 )
@@ -82,6 +83,8 @@ class Tree:
                 place = self._place_of(folder, name)
                 return os.path.join(place, os.path.relpath(live, folder)) if place else ""
             folder = os.path.dirname(folder)
+            if others_write(folder):
+                break
         return ""
 
     def _place_of(self, folder: str, name: str) -> str:
@@ -109,24 +112,57 @@ def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def others_write(folder: str) -> bool:
+    """Whether other users can put files there, as into /tmp; not so where a umask of 002 has made
+    a folder of ours one of our own group's, too."""
+    try:
+        about = os.stat(folder)
+    except OSError:
+        return True
+    ours = (about.st_uid, about.st_gid) == (os.getuid(), os.getgid())
+    return bool(about.st_mode & (stat.S_IWOTH if ours else stat.S_IWGRP | stat.S_IWOTH))
+
+
 def packaged_as(folder: str) -> str:
     """The name that the folder is packaged by; where none is found in its files, their content;
     nothing where it has none."""
     texts = []
     for name, pattern in PACKAGED_BY:
-        texts.append(read(os.path.join(folder, name)))
-        found = re.search(pattern, texts[-1])
+        text = read(os.path.join(folder, name), (0, os.getuid()))
+        texts.append(text)
+        found = re.search(pattern, in_tables(text) if name.endswith(".toml") else text)
         if found:
             return re.sub(r"[-_.]+", "-", found.group(1)).lower()
     return "".join(texts)
 
 
-def read(path: str) -> str:
+def in_tables(text: str) -> str:
+    """The lines of those tables that have a project's name."""
+    lines = []
+    inside = False
+    for line in text.split("\n"):
+        if line.startswith("["):
+            inside = line.rstrip() in TABLES
+        elif inside:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def read(path: str, owners: "Tuple[int, ...]" = ()) -> str:
+    """The text of a file, if it is one of these users' (of anyone's, where none are given);
+    nothing of what is no file: a pipe would keep us waiting."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(MOST_READ)
+        with open(path, encoding="utf-8", errors="replace", opener=open_at_once) as file:
+            about = os.fstat(file.fileno())
+            if stat.S_ISREG(about.st_mode) and (not owners or about.st_uid in owners):
+                return file.read(MOST_READ)
     except OSError:
-        return ""
+        pass
+    return ""
+
+
+def open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 # -- the kinds of editable installs ---------------------------------------------------------------
