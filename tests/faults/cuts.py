@@ -62,6 +62,8 @@ class Record:
 
 
 def record(site: Site, kind: Kind) -> Record:
+    """Without messages: the disk that is put back has only what was written in this life, and the
+    inbox would count those of all cuts together."""
     site.shim.plan(log="contents")
     life = submit(site, kind, kind.way)
     site.becomes_quiet(PATIENCE)

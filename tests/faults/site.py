@@ -51,6 +51,7 @@ class Site:
         self.dray.env["SEKRET"] = SECRET
         self.dray.write("code.py", "x = 1\n")
         self.inbox = Inbox()
+        self.tells = False  # whether the ends of jobs are told
         self.dray.env["HOOK"] = f"{self.inbox.url}/{SECRET}"
         self.journal_file = self.outside / "journal"
         # dray's own folders, those of a cluster, and those of its nodes; not the user's home.
@@ -61,6 +62,7 @@ class Site:
         """Have every end told; to be called once the cluster is in the config file."""
         config = self.home / "dray/config.toml"
         before = config.read_text() if config.exists() else ""
+        self.tells = True
         self.dray.configure(f'{before}[notify]\nwebhook = "HOOK"\non = ["done"]\n')
 
     def told(self) -> list[str]:

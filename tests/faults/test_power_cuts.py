@@ -20,7 +20,7 @@ SAMPLE, ALL = 12, 150  # cuts for each model
 @pytest.fixture(scope="module")
 def told(kind_of: Callable[[str], Kind]) -> Iterator[Record]:
     kind = kind_of("local")
-    with surroundings(kind) as site:
+    with surroundings(kind, messages=False) as site:
         yield record(site, kind)
 
 

@@ -82,7 +82,7 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
 def test_a_missing_sync_is_found(tmp_path: Path) -> None:
     """The power goes when the job's id was printed: its directory may be gone."""
     kind = patched(tmp_path / "code", "node/files.py", UNSYNCED)
-    with surroundings(kind) as site:
+    with surroundings(kind, messages=False) as site:
         told = cuts.record(site, kind)
         printed = next(number for number, call in enumerate(told.calls, 1) if call.what == "say")
         tried = (cuts.after(told, cuts.Cut("strict", seed, printed), None) for seed in range(20))

@@ -67,14 +67,16 @@ class Verdict:
 
 
 @contextmanager
-def surroundings(kind: Kind) -> Iterator[Site]:
-    """A site that is gone afterwards, with all that runs in it. Its path is short, for sockets."""
+def surroundings(kind: Kind, *, messages: bool = True) -> Iterator[Site]:
+    """A site that is gone afterwards, with all that runs in it. Its path is short, for sockets.
+    ``messages``: whether the ends of its jobs are told."""
     with tempfile.TemporaryDirectory(
         prefix="fault-", dir="/tmp", ignore_cleanup_errors=True
     ) as top:
         site = Site(Path(top) / "s")
         kind.offer(site)
-        site.ask_for_messages()
+        if messages:
+            site.ask_for_messages()
         try:
             yield site
         finally:
