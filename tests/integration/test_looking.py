@@ -172,10 +172,11 @@ def test_ctrl_c_ends_a_pattern_that_takes_for_ever(dray: Dray) -> None:
     job = dray.run("--no-snapshot", "--", "printf", "%s", "a" * 60)
     dray.wait(job)
     with subprocess.Popen(
-        [sys.executable, "-m", "dray", "logs", "--grep", "(a+)+$|(a|a)*b", job],
+        [sys.executable, "-m", "dray", "logs", "--grep", "(a|a)*b", job],
         cwd=dray.project, env=dray.env, stderr=subprocess.PIPE, text=True,
     ) as looking:  # fmt: skip
-        wait_for(lambda: Path(f"/proc/{looking.pid}/stat").read_text().split()[13] > "50", 60)
+        used = Path(f"/proc/{looking.pid}/stat")
+        wait_for(lambda: int(used.read_text().split()[13]) > 100, 60)  # far behind its imports
         looking.send_signal(signal.SIGINT)
         assert "interrupted" in looking.communicate(timeout=60)[1]
     assert looking.returncode == 130

@@ -358,7 +358,7 @@ def test_without_a_connection_it_is_given_back(near: Dray, hpc: Hpc) -> None:
 def test_interrupted_at_any_moment(near: Dray, hpc: Hpc, blow: signal.Signals) -> None:
     """There is one job or none; an id that was printed is a job's."""
     known: set[str] = set()
-    for delay in [0.01 * step for step in range(1, 16)]:
+    for number in range(1, 16):
         process = subprocess.Popen(
             [sys.executable, "-m", "dray", "run", *ON, "--", "/bin/true"],
             cwd=near.project,
@@ -368,15 +368,14 @@ def test_interrupted_at_any_moment(near: Dray, hpc: Hpc, blow: signal.Signals) -
             text=True,
         )
         with suppress(subprocess.TimeoutExpired):
-            process.wait(delay)
+            process.wait(0.01 * number)
         process.send_signal(blow)
         printed = process.communicate(timeout=60)[0]
-        there = {path.name for path in near.jobs.glob("[!.]*")}
-        new = there - known
-        assert len(new) <= 1
+        # The job of one who was killed may come a moment later: what was sent is carried out.
+        known = {path.name for path in near.jobs.glob("[!.]*")}
+        assert len(known) <= number
         if printed:
-            assert new == {printed.strip()}
-        known = there
+            assert printed.strip() in known
     for job in known:
         assert near.wait(job)["state"] in ("done", "lost"), job
         assert queued_names(hpc).count(job) <= 1
