@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
+.PHONY: demo test test-containers test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
 	test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -17,12 +17,16 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or hostile or trainers or docker or simulation or faults
+APART := crowd or containers or hostile or trainers or docker or simulation or faults
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
 	$(BIN)/pytest -n 4 --dist worksteal -m "not ($(APART))"
 	$(BIN)/pytest -m crowd
+
+test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer
+	tests/rigs/install
+	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker"
 
 test-hostile: $(READY)  ## clusters, jobs and repositories that mean ill
 	tests/rigs/install

@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import Dray, Hpc
 from tests.rigs.containers import Apptainer, Podman
 
+pytestmark = pytest.mark.containers
+
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:

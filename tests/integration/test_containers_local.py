@@ -17,6 +17,8 @@ from tests.integration.test_nodes import read
 from tests.integration.test_recipes import LIMITS, NAP, TASK, isaaclab, require_all_once
 from tests.rigs.containers import Apptainer, all_programs_but
 
+pytestmark = pytest.mark.containers
+
 ALL_BYTES = bytes(range(1, 256))
 
 

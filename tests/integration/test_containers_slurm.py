@@ -15,6 +15,8 @@ from tests.contract.test_contract import AWKWARD, RESUMABLE, parent_of
 from tests.integration.test_faults import oldest_python
 from tests.integration.test_nodes import TRAINER, commands_of, rank_logs
 
+pytestmark = pytest.mark.containers
+
 ON = ("--on", "hpc")
 WIDE = (*ON, "--nodes", "2", "--gpus", "2")
 

@@ -24,6 +24,8 @@ from tests.rigs.containers import (
     called,
 )
 
+pytestmark = pytest.mark.containers
+
 
 @pytest.fixture
 def laptop(dray: Dray, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Podman:

@@ -21,6 +21,8 @@ from tests.integration.test_slurm import scheduler_id
 from tests.rigs.containers import Apptainer, Podman, all_programs_but
 from tests.rigs.link import Link
 
+pytestmark = pytest.mark.containers
+
 ON = ("--on", "hpc")
 
 
