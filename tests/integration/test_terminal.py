@@ -134,7 +134,7 @@ def test_the_name_of_a_metric(dray: Dray) -> None:
 def test_a_command_and_a_folder(dray: Dray) -> None:
     words = [
         "--no-snapshot",
-        *python("import os; os.mkdir(os.environ['DRAY_OUTPUTS'] + '/x')"),
+        *python("import os; open(os.environ['DRAY_OUTPUTS'] + '/x', 'w').close()"),
         EVIL,
     ]
     spelled(on_terminal(dray, "plan", *words, columns=1000))
