@@ -339,7 +339,7 @@ def test_preemption_that_reaches_another_node_first(
     the supervisor hears why."""
     hpc.offer(far, partition="scavenge")
     far.write("closes_slowly.py", CLOSES_SLOWLY)
-    job = far.run(*WIDE, *RESUMABLE, *python(*launcher, "train.py", "150", "--every"))
+    job = far.run(*WIDE, *RESUMABLE, *python(*launcher, "train.py", "300", "--every"))
     started(far, job)
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     first = field(hpc, scheduler_id(far, job), "BatchHost")
