@@ -110,6 +110,14 @@ class Warm:
                     found.append(pid)
         return found
 
+    def has_ended(self) -> bool:
+        """Kill what runs, and tell whether nothing did: a client may just have started one."""
+        running = self.processes()
+        for pid in running:
+            with suppress(ProcessLookupError):  # it may end with the one before it
+                os.kill(pid, signal.SIGKILL)
+        return not running
+
 
 @pytest.fixture
 def warm() -> Iterator[Warm]:
@@ -119,10 +127,7 @@ def warm() -> Iterator[Warm]:
         one = Warm(Path(folder))
         one.start()
         yield one
-        for pid in one.processes():
-            with suppress(ProcessLookupError):  # it may end with the one before it
-                os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not one.processes())
+        wait_for(one.has_ended)
 
 
 def first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
