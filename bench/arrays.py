@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.measure import Figure, best_of, command
 from bench.slurm import Laptop
-from dray import config as configuration
+from dray.config import loading as configuration
 from dray.launcher import Launcher
 
 JOBS = 1000

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from bench.measure import Figure, best_of, command
-from dray.model import Attempt, JobSpec, JobState, JobView
+from dray.job.model import Attempt, JobSpec, JobState, JobView
 from dray.store import Store
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.measure import Figure, best_of
 from dray import api
-from dray.node.files import read_json
-from dray.node.jobdir import JobDir
+from dray.node.formats.files import read_json
+from dray.node.jobs.jobdir import JobDir
 
 WATCHED = 40.0
 

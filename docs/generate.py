@@ -11,9 +11,9 @@ from dray import errors
 from dray.cli.cluster_list import Known
 from dray.cli.group import cli
 from dray.cli.verbs import VERBS
-from dray.config import INHERITED
-from dray.model import Attempt, JobSpec, JobState, JobView
-from dray.options import CLUSTERS, JOB, NOTIFY, SNAPSHOT, Option
+from dray.config.loading import INHERITED
+from dray.job.model import Attempt, JobSpec, JobState, JobView
+from dray.job.options import CLUSTERS, JOB, NOTIFY, SNAPSHOT, Option
 from dray.snapshot.ignore import ALWAYS_OUT, TELLTALES
 from dray.store import Row
 

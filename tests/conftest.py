@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from dray.node.process import parents
+from dray.node.processes.process import parents
 from tests.rigs.containers import TRAIN, Apptainer, Podman
 from tests.rigs.host import Host, OrdinaryUser, OtherDebian
 from tests.rigs.link import Link

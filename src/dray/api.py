@@ -8,12 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dray import config as configuration
-from dray import options
-from dray.cluster import Selection
+from dray.clusters.protocol import Selection
+from dray.config import loading as configuration
 from dray.errors import UsageError, nearest
+from dray.job import options
+from dray.job.model import JobState, JobView, Series
 from dray.launcher import Launcher
-from dray.model import JobState, JobView, Series
 
 
 class Job:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dray.node.shapes import FAR_FUTURE
+from dray.node.formats.shapes import FAR_FUTURE
 
 T = TypeVar("T")
 Check = Callable[[Any], T]
@@ -22,7 +22,7 @@ LONGEST_TEXT = 1 << 20  # characters of any other text
 LONGEST_TEXTS = 1 << 23  # of a list of them: more than the words of any command can have
 MOST_TEXTS = 10**5
 MOST_COUNT = 10**9
-# The form of an id: see dray.description.new_id. A job of an array has its index behind a dot.
+# The form of an id: see describing.new_id. A job of an array has its index behind a dot.
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:\.[0-9]{1,9})?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHORTENED = 60

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from dray.checks import Malformed, brief
 from dray.errors import Refused
-from dray.node.files import MOST_PARTS, lock_if_possible
+from dray.node.formats.files import MOST_PARTS, lock_if_possible
 
 OUTPUTS_MARK = ".dray-outputs"  # in a folder that holds a job's outputs, and nothing else
 LONGEST_PART = 255  # bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dray.cluster import Progress
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def no_progress(done: int, total: int) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dray.errors import DrayError, StorageError, StoreBusy, StoreError
-from dray.model import Attempt, JobArray, JobSpec, JobState, JobView
-from dray.node import files
+from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView
+from dray.node.formats import files
 
 BUSY_SECONDS = 10.0
 

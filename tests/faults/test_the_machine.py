@@ -31,13 +31,13 @@ class Plant:
 
 PLANTS = {
     "secrets of a killed keeper are left": Plant(
-        "node/jobdir.py",
+        "node/jobs/jobdir.py",
         "JobDir.drop_secrets = lambda self: None",
         ("train", "keeper", "kill", "/secrets.json"),
         "the secret is left",
     ),
     "a lost attempt is told as done": Plant(
-        "node/ledger.py",
+        "node/attempt/outcomes.py",
         """
         def record_lost(job_dir, job, number, reason):
             record = {"outcome": "done", "reason": "", "exit_code": 0, "ended": time.time()}
@@ -81,7 +81,7 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
 
 def test_a_missing_sync_is_found(tmp_path: Path) -> None:
     """The power goes when the job's id was printed: its directory may be gone."""
-    kind = patched(tmp_path / "code", "node/files.py", UNSYNCED)
+    kind = patched(tmp_path / "code", "node/formats/files.py", UNSYNCED)
     with surroundings(kind, messages=False) as site:
         told = cuts.record(site, kind)
         printed = next(number for number, call in enumerate(told.calls, 1) if call.what == "say")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import dray as package
-from dray import description
+from dray.description import describing
 from dray.errors import NotFound, TimedOut, UsageError
-from dray.model import JobSpec, JobState, JobView, Resources
+from dray.job.model import JobSpec, JobState, JobView, Resources
 from dray.store import Store
 
 
@@ -99,7 +99,7 @@ def test_what_an_interrupted_pull_has_brought_is_replaced_by_the_next(tmp_path: 
 def test_ids_get_longer_where_a_cluster_claims_all_short_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    monkeypatch.setattr(description, "ID_LETTERS", "a")  # so that there is one of each length
+    monkeypatch.setattr(describing, "ID_LETTERS", "a")  # so that there is one of each length
     claimed = [f"true-{'a' * letters}{'.0' if many else ''}" for letters in range(4, 9)]
     with closing(Store(tmp_path / "dray/store.db")) as store:
         for job_id in claimed:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.model import JobSpec, JobState, JobView
+from dray.job.model import JobSpec, JobState, JobView
 from dray.store import Store
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER

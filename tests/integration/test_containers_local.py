@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dray.node.process import parents
+from dray.node.processes.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
 from tests.integration.test_nodes import read

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.node.process import parents
+from dray.node.processes.process import parents
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import AWKWARD, RESUMABLE, parent_of
 from tests.integration.test_faults import oldest_python

@@ -14,9 +14,9 @@ import pytest
 
 from dray.cli.group import cli
 from dray.cli.verbs import SUMMARIES
-from dray.config_reader import read_file
-from dray.model import JobState
-from dray.options import CLUSTERS
+from dray.config.reading import read_file
+from dray.job.model import JobState
+from dray.job.options import CLUSTERS
 from tests.conftest import Dray, Hpc
 
 TOP = Path(__file__).parent.parent.parent
@@ -56,11 +56,20 @@ def test_the_map_of_the_code_is_complete() -> None:
     """CONTRIBUTING says where things are: every module and package, and none that has gone."""
     text = (TOP / "CONTRIBUTING.md").read_text()
     (tree,) = re.findall(r"^```\nsrc/dray/\n(.*?)^```", text, re.M | re.S)
-    told = {line.split()[0] for line in tree.splitlines()}
+    rooms, inside = ([line.split()[0] for line in tree.splitlines() if depth(line) == level]
+                     for level in (2, 4))  # fmt: skip
     package = TOP / "src/dray"
     there = {one.name for one in package.glob("*.py") if not one.name.startswith("__")}
-    there |= {f"{one.parent.name}/" for one in package.glob("*/__init__.py")}
-    assert told == there
+    assert set(rooms) == there | packages_in(package)
+    assert set(inside) == packages_in(package / "node")
+
+
+def depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def packages_in(folder: Path) -> set[str]:
+    return {f"{one.parent.name}/" for one in folder.glob("*/__init__.py")}
 
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND, ids=lambda page: page.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.config_reader import read_file
+from dray.config.reading import read_file
 from tests.conftest import Dray, wait_for
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

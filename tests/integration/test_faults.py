@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dray.node import files
-from dray.node.faults import MOMENTS
-from dray.node.process import parents
+from dray.node.formats import files
+from dray.node.formats.faults import MOMENTS
+from dray.node.processes.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, parent_of
 
@@ -299,12 +299,12 @@ umount -l {inside}
 
 def test_the_zipapp_runs_on_the_oldest_python(dray: Dray, tmp_path: Path) -> None:
     """A whole attempt by the node side alone, under Python 3.6 where there is one."""
-    from dray.node import files
-    from dray.node.jobdir import JobDir
-    from dray.node.queue import Queue
-    from dray.transport import zipapp
+    from dray.node.formats import files
+    from dray.node.jobs.jobdir import JobDir
+    from dray.node.schedulers.queue import Queue
+    from dray.programs import shipping
 
-    app = zipapp.install(tmp_path / "root")
+    app = shipping.install(tmp_path / "root")
     job = dray.run("--", "/bin/echo", "hällo", "a b")
     dray.wait(job)
     description = json.loads((dray.job_dir(job) / "job.json").read_text())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.node.wire import MARK
+from dray.node.formats.wire import MARK
 from dray.snapshot import ChangedSince
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink

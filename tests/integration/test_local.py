@@ -15,8 +15,8 @@ import pytest
 
 from dray.cli.output import launcher
 from dray.cli.wait import tell_ends
-from dray.node import files
-from dray.node.process import parents
+from dray.node.formats import files
+from dray.node.processes.process import parents
 from tests.conftest import Dray, wait_for
 from tests.contract.test_contract import RESUMABLE, attempt_pid, parent_of, python
 

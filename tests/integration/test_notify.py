@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.node import files
-from dray.notifying import LOCK
+from dray.launcher.notifying import LOCK
+from dray.node.formats import files
 from dray.store import Store
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import attempt_pid, parent_of, python

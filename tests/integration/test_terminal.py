@@ -16,7 +16,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from dray.node.wire import MARK
+from dray.node.formats.wire import MARK
 from tests.conftest import Dray
 from tests.integration.test_cli import UNTIL_GO, complete, python, raw_log
 

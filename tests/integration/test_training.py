@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.transport import zipapp
+from dray.programs import shipping
 from tests.conftest import Dray, wait_for
 from tests.integration.test_arrays import run_many
 
@@ -62,7 +62,7 @@ def test_the_path_of_the_command_stays_its_own(dray: Dray) -> None:
     dray.write("show.py", "import dray_node, sys; print(dray_node.whose, *sys.path[1:4], sep=':')")
     job = dray.run("--env", "PYTHONPATH=/a:/b", "--", BASE_PYTHON, "show.py")
     dray.wait(job)
-    assert dray.log(job) == f"mine:/a:/b:{dray.jobs.parent}/node/{zipapp.name()}\n"
+    assert dray.log(job) == f"mine:/a:/b:{dray.jobs.parent}/node/{shipping.name()}\n"
 
 
 def old_pythons() -> list[str]:
@@ -74,7 +74,7 @@ def old_pythons() -> list[str]:
 @pytest.mark.parametrize("python", old_pythons() or [BASE_PYTHON])
 def test_an_old_python_has_it_too(dray: Dray, python: str) -> None:
     dray.write("train.py", TRAINER)
-    app = zipapp.install(dray.home / "root")
+    app = shipping.install(dray.home / "root")
     env = {"PYTHONPATH": str(app), "DRAY_OUTPUTS": str(dray.home), "PATH": os.defpath}
     subprocess.run([python, "train.py", "2"], cwd=dray.project, env=env, check=True)
     assert len((dray.home / "metrics.jsonl").read_text().splitlines()) == 2

@@ -18,7 +18,7 @@ import pexpect
 import pytest
 
 import dray as package
-from dray.node.process import parents
+from dray.node.processes.process import parents
 from tests.conftest import Dray, Hpc, wait_for
 from tests.integration.test_slurm import ON, queued_names
 

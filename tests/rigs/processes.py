@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from dray.node.process import parents
+from dray.node.processes.process import parents
 
 
 def free_ports(count: int) -> list[int]:

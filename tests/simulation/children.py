@@ -1,4 +1,4 @@
-"""The commands that supervisors start: processes of the kernel, seen by ``dray.node.process``.
+"""The commands that supervisors start: processes of the kernel, seen by ``process``.
 
 This is the one seam between the real supervisor and the operating system's processes: it starts
 one, lists those below it, signals them, and reaps them.
@@ -10,8 +10,8 @@ import signal
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from dray.node import leases
-from dray.node import process as node_process
+from dray.node.formats import leases
+from dray.node.processes import process as node_process
 from tests.simulation.kernel import Kernel, Process, simulated
 
 

@@ -1,7 +1,7 @@
 """How each kind of batch system is asked, and how it answers.
 
 A kind is a table of its commands: name → what it does with its arguments, and what it prints. They
-are called where the real ones are, by ``dray.node.scheduler.call``; so dray's own reading of their
+are called where the real ones are, by ``scheduler.call``; so dray's own reading of their
 answers is part of the simulation. A new kind joins with such a table, and a line in ``KINDS``.
 """
 
@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dray.batch.cluster import BatchCluster
+from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.pbs import PbsCluster
 from dray.clusters.slurm import SlurmCluster
-from dray.node import pbs, scheduler, slurm
-from dray.node.scheduler import NoAnswer, Scheduler, SchedulerError
+from dray.node.schedulers import pbs, scheduler, slurm
+from dray.node.schedulers.scheduler import NoAnswer, Scheduler, SchedulerError
 from tests.simulation import batch
 from tests.simulation.batch import BatchJob, BatchSystem, Script
 from tests.simulation.kernel import simulated
@@ -59,7 +59,7 @@ class Kind:
         self.commands: dict[str, Callable[[Words], str]] = {}
 
     def call(self, *words: str, **more: Any) -> str:
-        """As ``dray.node.scheduler.call``: the command's answer, or how it failed."""
+        """As ``dray.node.schedulers.scheduler.call``: the command's answer, or how it failed."""
         process = simulated()
         assert process is not None
         kernel = self.kernel

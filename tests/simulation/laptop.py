@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import DrayError
-from dray.model import JobArray, JobSpec, JobState, JobView, Limits, Private
-from dray.node.agent import Agent
-from dray.node.wire import MARK
+from dray.job.model import JobArray, JobSpec, JobState, JobView, Limits, Private
+from dray.node.agent.agent import Agent
+from dray.node.formats.wire import MARK
 from dray.transport import link
 from dray.transport.channel import LinkLost
 from dray.transport.link import AgentLink, Answer

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from dray.model import JobState, JobView
+from dray.job.model import JobState, JobView
 from tests.simulation import batch
 from tests.simulation.laptop import Laptop
 from tests.simulation.luck import Luck

@@ -12,7 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from dray.node import agent, allocation, files, jobdir, ledger, policy
+from dray.node.agent import agent
+from dray.node.attempt import allocation, outcomes
+from dray.node.formats import files
+from dray.node.jobs import jobdir, policy
 from tests.simulation import truth
 from tests.simulation.kinds import KINDS
 from tests.simulation.machine import Cluster
@@ -150,7 +153,7 @@ def forget_running_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory of a job that has ended is removed with its end."""
-    real = ledger.end_job
+    real = outcomes.end_job
 
     def end_job(job_dir: Any, end: Any) -> None:
         real(job_dir, end)

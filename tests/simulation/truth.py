@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dray.model import JobState, JobView
+from dray.job.model import JobState, JobView
 from tests.simulation.batch import PENDING, BatchJob, BatchSystem
 from tests.simulation.kernel import FOREVER, Kernel, Process
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dray.errors import DrayError
-from dray.model import JobArray, JobSpec, Limits, Resources, Resume
-from dray.node import allocation, runtimes, worktree
+from dray.job.model import JobArray, JobSpec, Limits, Resources, Resume
+from dray.node.attempt import allocation
+from dray.node.code import worktree
+from dray.node.containers import runtimes
 from tests.simulation import batch
 from tests.simulation.batch import BatchJob, BatchSystem
 from tests.simulation.children import Children

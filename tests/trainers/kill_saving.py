@@ -17,7 +17,7 @@ from pathlib import Path
 
 import saving
 
-from dray.node import checkpoints
+from dray.node.checkpoints import newest as checkpoints
 
 RULES = {"checkpoint": "model_*.pt", "number": r"model_(\d+)", "keep": 3}
 LONGEST = 0.2  # seconds: several intervals

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from dray.node import agent, arrays, files, jobdir
-from dray.node.jobdir import JobDir
-from dray.node.pbs import parse_ends
-from dray.node.scheduler import SchedulerError
-from dray.node.slurm import parse_remembered
+from dray.node.agent import agent
+from dray.node.formats import files
+from dray.node.jobs import arrays, jobdir
+from dray.node.jobs.jobdir import JobDir
+from dray.node.schedulers.pbs import parse_ends
+from dray.node.schedulers.scheduler import SchedulerError
+from dray.node.schedulers.slurm import parse_remembered
 from tests.unit.test_hostile_files import Idle, make_agent, make_job
 from tests.unit.test_trouble import JOB
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dray.errors import DrayError, StorageError
-from dray.node import bootstrap
-from dray.transport import zipapp
+from dray.node.formats import bootstrap
+from dray.programs import shipping
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink
 from dray.transport.ssh import Ssh
@@ -36,7 +36,7 @@ def use(request: pytest.FixtureRequest, root: Path) -> Answers:
         return agent.ask("ids") == {"ids": []}
 
     def install() -> bool:
-        return zipapp.install(root).read_bytes().startswith(b"PK")
+        return shipping.install(root).read_bytes().startswith(b"PK")
 
     return ask if request.param == "over a session" else install
 
@@ -76,7 +76,7 @@ def test_every_process_builds_the_same(tmp_path: Path) -> None:
     """Whatever else it has imported, and wherever its cache is."""
     found = set()
     for number, first in enumerate(["", "import asyncio, xml.sax, dray.cli.group; "]):
-        script = f"{first}from dray.transport import zipapp; print(zipapp.name())"
+        script = f"{first}from dray.programs import shipping; print(shipping.name())"
         env = {**os.environ, "DRAY_HOME": str(tmp_path / str(number)), "PYTHONHASHSEED": "random"}
         words = [sys.executable, "-c", script]
         found.add(subprocess.run(words, env=env, capture_output=True, check=True).stdout)
@@ -85,7 +85,7 @@ def test_every_process_builds_the_same(tmp_path: Path) -> None:
 
 def test_a_damaged_build_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     env = {**os.environ, "DRAY_HOME": str(tmp_path)}
-    code = "from dray.transport import zipapp; zipapp.remember(); print(zipapp.name())"
+    code = "from dray.programs import shipping; shipping.remember(); print(shipping.name())"
     words = [sys.executable, "-c", code]
     first = subprocess.run(words, env=env, capture_output=True, check=True).stdout
     (kept,) = (tmp_path / "cache/node").iterdir()
@@ -131,7 +131,7 @@ def test_the_root_may_be_a_link(use: Answers, root: Path, tmp_path: Path) -> Non
 
 def test_a_root_of_somebody_elses_is_refused(root: Path, tmp_path: Path) -> None:
     if os.getuid() == 0:
-        zipapp.install(root)
+        shipping.install(root)
         os.chown(root, SOMEBODY, SOMEBODY)
         owner = f"user {SOMEBODY}"
     else:
@@ -140,7 +140,7 @@ def test_a_root_of_somebody_elses_is_refused(root: Path, tmp_path: Path) -> None
     with pytest.raises(StorageError, match=f"{root} belongs to {owner}.*set another root"):
         agent.ask("ids")
     with pytest.raises(StorageError, match=f"{root} belongs to {owner}"):
-        zipapp.install(root)
+        shipping.install(root)
 
 
 @pytest.mark.parametrize("place", ["node", "file"])
@@ -155,7 +155,7 @@ def test_what_somebody_else_has_put_there_is_refused(use: Answers, root: Path, p
 
 def test_the_owner_is_compared(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for those who cannot give a file away: it is the process that is another's."""
-    path = zipapp.install(root)
+    path = shipping.install(root)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     for act in (
         lambda: bootstrap.check_folder(str(root)),
@@ -166,8 +166,8 @@ def test_the_owner_is_compared(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_upload_that_is_cut_leaves_nothing(root: Path) -> None:
-    content = zipapp.app().content
-    words = [sys.executable, bootstrap.__file__, str(root), zipapp.name(), str(len(content))]
+    content = shipping.app().content
+    words = [sys.executable, bootstrap.__file__, str(root), shipping.name(), str(len(content))]
     for sent in (b"", content[:-1]):
         ended = subprocess.run([*words, "agent"], input=sent, capture_output=True)
         assert ended.returncode == 1
@@ -175,7 +175,7 @@ def test_an_upload_that_is_cut_leaves_nothing(root: Path) -> None:
 
 
 def test_it_passes_any_login_shell() -> None:
-    text = zipapp.sources()["dray_node/bootstrap.py"].decode("ascii")
+    text = shipping.sources()["dray_node/formats/bootstrap.py"].decode("ascii")
     assert not set(text) & {"\\", "!"}
     agent = AgentLink(Ssh("hpc"), "$HOME/.dray", "python3", "slurm")
     (remote,) = agent._argv()[-1:]

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from dray.node import allocation, files, policy, staging, trouble
-from dray.node.jobdir import JobDir
-from dray.node.scheduler import RUNNING, NoAnswer, Scheduler, SchedulerError
+from dray.node.attempt import allocation
+from dray.node.formats import files
+from dray.node.jobs import policy, staging, trouble
+from dray.node.jobs.jobdir import JobDir
+from dray.node.schedulers.scheduler import RUNNING, NoAnswer, Scheduler, SchedulerError
 from tests.unit.test_trouble import JOB as DESCRIBED
 
 RESUME = {"checkpoint": "*.json", "grace": 1, "backoff": 0}

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray import checks, log_lines
-from dray.batch import answers
-from dray.batch.cluster import lock_findings
+from dray import checks
 from dray.checks import Malformed
 from dray.clusters import pbs, slurm
-from dray.container_check import findings
+from dray.clusters.agent import answers
+from dray.clusters.agent.cluster import lock_findings
+from dray.clusters.container_findings import findings
+from dray.job.model import JobSpec, JobView, Resources, Series
+from dray.job.quantities import show_duration
 from dray.landing import is_unwanted
-from dray.model import JobSpec, JobView, Resources, Series
-from dray.quantities import show_duration
+from dray.launcher import log_lines
 
 JOB = "train-2345"
 SPEC = JobSpec(

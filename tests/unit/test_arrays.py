@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.arrays import ArrayDir, fold, split, unfold
+from dray.node.jobs.arrays import ArrayDir, fold, split, unfold
 
 NAMES = st.one_of(
     st.sampled_from(["train-7f3k", "a-b", "x"]),

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dray.config import ClusterConfig, Config
-from dray.description import describe
+from dray.config.loading import ClusterConfig, Config
+from dray.description.describing import describe
 from dray.errors import UsageError
 from dray.home import Home
-from dray.model import JobSpec
-from dray.node import budget, jobdir
-from dray.quantities import parse_hours, parse_moment, parse_shortest
+from dray.job.model import JobSpec
+from dray.job.quantities import parse_hours, parse_moment, parse_shortest
+from dray.node.jobs import budget, jobdir
 
 Record = dict[str, Any]
 

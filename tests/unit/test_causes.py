@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.causes import cause_of
+from dray.launcher.causes import cause_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.checkpoints import (
+from dray.node.checkpoints.newest import (
     Checkpoint,
     candidates,
     is_whole,

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray import config, options
-from dray.config import Config, combine, find_home, load
-from dray.config_reader import ClusterConfig
+from dray.config import loading
+from dray.config.loading import Config, combine, find_home, load
+from dray.config.reading import ClusterConfig
+from dray.config.toml_lines import line_of
+from dray.config.trust import Untrusted
 from dray.errors import ConfigError, NotFound, UsageError
+from dray.job import options
 from dray.project import find_project, searched
-from dray.toml_lines import line_of
-from dray.trust import Untrusted
 
 Write = Callable[[str], Path]
 
@@ -71,7 +72,7 @@ def test_the_clusters_that_jobs_go_to(
 def test_without_any_file(project: Path, home: Path) -> None:
     settings = load(project)
     assert settings == Config(
-        home=config.Home(home, home, home / "cache"),
+        home=loading.Home(home, home, home / "cache"),
         project=project,
         folder="",
         job={},
@@ -332,7 +333,7 @@ def test_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dray_home: str | N
     monkeypatch.setenv("XDG_CONFIG_HOME", "/etc/mine")
     monkeypatch.setenv("XDG_DATA_HOME", "not/absolute")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert find_home() == config.Home(
+    assert find_home() == loading.Home(
         config=Path("/etc/mine/dray"),
         data=tmp_path / ".local/share/dray",
         cache=tmp_path / ".cache/dray",
@@ -441,7 +442,7 @@ def test_jobs_inherit_what_finds_programs_and_no_more(monkeypatch: pytest.Monkey
     monkeypatch.setenv("LC_TIME", "C")
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/x")
-    assert config.inherited_environment() == {"PATH": "/bin", "LC_TIME": "C"}
+    assert loading.inherited_environment() == {"PATH": "/bin", "LC_TIME": "C"}
 
 
 # -- dray's own folders -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.config_file import (
+from dray.config.editing import (
     add_cluster,
     appended,
     cluster_table,
@@ -23,9 +23,9 @@ from dray.config_file import (
     with_setting,
     without_table,
 )
-from dray.config_reader import read_file
+from dray.config.reading import read_file
+from dray.config.toml_lines import statements
 from dray.errors import ConfigError, UsageError
-from dray.toml_lines import statements
 
 TABLE = '[clusters.x]\nkind = "local"\n'
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dray.node import caches, container, localcopy, runtimes
-from dray.node.container import Bind, Runtime
-from dray.node.process import CannotContain
+from dray.node.containers import caches, container, local_copy, runtimes
+from dray.node.containers.container import Bind, Runtime
+from dray.node.processes.process import CannotContain
 
 GOLDEN = Path(__file__).parent / "golden"
 BOX = "/scratch/dray-work-ant-7f3k-1.box-node1/0"
@@ -254,8 +254,8 @@ MOUNTS = [("/", "ext4"), ("/scratch", "ext4"), ("/home", "nfs4"), ("/memory", "t
 
 
 def test_the_file_system_of_a_path() -> None:
-    assert localcopy.file_system("/home/me/x", MOUNTS) == "nfs4"
-    assert localcopy.file_system("/homeless", MOUNTS) == "ext4"
+    assert local_copy.file_system("/home/me/x", MOUNTS) == "nfs4"
+    assert local_copy.file_system("/homeless", MOUNTS) == "ext4"
 
 
 def test_an_image_is_copied_from_the_network_to_a_disk_with_room(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_an_image_is_copied_from_the_network_to_a_disk_with_room(tmp_path: Path)
     mounts = [("/", "ext4"), (str(image.parent), "lustre")]
 
     def worth(wanted: str, scratch: str = "disk") -> bool:
-        return localcopy.is_worth_it(str(image), str(tmp_path / scratch), wanted, mounts)
+        return local_copy.is_worth_it(str(image), str(tmp_path / scratch), wanted, mounts)
 
     assert (worth("auto"), worth("auto", "net"), worth("no")) == (True, False, False)
     mounts = [("/", "ext4")]
@@ -276,7 +276,7 @@ def test_an_image_is_copied_from_the_network_to_a_disk_with_room(tmp_path: Path)
 def test_one_copy_for_all_and_it_goes_with_the_last(tmp_path: Path) -> None:
     image = tmp_path / "x.sif"
     image.write_text("image")
-    first, second = (localcopy.LocalCopy(str(image), str(tmp_path)) for _ in range(2))
+    first, second = (local_copy.LocalCopy(str(image), str(tmp_path)) for _ in range(2))
     path = Path(first.take())
     assert path.read_text() == "image"
     stamp = path.stat().st_ino
@@ -291,11 +291,11 @@ def test_a_copy_that_a_killed_job_left_is_swept(tmp_path: Path) -> None:
     image, scratch = tmp_path / "x.sif", tmp_path / "scratch"
     image.write_text("image")
     scratch.mkdir()
-    copy = localcopy.LocalCopy(str(image), str(scratch))
+    copy = local_copy.LocalCopy(str(image), str(scratch))
     copy.take()
-    localcopy.sweep(str(scratch))
+    local_copy.sweep(str(scratch))
     assert Path(copy.path).exists()
     assert copy.held is not None
     os.close(copy.held)  # as a kill does
-    localcopy.sweep(str(scratch))
+    local_copy.sweep(str(scratch))
     assert list(scratch.iterdir()) == []

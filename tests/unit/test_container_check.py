@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dray.container_check import bad_pair, findings, pair_findings
+from dray.clusters.container_findings import bad_pair, findings, pair_findings
 
 FINE = {
     "runtimes": {"apptainer": "1.4.5"},

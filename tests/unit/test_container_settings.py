@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dray import config as configuration
-from dray import options
-from dray.description import describe
-from dray.model import Container, JobSpec
-from dray.node import files
+from dray.config import loading as configuration
+from dray.description.describing import describe
+from dray.job import options
+from dray.job.model import Container, JobSpec
+from dray.node.formats import files
 
 SHELL = {"PATH": "/usr/bin", "HOME": "/home/me"}
 PROJECT = """

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import dray.demo
-from dray.curve import Point, read_curve, round_ticks, svg_plot, terminal_plot
+from dray.cli.plot import Point, read_curve, round_ticks, svg_plot, terminal_plot
 
 TRAIN = Path(dray.demo.__file__).with_name("train.py")
 PATIENCE = 60.0  # seconds, for a machine that is busy with other things

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from dray.node import checkpoints, given, giving, origin, resuming
-from dray.node.jobdir import JobDir
-from dray.node.origin import NothingToGoOnFrom
+from dray.node.checkpoints import given, giving, newest, origin, resuming
+from dray.node.checkpoints.origin import NothingToGoOnFrom
+from dray.node.jobs.jobdir import JobDir
 from dray.recipes import isaaclab
 from tests.unit.test_checkpoints import save
 from tests.unit.test_resuming import ARGS, RSL_RL, SKRL
@@ -51,7 +51,7 @@ def test_a_pattern_finds_what_a_glob_would(words: list[str], pattern: list[str])
         path = Path(top, *words)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        found = checkpoints.candidates(top, {"checkpoint": "/".join(pattern)})
+        found = newest.candidates(top, {"checkpoint": "/".join(pattern)})
         files = [one.path for one in found if os.path.isfile(one.path)]
         assert given.matches(words, pattern) == (str(path) in files)
 
@@ -116,7 +116,7 @@ def test_a_trainer_that_looks_by_name_finds_a_copy_which_is_none_of_its_own(tmp_
     assert found.is_given
     assert found.checkpoint is not None
     assert found.checkpoint.path == os.path.join(outputs, PLACE)
-    assert checkpoints.candidates(outputs, job["resume"]) == []
+    assert newest.candidates(outputs, job["resume"]) == []
     at = resuming.progress(job["resume"], ASKED, found.checkpoint.path, outputs, [])
     assert (at.done, at.left) == (300, 100)
     # Once there is one of its own, though it has come less far, that one counts.
@@ -126,7 +126,7 @@ def test_a_trainer_that_looks_by_name_finds_a_copy_which_is_none_of_its_own(tmp_
     assert (second.checkpoint.path, second.is_given) == (str(own), False)
     # Where its trainer has written to the copy, that is one of its own, too.
     save(tmp_path / "outputs" / PLACE, 300)
-    assert len(checkpoints.candidates(outputs, job["resume"])) == 2
+    assert len(newest.candidates(outputs, job["resume"])) == 2
 
 
 def test_the_number_that_it_began_from_is_no_progress(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_one_of_another_job_is_copied_and_no_link_leads_out(tmp_path: Path) -> N
         with pytest.raises(NothingToGoOnFrom, match="nothing to begin from"):
             giving.take(str(root), {**job, "origin": {**begin, **wrong}}, str(tmp_path / "other"))
     shutil.rmtree(root)
-    assert checkpoints.is_whole(str(tmp_path / "new/given" / PLACE))
+    assert newest.is_whole(str(tmp_path / "new/given" / PLACE))
     path = save(outputs / PLACE, 100)
     folder = path.parent
     folder.rename(tmp_path / "elsewhere")

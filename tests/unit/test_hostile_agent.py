@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from dray.errors import ClusterError, DrayError, StorageError
-from dray.node.bootstrap import PRESENT
-from dray.node.wire import GOODBYE, MARK
+from dray.node.formats.bootstrap import PRESENT
+from dray.node.formats.wire import GOODBYE, MARK
 from dray.transport import frames, session
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink, CutShort

@@ -15,15 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.clusters.local import LocalCluster
-from dray.model import JobView
-from dray.node import agent, files, jobdir, metrics, shapes
-from dray.node.agent import Agent
-from dray.node.arrays import ArrayDir, unfold
-from dray.node.jobdir import JobDir
-from dray.node.queue import Queue
-from dray.node.scheduler import Scheduler, SchedulerError
-from dray.node.slurm import parse_indices
-from dray.node.wire import Refusal
+from dray.job.model import JobView
+from dray.node.agent import agent
+from dray.node.agent.agent import Agent
+from dray.node.formats import files, shapes
+from dray.node.formats.wire import Refusal
+from dray.node.jobs import jobdir
+from dray.node.jobs.arrays import ArrayDir, unfold
+from dray.node.jobs.jobdir import JobDir
+from dray.node.metrics import sources
+from dray.node.schedulers.queue import Queue
+from dray.node.schedulers.scheduler import Scheduler, SchedulerError
+from dray.node.schedulers.slurm import parse_indices
 from tests.unit.test_trouble import JOB
 
 pytestmark = pytest.mark.hostile
@@ -488,14 +491,14 @@ def test_hostile_reports_are_left_out(root: Path) -> None:
     lines += [good.replace('"step": 1', '"step": 1' + "0" * 30)]
     lines += [good.replace('"attempt": 1', f'"attempt": {odd}') for odd in (-1, 10**12)]
     Path(job_dir.outputs, "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert metrics.series(JOB, job_dir)["points"] == [[1, 3.0, 1]]
+    assert sources.series(JOB, job_dir)["points"] == [[1, 3.0, 1]]
 
 
 def test_so_are_hostile_lines_of_a_log(root: Path) -> None:
     job_dir = JobDir(str(root / "jobs/bad-7f3k"))
     Path(job_dir.attempt(1).log).write_text("1" + "0" * 30 + ": 2.0\n7: 3.0\n")
     job = {**JOB, "metrics": {"pattern": r"(?P<step>\d+): ([\d.]+)"}}
-    assert metrics.series(job, job_dir)["points"] == [[7, 3.0, 1]]
+    assert sources.series(job, job_dir)["points"] == [[7, 3.0, 1]]
 
 
 @pytest.mark.parametrize(

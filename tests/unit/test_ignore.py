@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dray.node.packs import entries
+from dray.node.code.packs import entries
 from dray.snapshot import Scanner
 from dray.snapshot.globs import Malformed, Patterns, _pieces, translate
 from dray.snapshot.ignore import as_rule

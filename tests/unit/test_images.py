@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from dray.cluster import ImagePart
 from dray.clusters.local import LocalImages
+from dray.clusters.protocol import ImagePart
 from dray.errors import NotFound, Refused, UsageError
 from dray.images import push, source
 from dray.images.archive import Layers
 from dray.images.push import Source
 from dray.images.verbs import check_machine, pick
-from dray.node import files
-from dray.node.converting import CannotConvert, assemble, convert
-from dray.node.images import Images, hex_of
-from dray.node.jobdir import JobDir
-from dray.node.packs import hash_of
+from dray.node.code.packs import hash_of
+from dray.node.containers.converting import CannotConvert, assemble, convert
+from dray.node.containers.images import Images, hex_of
+from dray.node.formats import files
+from dray.node.jobs.jobdir import JobDir
 from dray.transport.channel import LinkLost
 
 PART = push.PART

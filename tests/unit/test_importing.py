@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray import importing
+from dray.config import migration
+from dray.config.migration import assignments, isaaclab, protomotions, sbatch, shell
+from dray.config.migration.found import Found, Text, cluster_name
 from dray.errors import ConfigError, Refused, UsageError
-from dray.importing import assignments, isaaclab, protomotions, sbatch, shell
-from dray.importing.found import Found, Text, cluster_name
-from dray.options import binds
-from dray.quantities import parse_duration
+from dray.job.options import binds
+from dray.job.quantities import parse_duration
 
 
 def values(content: str) -> dict[str, str]:
@@ -615,11 +615,11 @@ def test_files_beside_are_found(tmp_path: Path) -> None:
     (folder / ".env.cluster").write_bytes(ENV_CLUSTER.replace("\n", "\r\n").encode("utf-8-sig"))
     (folder / "submit_job_slurm.sh").write_bytes(SUBMIT.replace("\n", "\r\n").encode())
     (folder.parent / ".env.base").write_text("DOCKER_USER_HOME=/root\n")
-    found = importing.read(folder / ".env.cluster")
+    found = migration.read(folder / ".env.cluster")
     assert found.cluster["modules"] == ["eth_proxy"]
     assert found.job["job.resources.time"] == "23h"
     assert note(found, "DOCKER_USER_HOME")
-    assert importing.read(tmp_path) == importing.read(folder) == found
+    assert migration.read(tmp_path) == migration.read(folder) == found
 
 
 @pytest.mark.parametrize(
@@ -640,7 +640,7 @@ def test_what_is_not_recognised(
     path = tmp_path / "file"
     path.write_text(content)
     with pytest.raises(error, match=says) as told:
-        importing.read(path)
+        migration.read(path)
     if error is UsageError:
         assert "Isaac Lab" in told.value.hint
         assert "ProtoMotions" in told.value.hint
@@ -648,12 +648,12 @@ def test_what_is_not_recognised(
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        importing.read(tmp_path / "none")
+        migration.read(tmp_path / "none")
     (tmp_path / "latin").write_bytes(b"HOST=a\nB=\xe9\n")
     with pytest.raises(ConfigError, match="latin:2: not UTF-8"):
-        importing.read(tmp_path / "latin")
+        migration.read(tmp_path / "latin")
     with pytest.raises(UsageError, match="there is no"):
-        importing.read(tmp_path)
+        migration.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dray.checks import Malformed
 from dray.landing import Incoming, Landing, is_unwanted, leads_out, split
-from dray.node.files import MOST_PARTS
+from dray.node.formats.files import MOST_PARTS
 
 NAMES = st.sampled_from(["a", "b", ".", "..", "", "...", "a b", "\udcff", "x" * 255])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dray.config import ClusterConfig, Config, Home
-from dray.description import describe
-from dray.node import layout
-from dray.node.layout import Seat
-from dray.node.ranks import free_port
-from dray.node.supervisor import LAST_LOOK, LIMIT_LOOK, next_limit_look
-from dray.options import GpuRequest
+from dray.config.loading import ClusterConfig, Config, Home
+from dray.description.describing import describe
+from dray.job.options import GpuRequest
+from dray.node.attempt.ranks import free_port
+from dray.node.attempt.supervisor import LAST_LOOK, LIMIT_LOOK, next_limit_look
+from dray.node.processes import layout
+from dray.node.processes.layout import Seat
 
 
 def job(launch: str, nodes: int = 2, gpus: float = 4.0, cpus: int = 8) -> dict[str, Any]:

@@ -15,10 +15,14 @@ from typing import Any
 
 import pytest
 
-from dray.node import agent, allocation, converting, files, leases, staging
-from dray.node.images import Images
-from dray.node.jobdir import JobDir
-from dray.node.leases import Lease
+from dray.node.agent import agent
+from dray.node.attempt import allocation
+from dray.node.containers import converting
+from dray.node.containers.images import Images
+from dray.node.formats import files, leases
+from dray.node.formats.leases import Lease
+from dray.node.jobs import staging
+from dray.node.jobs.jobdir import JobDir
 from tests.conftest import wait_for
 from tests.unit.test_hostile_files import make_agent, make_job
 
@@ -51,7 +55,7 @@ def start(code: str, *words: str) -> subprocess.Popen[str]:
 
 
 COUNT = """
-from dray.node import files
+from dray.node.formats import files
 for _ in range(20):
     with files.Lock(sys.argv[1] + ".lock"):
         number = int(open(sys.argv[1]).read())
@@ -71,7 +75,7 @@ def test_a_critical_section_stays_one_without_locks(tmp_path: Path) -> None:
 
 
 HOLD = """
-from dray.node import files
+from dray.node.formats import files
 with files.Lock(sys.argv[1]):
     print("in", flush=True)
     sys.stdin.read()
@@ -150,7 +154,7 @@ def test_junk_in_its_place_is_free_after_a_while(tmp_path: Path, content: str) -
 
 
 KEEP = """
-from dray.node import leases
+from dray.node.formats import leases
 leases.RENEWAL = 0.05
 lease = leases.Lease(sys.argv[1])
 assert lease.take()
@@ -162,7 +166,7 @@ sys.stdin.read()
 
 def test_the_lease_of_a_lock_is_renewed_while_it_is_held(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    code = "from dray.node import leases\nleases.RENEWAL = 0.05\n"
+    code = "from dray.node.formats import leases\nleases.RENEWAL = 0.05\n"
     holder = start(code + HOLD, path)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "in\n"
@@ -232,8 +236,8 @@ def test_a_job_is_written_and_swept_without_locks(tmp_path: Path) -> None:
 
 
 SUBMIT = """
-from dray.node import agent
-from dray.node.jobdir import JobDir
+from dray.node.agent import agent
+from dray.node.jobs.jobdir import JobDir
 with agent.Submission(JobDir(sys.argv[1])):
     print("in", flush=True)
     sys.stdin.read()

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dray.node import files
-from dray.node.command import Command
-from dray.node.jobdir import AttemptDir, JobDir
-from dray.node.ledger import record_lost
+from dray.node.attempt.command import Command
+from dray.node.attempt.outcomes import record_lost
+from dray.node.formats import files
+from dray.node.jobs.jobdir import AttemptDir, JobDir
 
 JOB: dict[str, Any] = {"outputs": ["logs"], "resume": {"checkpoint": "*.json", "grace": 1}}
 

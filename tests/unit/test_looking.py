@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray import log_lines, tail
 from dray.cli.output import columns, sparkline
 from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
-from dray.launcher import Sieve
-from dray.node import log_times, selecting
-from dray.node.jobdir import JobDir
-from dray.quantities import parse_since
+from dray.job.quantities import parse_since
+from dray.launcher import Sieve, log_lines, tail
+from dray.node.checkpoints import selecting
+from dray.node.jobs import log_times
+from dray.node.jobs.jobdir import JobDir
 from dray.store import Row
 
 # -- the listing --------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node import events, metrics, shapes
-from dray.node.jobdir import JobDir
+from dray.node.formats import shapes
+from dray.node.jobs.jobdir import JobDir
+from dray.node.metrics import sources, tfevents
 
 GOLDEN = Path(__file__).parent / "golden"
 ANY = re.compile(b"")
@@ -52,7 +53,7 @@ def record(value: bytes, step: int, time: float = 0.0) -> bytes:
 
 
 def golden(name: str) -> list[Any]:
-    return events.read(str(GOLDEN / name), 0, ANY)[0]
+    return tfevents.read(str(GOLDEN / name), 0, ANY)[0]
 
 
 def test_what_tensorboard_writes() -> None:
@@ -87,20 +88,20 @@ def test_what_tensorboardx_writes() -> None:
     ],
 )
 def test_numbers_in_tensors(tensor: bytes) -> None:
-    assert events.tagged(field(1, b"a") + field(8, tensor)) == ("a", 0.5)
+    assert tfevents.tagged(field(1, b"a") + field(8, tensor)) == ("a", 0.5)
 
 
 def test_a_tensor_of_several_numbers_or_of_text_is_none() -> None:
     several = field(1, 1) + field(4, struct.pack("<ff", 1, 2))
     text = field(1, 7) + field(8, b"words")
     for tensor in (several, text):
-        assert events.tagged(field(1, b"a") + field(8, tensor)) == ("a", None)
+        assert tfevents.tagged(field(1, b"a") + field(8, tensor)) == ("a", None)
 
 
 def test_unknown_fields_are_passed_over(tmp_path: Path) -> None:
     value = field(77, b"new") + simple("a", 1.0) + field(78, 5) + field(79, 1.0)
     (tmp_path / "e").write_bytes(record(value, 3))
-    assert events.read(str(tmp_path / "e"), 0, ANY)[0] == [("a", 3, 1.0, 0.0)]
+    assert tfevents.read(str(tmp_path / "e"), 0, ANY)[0] == [("a", 3, 1.0, 0.0)]
 
 
 def test_a_growing_file_is_read_on_from_where_it_ended(tmp_path: Path) -> None:
@@ -109,22 +110,22 @@ def test_a_growing_file_is_read_on_from_where_it_ended(tmp_path: Path) -> None:
     path = tmp_path / "e"
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
-        first, offset = events.read(str(path), 0, ANY)
+        first, offset = tfevents.read(str(path), 0, ANY)
         path.write_bytes(whole)
-        second, end = events.read(str(path), offset, ANY)
+        second, end = tfevents.read(str(path), offset, ANY)
         assert [one[1] for one in first + second] == [0, 1, 2]
         assert end == len(whole)
 
 
 def test_large_records_are_passed_over(tmp_path: Path) -> None:
-    picture = field(1, b"a") + field(4, b"\0" * (events.LARGEST + 1))
+    picture = field(1, b"a") + field(4, b"\0" * (tfevents.LARGEST + 1))
     (tmp_path / "e").write_bytes(record(picture, 1) + record(simple("a", 2.0), 2))
-    assert [one[1] for one in events.read(str(tmp_path / "e"), 0, ANY)[0]] == [2]
+    assert [one[1] for one in tfevents.read(str(tmp_path / "e"), 0, ANY)[0]] == [2]
 
 
 @given(st.binary(max_size=200))
 def test_any_damage_is_only_nothing(data: bytes) -> None:
-    assert isinstance(events.scalars(data), list)
+    assert isinstance(tfevents.scalars(data), list)
 
 
 # -- jobs -------------------------------------------------------------------------------------
@@ -157,11 +158,11 @@ class Job:
             file.write(record(simple(tag, value), step, time))
 
     def series(self) -> tuple[str, list[Any]]:
-        found = metrics.series({"metrics": self.wanted}, self.dir)
+        found = sources.series({"metrics": self.wanted}, self.dir)
         return found["name"], found["points"]
 
-    def watch(self, attempt: int) -> metrics.Watch:
-        return metrics.Watch({"metrics": self.wanted}, self.dir.outputs, self.dir.attempt(attempt))
+    def watch(self, attempt: int) -> sources.Watch:
+        return sources.Watch({"metrics": self.wanted}, self.dir.outputs, self.dir.attempt(attempt))
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def test_values_of_the_log_are_counted_over_the_attempts(job: Job) -> None:
 
 def test_a_long_log_is_watched_at_its_end(job: Job) -> None:
     job.wanted = {"pattern": "r=([0-9]+)", "main": ["return"]}
-    job.attempt(1, 1.0, "r=1\n" + "x" * metrics.PIECE * 3 + "\nr=2\n")
+    job.attempt(1, 1.0, "r=1\n" + "x" * sources.PIECE * 3 + "\nr=2\n")
     watch = job.watch(1)
     watch.look()
     assert watch.value() == {"name": "return", "value": 2.0, "step": 1, "recent": [2.0]}
@@ -315,7 +316,7 @@ def test_a_long_curve_is_thinned_out(job: Job) -> None:
     for step in range(3000):
         job.report(1 if step < 1001 else 2, step, reward=step)
     points = job.series()[1]
-    assert len(points) <= metrics.MOST_POINTS + 1
+    assert len(points) <= sources.MOST_POINTS + 1
     assert (points[0][0], points[-1][0]) == (0, 2999)
     assert [1001, 1001, 2] in points
 
@@ -329,7 +330,7 @@ def test_the_course_of_a_value_is_told_in_a_few(job: Job, count: int) -> None:
     value = watch.value()
     assert value is not None
     recent = value["recent"]
-    assert min(count, 8) <= len(recent) <= metrics.MOST_RECENT
+    assert min(count, 8) <= len(recent) <= sources.MOST_RECENT
     assert recent[0] == 0.0
     steps = {round(after - before, 1) for before, after in pairwise(recent)}
     assert len(steps) <= 2  # but for the rounding to four digits

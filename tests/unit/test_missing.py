@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dray import missing
 from dray.errors import Refused
-from dray.model import JobSpec
+from dray.job.model import JobSpec
+from dray.launcher import missing
 
 FILES = ("train.py", "scripts/train.py", "scripts/setup.sh", "cfg/ant.yaml", "sub/own.py")
 

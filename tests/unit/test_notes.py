@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SAY = "from dray.node.notes import note; note('h\\u00e4llo \\udcff'); note('again')"
+SAY = "from dray.node.formats.notes import note; note('h\\u00e4llo \\udcff'); note('again')"
 
 
 def test_a_note_is_written_at_once_and_as_it_is() -> None:

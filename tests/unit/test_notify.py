@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from dray.node import files, notices, notify, sending
-from dray.node.jobdir import JobDir
-from dray.transport import desktop
+from dray.node.formats import files
+from dray.node.jobs.jobdir import JobDir
+from dray.node.notifications import notices, notify, sending
+from dray.programs import desktop
 from tests.rigs.inbox import Inbox
 
 HOSTILE = "bad\r\nBcc: everybody@example.org\nX-Title: <b>\x1b[31m\u202e"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dray.node import origin
-from dray.node.origin import NothingToGoOnFrom
+from dray.node.checkpoints import origin
+from dray.node.checkpoints.origin import NothingToGoOnFrom
 from tests.unit.test_checkpoints import save
 
 RULES = {"checkpoint": "**/model_*.pt", "number": r"model_(\d+)\.pt"}

@@ -2,7 +2,7 @@
 
 import time
 
-from dray.node.pace import CPU_SHARE, SHARE, Pace
+from dray.node.formats.pace import CPU_SHARE, SHARE, Pace
 
 
 def look(pace: Pace, stall: float = 0.0, work: float = 0.0) -> float:

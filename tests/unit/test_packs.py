@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dray.node.packs
-from dray.model import Snapshot
-from dray.node.packs import FOOTER, INDEX_ROW, Damaged, Entry, Packs, entries, hash_of
-from dray.node.shelf import FEW_PACKS, MOST_PACKS, YOUNG, enlist, packs_after, prune
+import dray.node.code.packs
+from dray.job.model import Snapshot
+from dray.node.code.pack_store import FEW_PACKS, MOST_PACKS, YOUNG, enlist, packs_after, prune
+from dray.node.code.packs import FOOTER, INDEX_ROW, Damaged, Entry, Packs, entries, hash_of
 from dray.snapshot import Scanner, write_snapshot
 from dray.snapshot.pack import write_pack
 
@@ -414,7 +414,7 @@ def test_the_oldest_python_unpacks(place: Place) -> None:
     target = place.folder / "target"
     program.mkdir()
     target.mkdir()
-    shutil.copy(dray.node.packs.__file__, program)
+    shutil.copy(dray.node.code.packs.__file__, program)
     command = [oldest_python(), "-I", "-S", "-c", UNPACK]
     arguments = [str(program), str(place.root), snapshot, str(target)]
     for locale in ("C", "C.UTF-8"):

@@ -21,8 +21,8 @@ from dray.clusters.pbs import (
     pbs_findings,
     waiting_reason,
 )
-from dray.model import JobSpec, Resources
-from dray.node.pbs import (
+from dray.job.model import JobSpec, Resources
+from dray.node.schedulers.pbs import (
     Pbs,
     is_readable,
     kilobytes,
@@ -35,8 +35,8 @@ from dray.node.pbs import (
     parse_submitted,
     parse_time_left,
 )
-from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, SchedulerError
-from dray.transport import zipapp
+from dray.node.schedulers.scheduler import AGAIN, CANCELLED, OVER, RUNNING, SchedulerError
+from dray.programs import shipping
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = JobSpec(
@@ -78,7 +78,7 @@ module load gcc/12 || {
 ulimit -c 0
 [ $? = 0 ] || { echo 'setup failed: ulimit -c 0 (where that is fine, add: || true)'; exit 1; }
 exec python3 -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/a-very-long-name-7f3k'
-""".replace("APP", zipapp.name())
+""".replace("APP", shipping.name())
 
 
 def golden(name: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.policy import LONGEST_PAUSE, LOST_LIMIT, Decision, decide
+from dray.node.jobs.policy import LONGEST_PAUSE, LOST_LIMIT, Decision, decide
 
 Record = dict[str, Any]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.node import process
+from dray.node.processes import process
 
 
 def test_a_command_whose_supervisor_has_died_meanwhile_does_not_start(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.quantities import (
+from dray.job.quantities import (
     parse_count,
     parse_duration,
     parse_gpus,

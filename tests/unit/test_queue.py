@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.queue import EPSILON, NeverFits, allot, pick_gpus, shortage
+from dray.node.schedulers.queue import EPSILON, NeverFits, allot, pick_gpus, shortage
 
 Record = dict[str, Any]
 

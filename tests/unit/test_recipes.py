@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from dray import config as configuration
 from dray import recipes
-from dray.config import outermost
-from dray.description import describe, fill_in
+from dray.config import loading as configuration
+from dray.config.loading import outermost
+from dray.description.describing import describe, fill_in
 from dray.errors import ConfigError, NotFound, UsageError
-from dray.model import JobSpec, JobView
-from dray.node import files
-from dray.options import GpuRequest, caches, counting_pattern, output_path
+from dray.job.model import JobSpec, JobView
+from dray.job.options import GpuRequest, caches, counting_pattern, output_path
+from dray.node.formats import files
 from dray.recipes import RECIPES, Filled, Request
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dray.node.wire import MARK
+from dray.node.formats.wire import MARK
 from dray.transport import standing
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dray.node import checkpoints, restoring
+from dray.node.checkpoints import newest, restoring
 from tests.unit.test_checkpoints import save
 
 PATTERN, NAME = "**/last*.pt", "last.pt"
@@ -12,7 +12,7 @@ RULES = {"checkpoint": "**/last.pt", "looks_for": NAME}
 
 
 def keep(folder: Path) -> None:
-    found = checkpoints.newest(str(folder), {"checkpoint": PATTERN})
+    found = newest.newest(str(folder), {"checkpoint": PATTERN})
     assert found is not None
     restoring.keep(found, RULES)
 
@@ -28,7 +28,7 @@ def test_half_of_one_is_replaced_by_the_copy_of_the_whole(tmp_path: Path) -> Non
     cut(last)
     restoring.put_back(str(tmp_path), RULES)
     assert last.read_bytes() == content
-    found = checkpoints.newest(str(tmp_path), {"checkpoint": PATTERN})
+    found = newest.newest(str(tmp_path), {"checkpoint": PATTERN})
     assert found is not None
     assert found.mtime == 100
 
@@ -39,7 +39,7 @@ def test_what_is_overwritten_with_it_is_kept_with_it(tmp_path: Path) -> None:
     last = save(tmp_path / "walk/last.pt", 100)
     env = save(tmp_path / "walk/env_0.pt", 90)
     content = env.read_bytes()
-    restoring.keep(checkpoints.look_at(str(last)), rules)
+    restoring.keep(newest.look_at(str(last)), rules)
     other = save(tmp_path / "walk/env_1.pt", 110)
     for half in (env, other):
         cut(half)
@@ -64,14 +64,14 @@ def test_half_of_the_very_first_is_out_of_the_way(tmp_path: Path) -> None:
     cut(save(tmp_path / "last.pt", 100))
     restoring.put_back(str(tmp_path), RULES)
     assert not (tmp_path / "last.pt").exists()
-    assert checkpoints.newest(str(tmp_path), {"checkpoint": PATTERN}) is None
+    assert newest.newest(str(tmp_path), {"checkpoint": PATTERN}) is None
 
 
 def test_one_that_changed_meanwhile_is_not_kept(tmp_path: Path) -> None:
     last = save(tmp_path / "last.pt", 100)
     keep(tmp_path)
     before = (tmp_path / "last.kept.pt").read_bytes()
-    found = checkpoints.look_at(str(last))
+    found = newest.look_at(str(last))
     save(last, 300)
     restoring.keep(found, RULES)
     assert (tmp_path / "last.kept.pt").read_bytes() == before

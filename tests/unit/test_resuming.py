@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node import resuming
-from dray.node.resuming import Progress, begun_at, flag_value, progress, resumed
+from dray.node.checkpoints import resuming
+from dray.node.checkpoints.resuming import Progress, begun_at, flag_value, progress, resumed
 
 RSL_RL: dict[str, Any] = {
     "number": r"^model_(\d+)\.pt$",

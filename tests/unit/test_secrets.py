@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dray.description import exposed
+from dray.config.secrets import resolve
+from dray.description.describing import exposed
 from dray.errors import UsageError
-from dray.secrets import resolve
 from tests.conftest import Dray
 
 FILE_BACKEND = "keyrings.alt.file.PlaintextKeyring"
@@ -50,7 +50,7 @@ class Machine:
 
     def resolve(self, *names: str) -> dict[str, str]:
         code = (
-            "import json, os, sys; from dray.secrets import resolve;"
+            "import json, os, sys; from dray.config.secrets import resolve;"
             "print(json.dumps(resolve(sys.argv[1:], os.environ)))"
         )
         ended = self.python(code, *names)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.batch.upload import change_of
+from dray.clusters.agent.upload import change_of
 from dray.clusters.slurm import (
     batch_script,
     facts_of,
@@ -23,11 +23,11 @@ from dray.clusters.slurm import (
     slurm_findings,
     waiting_reason,
 )
-from dray.model import JobArray, JobSpec, Resources
-from dray.node.agent import read_manifest
-from dray.node.packs import Packs
-from dray.node.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
-from dray.node.slurm import (
+from dray.job.model import JobArray, JobSpec, Resources
+from dray.node.agent.agent import read_manifest
+from dray.node.code.packs import Packs
+from dray.node.schedulers.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
+from dray.node.schedulers.slurm import (
     number_of,
     parse_config,
     parse_ends,
@@ -37,7 +37,7 @@ from dray.node.slurm import (
     parse_time_left,
     srun_words,
 )
-from dray.transport import zipapp
+from dray.programs import shipping
 
 JOB = JobSpec(
     id="anymal-7f3k",
@@ -81,7 +81,7 @@ module load eth_proxy gcc/12 || {
 ulimit -c 0
 [ $? = 0 ] || { echo 'setup failed: ulimit -c 0 (where that is fine, add: || true)'; exit 1; }
 exec '/opt/python 3/bin/python3' -I -S '@ROOT@/node/APP' attempt '@ROOT@/jobs/anymal-7f3k'
-""".replace("APP", zipapp.name())
+""".replace("APP", shipping.name())
 
 
 def test_the_batch_script_is_this() -> None:

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.errors import SnapshotError
-from dray.model import Snapshot
-from dray.node.packs import Packs, entries
+from dray.job.model import Snapshot
+from dray.node.code.packs import Packs, entries
 from dray.snapshot import ChangedSince, Scanner, index, write_snapshot
 from dray.snapshot.scan import UNSURE_NS
 

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from dray.node import arrays, files, staging
-from dray.node.arrays import ArrayDir
-from dray.node.jobdir import JobDir
+from dray.node.formats import files
+from dray.node.jobs import arrays, staging
+from dray.node.jobs.arrays import ArrayDir
+from dray.node.jobs.jobdir import JobDir
 
 # Writes a job's directory, and is killed at the Nth call that changes anything on the disk.
 WRITE = """
 import os, signal, sys
-from dray.node import arrays, files
-from dray.node.arrays import ArrayDir
-from dray.node.jobdir import JobDir
+from dray.node.formats import files; from dray.node.jobs import arrays
+from dray.node.jobs.arrays import ArrayDir
+from dray.node.jobs.jobdir import JobDir
 
 left = int(sys.argv[3])
 
@@ -117,7 +118,8 @@ def test_hostile_leftovers_hang_nobody(tmp_path: Path) -> None:
 
 
 REMOVE = (
-    WRITE.partition("job_dir =")[0] + "from dray.node import staging\nstaging.remove(sys.argv[2])"
+    WRITE.partition("job_dir =")[0]
+    + "from dray.node.jobs import staging\nstaging.remove(sys.argv[2])"
 )
 
 
@@ -155,7 +157,7 @@ def test_a_lock_whose_file_was_removed_lets_only_one_in(tmp_path: Path) -> None:
     """One waits on the file that its holder removes; a third one makes a new file."""
     path = str(tmp_path / "lock")
     enter = (
-        "import sys, time\nfrom dray.node import files\n"
+        "import sys, time\nfrom dray.node.formats import files\n"
         "with files.Lock(sys.argv[1]):\n"
         "    print('in', flush=True)\n    sys.stdin.read()\n"
     )
@@ -187,7 +189,7 @@ def is_in(process: subprocess.Popen[bytes]) -> bool:
 def test_what_cannot_be_removed_is_not_said_where_answers_are_written(tmp_path: Path) -> None:
     """The agent's answers, and the id that ``dray run`` prints, go to the same place as notes."""
     code = (
-        "import os, sys\nfrom dray.node import files, staging\n"
+        "import os, sys\nfrom dray.node.formats import files; from dray.node.jobs import staging\n"
         "def refuse(*_, **__):\n    raise OSError(5, 'Input/output error')\n"
         "os.unlink = os.open = refuse\n"
         "files.discard(sys.argv[1])\nstaging.sweep(sys.argv[1], ['.new-x', '.gone-x'])\n"

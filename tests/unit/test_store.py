@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dray.errors import StorageError, StoreBusy, StoreError
-from dray.model import Attempt, JobArray, JobSpec, JobState, JobView, Resources
+from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView, Resources
 from dray.store import MIGRATIONS, VERSION, Damaged, Store, rebuilding, set_aside
 
 Open = Callable[[], Store]
@@ -290,7 +290,7 @@ def test_a_newer_version_is_refused_and_left_alone(path: Path, open_store: Open)
 WRITER = """
 import sys, time
 from pathlib import Path
-from dray.model import Attempt, JobArray, JobSpec, JobState, JobView
+from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView
 from dray.store import Store
 
 path, me, count, go = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])

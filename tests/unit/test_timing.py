@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.timing import MARGIN, Timing
+from dray.node.checkpoints.timing import MARGIN, Timing
 
 
 def timing(*before: dict[str, Any], signal: str | None = None, **resume: Any) -> Timing:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from dray.transport import zipapp
+from dray.programs import shipping
 
 BASE_PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")  # has no dray
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return zipapp.install(tmp_path_factory.mktemp("root"))
+    return shipping.install(tmp_path_factory.mktemp("root"))
 
 
 class Trainer:

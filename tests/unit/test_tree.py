@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.landing import Landing
-from dray.node.files import MOST_PARTS
+from dray.node.formats.files import MOST_PARTS
 from dray.transport import tree
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from dray.node import files, ledger, policy
-from dray.node.jobdir import JobDir
-from dray.node.policy import Decision
+from dray.node.attempt import outcomes
+from dray.node.formats import files
+from dray.node.jobs import policy
+from dray.node.jobs.jobdir import JobDir
+from dray.node.jobs.policy import Decision
 
 JOB: dict[str, Any] = {
     "id": "walk-7f3k",
@@ -32,9 +34,12 @@ JOB: dict[str, Any] = {
 
 SUPERVISE = """
 import json, os, sys
-from dray.node import files, ledger, process, worktree
-from dray.node.jobdir import JobDir
-from dray.node.supervisor import Place, Supervisor
+from dray.node.attempt import outcomes as ledger
+from dray.node.code import worktree
+from dray.node.formats import files
+from dray.node.processes import process
+from dray.node.jobs.jobdir import JobDir
+from dray.node.attempt.supervisor import Place, Supervisor
 
 def fail(real, *names):
     def act(path, *more, **others):
@@ -109,7 +114,7 @@ def test_a_snapshot_that_is_missing_is_hopeless(job_dir: JobDir) -> None:
 
 UNREMOVABLE = 'os.unlink = fail(os.unlink, "/reserve", "/heartbeat.json", "/.dray-unpacked")'
 UNREADABLE = (
-    "from dray.node import checkpoints\n"
+    "from dray.node.checkpoints import newest as checkpoints\n"
     "def fail_always(*_):\n    raise OSError({number}, os.strerror({number}))\n"
     "checkpoints.newest = fail_always"
 )
@@ -141,19 +146,19 @@ def test_a_job_that_has_ended_stays_so_though_its_files_stay(
 
     files.write_json(job_dir.secrets, {"KEY": "value"})
     monkeypatch.setattr(files.os, "unlink", refuse)
-    ledger.end_job(job_dir, Decision("done", ""))
+    outcomes.end_job(job_dir, Decision("done", ""))
     assert (job_dir.ended() or {})["state"] == "done"
 
 
 def test_an_outcome_is_not_overwritten_by_a_failure_after_it(job_dir: JobDir) -> None:
     attempt = job_dir.attempt(1)
     files.write_json(attempt.outcome, {"outcome": "done", "exit_code": 0})
-    ledger.record_own_failure(job_dir, 1, RuntimeError("afterwards"))
+    outcomes.record_own_failure(job_dir, 1, RuntimeError("afterwards"))
     assert attempt.record()["outcome"] == "done"
 
 
 def test_own_failures_of_the_node_are_tried_again(job_dir: JobDir) -> None:
-    ledger.record_own_failure(job_dir, 1, OSError(errno.ESTALE, "Stale file handle"))
+    outcomes.record_own_failure(job_dir, 1, OSError(errno.ESTALE, "Stale file handle"))
     assert job_dir.attempt(1).record()["outcome"] == "interrupted"
     assert policy.decide(JOB, job_dir.records()).again
 

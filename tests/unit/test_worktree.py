@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dray.node import files, leases, localcopy, worktree
-from dray.node.jobdir import JobDir
+from dray.node.code import worktree
+from dray.node.containers import local_copy
+from dray.node.formats import files, leases
+from dray.node.jobs.jobdir import JobDir
 from tests.unit.test_hostile_files import make_job
 
 
@@ -162,21 +164,21 @@ def test_nodes_that_share_their_scratch_have_copies_of_their_own(
 ) -> None:
     image = scratch / "x.sif"
     image.write_text("image")
-    copy = localcopy.LocalCopy(str(image), str(scratch))
+    copy = local_copy.LocalCopy(str(image), str(scratch))
     path = copy.take()
     assert copy.held is not None
     os.close(copy.held)  # not seen on the other node
     here = os.uname()
     monkeypatch.setattr(os, "uname", lambda: os.uname_result((here.sysname, "other", *here[2:])))
-    localcopy.sweep(str(scratch))
+    local_copy.sweep(str(scratch))
     assert os.path.exists(path)
 
 
 def test_image_copies_in_a_folder_that_others_can_write_to_are_left_alone(scratch: Path) -> None:
-    folder = Path(localcopy.folder_in(str(scratch)))
+    folder = Path(local_copy.folder_in(str(scratch)))
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     (folder / "abc.users").write_text("")
     (folder / "abc.sif").write_text("x")
-    localcopy.sweep(str(scratch))
+    local_copy.sweep(str(scratch))
     assert sorted(os.listdir(folder)) == ["abc.sif", "abc.users"]

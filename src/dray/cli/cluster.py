@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dray import config as configuration
-from dray import options
 from dray.cli import doctor
 from dray.cli.cluster_edit import choose_default, remove_cluster
 from dray.cli.cluster_list import list_clusters
@@ -17,14 +15,16 @@ from dray.cli.output import launcher, launcher_for, print_json
 from dray.cli.parameters import ClusterName, PartitionName, json_option
 from dray.cli.terminal import multiline, say, tell
 from dray.cli.trial import trial_job, try_out
-from dray.config_reader import ClusterConfig
+from dray.config import loading as configuration
+from dray.config.reading import ClusterConfig
 from dray.errors import UsageError
-from dray.options import Option
-from dray.quantities import show_size
+from dray.job import options
+from dray.job.options import Option
+from dray.job.quantities import show_size
 
 if TYPE_CHECKING:
-    from dray.cluster import Cluster
-    from dray.importing.found import Found
+    from dray.clusters.protocol import Cluster
+    from dray.config.migration.found import Found
 
 HERE = "-"  # as a host: this machine
 BATCH = ("slurm", "pbs")  # kinds that are told apart by looking
@@ -134,7 +134,7 @@ def add_cluster(
     require_name(name, kinds[0])
     config = configuration.load(submits=False)
     if not replace:
-        from dray.config_file import require_new
+        from dray.config.editing import require_new
 
         require_new(config.home.config_file, name)
     settings = given_settings(kinds[0], flags)
@@ -264,12 +264,12 @@ def write(
     *,
     replace: bool,
 ) -> None:
-    from dray import config_file
+    from dray.config import editing
 
     order = [option.name for option in options.CLUSTERS[kind]]
     sorted_settings = {key: settings[key] for key in order if key in settings}
-    text = config_file.cluster_table(name, kind, sorted_settings, notes)
-    config_file.add_cluster(path, name, text, replace=replace)
+    text = editing.cluster_table(name, kind, sorted_settings, notes)
+    editing.add_cluster(path, name, text, replace=replace)
     say(f"added to {path}:")
     tell_tables(text)
 
@@ -290,9 +290,9 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
     shell assignments such as ~/.cluster_config. It is read, never executed. Whatever has no
     counterpart is told in a comment.
     """
-    from dray import config_file, importing
+    from dray.config import editing, migration
 
-    found = importing.read(path)
+    found = migration.read(path)
     name, kind = name or found.name, found.kind
     require_name(name, kind)
     if do_write:
@@ -303,9 +303,9 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
         if found.job:
             say("These settings are a project's: put them into its dray.toml.")
     else:
-        tell_tables(config_file.cluster_table(name, kind, found.cluster, notes_of(found)))
+        tell_tables(editing.cluster_table(name, kind, found.cluster, notes_of(found)))
     if found.job:
-        tell_tables(f"\n{config_file.job_tables(found.job)}")
+        tell_tables(f"\n{editing.job_tables(found.job)}")
 
 
 def tell_tables(text: str) -> None:

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import click
 
-from dray import config as configuration
 from dray.cli.output import launcher
 from dray.cli.parameters import ClusterName
 from dray.cli.terminal import say, tell
-from dray.config_reader import read_document, read_file
+from dray.config import loading as configuration
+from dray.config.reading import read_document, read_file
+from dray.config.toml_lines import has_key
 from dray.errors import ConfigError, Refused, UsageError
 from dray.launcher import Launcher
 from dray.project import PROJECT_FILE
-from dray.toml_lines import has_key
 
 
 @click.command("default")
@@ -31,7 +31,7 @@ def choose_default(name: str | None) -> None:
         tell(config.on)
         say(f"by {origin(config)}")
         return
-    from dray.config_file import set_default
+    from dray.config.editing import set_default
 
     config.cluster(name)
     set_default(config.home.config_file, name)
@@ -70,7 +70,7 @@ def remove_cluster(name: str, force: bool) -> None:
         require_no_jobs(verbs, name)
     place = verbs.cluster(name).place("").removesuffix("/").removesuffix("/jobs")
     was_default = read_file(path).settings.get("job.on") == name
-    from dray.config_file import remove_cluster
+    from dray.config.editing import remove_cluster
 
     remove_cluster(path, name)
     forgotten = verbs.forget(name)

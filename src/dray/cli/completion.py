@@ -7,9 +7,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from dray.cli.terminal import multiline, say, tell
-from dray.config import environment
+from dray.config.loading import environment
 from dray.errors import UsageError
-from dray.node import files
+from dray.node.formats import files
 
 SHELLS = ("bash", "zsh", "fish")
 MARK = "# dray's completion"  # what is between the two is ours, and replaced by the next --install

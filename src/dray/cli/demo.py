@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from dray import config as configuration
 from dray.cli.log_filter import LogPrinter
 from dray.cli.output import in_color, launcher_for
+from dray.cli.plot import Point, read_curve, svg_plot, terminal_plot
 from dray.cli.terminal import only_colors, say, tell
 from dray.cli.wait import tell_end
-from dray.curve import Point, read_curve, svg_plot, terminal_plot
+from dray.config import loading as configuration
 from dray.errors import UsageError
+from dray.job.model import Attempt
+from dray.job.quantities import show_duration
 from dray.launcher import Launcher
-from dray.model import Attempt
-from dray.quantities import show_duration
 
 SETTINGS = """\
 # The demo's job: so short a time limit that the training is interrupted several times.

@@ -7,7 +7,7 @@ import click
 from dray.cli.output import colored, launcher, print_json
 from dray.cli.parameters import ClusterName, json_option
 from dray.cli.terminal import joined, tell
-from dray.model import Finding
+from dray.job.model import Finding
 
 
 @click.command("doctor")

@@ -7,7 +7,7 @@ from dray.cli.output import launcher, print_json, table
 from dray.cli.parameters import ClusterName, json_option
 from dray.cli.terminal import say, tell, visible
 from dray.images.verbs import Brought
-from dray.quantities import show_size
+from dray.job.quantities import show_size
 
 on_option = click.option(
     "--on", type=ClusterName(), help="The cluster.  [default: where jobs go, else local]"

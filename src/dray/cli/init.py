@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from dray import config as configuration
 from dray import recipes
 from dray.cli.output import launcher, one_line
 from dray.cli.parameters import RecipeName
 from dray.cli.terminal import joined, multiline, say, tell, visible
+from dray.config import loading as configuration
 from dray.errors import DrayError, UsageError
-from dray.options import GpuRequest
+from dray.job.options import GpuRequest
 from dray.project import PROJECT_FILE
 from dray.recipes.first import first_command
 

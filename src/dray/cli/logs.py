@@ -9,9 +9,9 @@ from dray.cli.log_filter import LogPrinter
 from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import Moment, Regex, job_argument
 from dray.cli.terminal import say, visible
+from dray.job.model import JobView
+from dray.job.quantities import show_duration
 from dray.launcher import Launcher
-from dray.model import JobView
-from dray.quantities import show_duration
 
 
 @click.command("logs")

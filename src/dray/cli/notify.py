@@ -15,7 +15,7 @@ def command(test: bool) -> int:
     The test is sent from this machine. A cluster's nodes may reach less: what they cannot send is
     sent from its login node or from here at the next look.
     """
-    from dray import notifying
+    from dray.launcher import notifying
 
     config = launcher().config
     named = {name: config.notify[name] for name in notifying.channels(config.notify)}

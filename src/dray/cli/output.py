@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TextIO
 
-from dray import config as configuration
 from dray.cli.terminal import (
     Shown,
     joined,
@@ -23,11 +22,11 @@ from dray.cli.terminal import (
     tell,
     visible,
 )
-from dray.cluster import Progress
+from dray.config import loading as configuration
+from dray.job.model import Container
+from dray.job.quantities import show_duration, show_size
 from dray.launcher import Launcher
-from dray.model import Container
-from dray.quantities import show_duration, show_size
-from dray.reporter import Reporter
+from dray.reporter import Progress, Reporter
 
 COLORS = {
     "queued": "33",
@@ -151,7 +150,7 @@ def age(moment: float) -> str:
 def time_there(heartbeat: float) -> float:
     """The time by the clock of the machine that an attempt runs on, which may be far off ours: its
     last sign of life tells it, give or take a heartbeat."""
-    from dray.node.pace import HEARTBEAT
+    from dray.node.formats.pace import HEARTBEAT
 
     return min(max(time.time(), heartbeat), heartbeat + HEARTBEAT)
 

@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs share, made from ``dray.options``."""
+"""Options and arguments that several verbs share, made from ``dray.job.options``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 
 from dray.cli.terminal import visible
 from dray.errors import DrayError
-from dray.options import JOB, LIMITS, Option
-from dray.quantities import parse_since
+from dray.job.options import JOB, LIMITS, Option
+from dray.job.quantities import parse_since
 
 if TYPE_CHECKING:
     from dray.store import Store
@@ -102,9 +102,9 @@ class ClusterName(Completed):
     name = "cluster"
 
     def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
-        from dray import config
+        from dray.config import loading
 
-        clusters = config.load(submits=False).clusters.values()
+        clusters = loading.load(submits=False).clusters.values()
         return ((one.name, one.settings.get("host") or one.kind) for one in clusters)
 
 
@@ -136,10 +136,10 @@ class PartitionName(Completed):
     name = "partition"
 
     def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
-        from dray import config
+        from dray.config import loading
         from dray.launcher import Launcher
 
-        verbs = Launcher(config.load(submits=False))
+        verbs = Launcher(loading.load(submits=False))
         clusters = verbs.config.clusters
         named = [name for name in clusters if name == ctx.params.get("name")]
         for name in named or clusters:
@@ -152,13 +152,13 @@ class ImageName(Completed):
     name = "image"
 
     def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
-        from dray import config
         from dray.cli.output import age
+        from dray.config import loading
 
         with known_jobs() as store:
             used = store.recent_images() if store else {}
         yield from ((name, f"used {age(created)} ago") for name, created in used.items())
-        chosen = config.load(submits=False).job.get("job.image")
+        chosen = loading.load(submits=False).job.get("job.image")
         yield from [(chosen, "this project's")] if chosen else []
 
 
@@ -252,7 +252,7 @@ def variable(option: Option) -> str:
 
 def job_flags(values: dict[str, Any]) -> dict[str, Any]:
     """The flags that were given, by config key."""
-    from dray.description import add_to_environment
+    from dray.description.describing import add_to_environment
 
     flags = {}
     for option in JOB:

@@ -13,8 +13,8 @@ from dray.cli.parameters import (
     start_options,
 )
 from dray.cli.terminal import joined, multiline, tell
-from dray.model import Plan, Snapshot
-from dray.quantities import show_size
+from dray.job.model import Plan, Snapshot
+from dray.job.quantities import show_size
 
 
 @click.command("plan", context_settings=BEFORE_COMMAND)

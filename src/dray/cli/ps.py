@@ -26,10 +26,10 @@ from dray.cli.output import (
 )
 from dray.cli.parameters import ClusterName, json_option
 from dray.cli.terminal import Shown, joined, lines, say, tell, visible
+from dray.job.model import JobState
+from dray.job.quantities import show_duration
 from dray.launcher import Listing, Sieve
-from dray.model import JobState
-from dray.node.arrays import fold
-from dray.quantities import show_duration
+from dray.node.jobs.arrays import fold
 from dray.store import Row
 
 HEADER = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "TIME", "LEFT", "PROGRESS", "METRIC", "AGE")

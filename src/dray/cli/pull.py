@@ -7,8 +7,8 @@ import click
 from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument, refuse_empty
 from dray.cli.terminal import say, tell
-from dray.cluster import Selection
-from dray.quantities import show_size
+from dray.clusters.protocol import Selection
+from dray.job.quantities import show_size
 
 LONGEST = 200  # characters of a file's path
 

@@ -6,8 +6,8 @@ from dray import recipes
 from dray.cli.output import print_json, table
 from dray.cli.parameters import RecipeName, json_option
 from dray.cli.terminal import tell
-from dray.config_file import value
-from dray.toml_lines import show_key
+from dray.config.editing import value
+from dray.config.toml_lines import show_key
 
 MEANINGS = {
     "job.outputs": "outputs",

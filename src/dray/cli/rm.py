@@ -5,7 +5,7 @@ import click
 from dray.cli.output import launcher
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import say, visible
-from dray.node.arrays import fold
+from dray.node.jobs.arrays import fold
 
 
 @click.command("rm")

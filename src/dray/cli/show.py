@@ -20,10 +20,10 @@ from dray.cli.output import (
 from dray.cli.parameters import job_argument, json_option
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.cli.wait import last_words
+from dray.job.model import Attempt, JobState, JobView, Series
+from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
-from dray.model import Attempt, JobState, JobView, Series
-from dray.node import budget
-from dray.quantities import show_duration, show_size
+from dray.node.jobs import budget
 
 WIDEST_CURVE = 100
 CURVE_LINES = 16
@@ -95,7 +95,7 @@ def more_of_limits(view: JobView) -> str:
 
 
 def draw(curve: Series) -> Shown:
-    from dray.curve import Point, terminal_plot  # only where there is one
+    from dray.cli.plot import Point, terminal_plot  # only where there is one
 
     points = [Point(step, value, n) for step, value, n in curve.points if value is not None]
     width = min(terminal_width(), WIDEST_CURVE)

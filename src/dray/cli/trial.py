@@ -6,11 +6,11 @@ import time
 
 from dray.cli.terminal import say, visible
 from dray.cli.wait import tell_end, tell_failure
-from dray.cluster import Cluster
-from dray.description import new_id
+from dray.clusters.protocol import Cluster
+from dray.description.describing import new_id
+from dray.job.model import JobSpec, JobState, JobView, Resources
+from dray.job.quantities import show_duration
 from dray.launcher import Launcher
-from dray.model import JobSpec, JobState, JobView, Resources
-from dray.quantities import show_duration
 
 NAME = "dray-test"
 COMMAND = ("sh", "-c", "echo it works")

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import click
 
-from dray import config as configuration
-from dray import trust
 from dray.cli.terminal import say, tell
-from dray.config_file import value
-from dray.config_reader import read_document
+from dray.config import loading as configuration
+from dray.config import trust
+from dray.config.editing import value
+from dray.config.reading import read_document
+from dray.config.toml_lines import show_key
 from dray.errors import NotFound
 from dray.home import find_home
 from dray.project import PROJECT_FILE, find_project
-from dray.toml_lines import show_key
 
 
 @click.command("trust")

@@ -8,9 +8,9 @@ import click
 from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import Shown, lines, say, visible
+from dray.job.model import JobState, JobView
+from dray.job.quantities import parse_duration
 from dray.launcher import Launcher
-from dray.model import JobState, JobView
-from dray.quantities import parse_duration
 
 MANY = 10  # jobs, from which on they are counted and not named
 
@@ -56,7 +56,7 @@ def tell_failure(verbs: Launcher, view: JobView, *, only_cause: bool = False) ->
 
 def last_words(output: list[str], *, only_cause: bool = False) -> Shown:
     """What a failed command wrote last, and what that says of the cause, where it is known."""
-    from dray.causes import cause_of
+    from dray.launcher.causes import cause_of
 
     told = [] if only_cause or not output else ["the end of its output:"]
     told += [f"  | {line}" for line in output if told]

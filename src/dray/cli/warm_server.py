@@ -22,8 +22,8 @@ from typing import Any
 
 from dray import background
 from dray.cli import terminal, warm
-from dray.cluster import KINDS
-from dray.node import files
+from dray.clusters.registry import KINDS
+from dray.node.formats import files
 
 IDLE_SECONDS = 600.0
 LOOK_SECONDS = 5.0
@@ -42,7 +42,7 @@ NEEDED = (
 def serve(path: str) -> None:
     for name in NEEDED:
         importlib.import_module(name)
-    importlib.import_module("dray.transport.zipapp").name()
+    importlib.import_module("dray.programs.shipping").name()
     us = warm.identity()
     lock = files.open_lock(f"{path}.lock")
     # The path was named before we were started: where it fits, nothing has changed since.

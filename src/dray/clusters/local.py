@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from dray import background
-from dray.cluster import Found, ImagePart, ImageState, Progress, Selection, Unsent
-from dray.config import inherited_environment, way_out
+from dray.clusters.protocol import Found, ImagePart, ImageState, Selection, Unsent
+from dray.config.loading import inherited_environment, way_out
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
-from dray.landing import Landing
-from dray.model import (
+from dray.job.model import (
     Capabilities,
     Finding,
     JobArray,
@@ -30,17 +29,22 @@ from dray.model import (
     Series,
     Snapshot,
 )
-from dray.node import faults, files, notices, process, shapes, staging
-from dray.node.arrays import link_snapshot, rewrite
-from dray.node.images import Images
-from dray.node.jobdir import ENDED, JobDir, hung, status, unreadable
-from dray.node.queue import Queue, shortage
-from dray.node.shelf import prune
-from dray.node.worktree import rescue_outputs
-from dray.quantities import show_size
+from dray.job.quantities import show_size
+from dray.landing import Landing
+from dray.node.code.pack_store import prune
+from dray.node.code.worktree import rescue_outputs
+from dray.node.containers.images import Images
+from dray.node.formats import faults, files, shapes
+from dray.node.jobs import staging
+from dray.node.jobs.arrays import link_snapshot, rewrite
+from dray.node.jobs.jobdir import ENDED, JobDir, hung, status, unreadable
+from dray.node.notifications import notices
+from dray.node.processes import process
+from dray.node.schedulers.queue import Queue, shortage
+from dray.programs import shipping
+from dray.programs.local import count_gpus, keeper_command, start_keeper
+from dray.reporter import Progress
 from dray.snapshot import write_snapshot
-from dray.transport import zipapp
-from dray.transport.local import count_gpus, keeper_command, start_keeper
 from dray.transport.tree import copy_files, copy_tree, described
 
 LOG_PIECE = 1 << 20
@@ -98,7 +102,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
         job=job,
         cluster=cluster,
         files={f"{folder}/job.json": files.encode(job.to_dict()).decode()},
-        command=tuple(keeper_command(f"{root}/node/{zipapp.name()}", folder, "ALIVE", "TICKET")),
+        command=tuple(keeper_command(f"{root}/node/{shipping.name()}", folder, "ALIVE", "TICKET")),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
@@ -197,7 +201,9 @@ class LocalCluster:
         """The checkpoint that it begins from goes into its directory."""
         if not job.origin:
             return
-        from dray.node import giving  # which formats there are: not for every command
+        from dray.node.checkpoints import (
+            giving,  # which formats there are: not for every command
+        )
 
         with refusing():
             giving.take(str(self.root), job.to_dict(), folder)
@@ -212,7 +218,7 @@ class LocalCluster:
         capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
         if capacity != known:
             files.write_json(self.queue.capacity, capacity)
-        return zipapp.install(self.root)
+        return shipping.install(self.root)
 
     def _snapshot_of(self, job: JobSpec) -> str | None:
         """A link to it keeps it from being pruned as long as the job is there."""
@@ -331,12 +337,12 @@ class LocalCluster:
         return files.read_piece(self._dir(job_id).attempt(attempt).log_of(rank), 0, 0)[0]
 
     def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
-        from dray.node import log_times  # only where times are asked for
+        from dray.node.jobs import log_times  # only where times are asked for
 
         return log_times.read(self._dir(job_id).attempt(attempt).log_times)
 
     def metrics(self, job_id: str) -> Series:
-        from dray.node.metrics import series  # only where a curve is drawn
+        from dray.node.metrics.sources import series  # only where a curve is drawn
 
         job_dir = self._dir(job_id)
         return Series.from_dict(series(job_dir.description() or {}, job_dir))
@@ -381,7 +387,10 @@ class LocalCluster:
     def _require_checkpoint(self, job_dir: JobDir, job: JobSpec) -> None:
         if not job.start_from:
             return
-        from dray.node import given, origin  # which formats there are: not for every command
+        from dray.node.checkpoints import (  # which formats there are: not for every command
+            given,
+            origin,
+        )
 
         with refusing():
             rules = given.rules_of(job_dir, job.to_dict())
@@ -399,7 +408,9 @@ class LocalCluster:
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
     ) -> tuple[int, int]:
-        from dray.node.selecting import chooser  # which formats there are: not for every command
+        from dray.node.checkpoints.selecting import (
+            chooser,  # which formats there are: not for every command
+        )
 
         job_dir = self._dir(job_id)
         description = job_dir.description()
@@ -410,7 +421,7 @@ class LocalCluster:
         return copy_tree(Path(job_dir.outputs), landing, progress, chooser(job_dir, *wanted[:2]))
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
-        from dray.node import giving
+        from dray.node.checkpoints import giving
 
         job_dir = self._dir(job_id)
         with refusing():
@@ -448,10 +459,10 @@ class LocalCluster:
         return ""
 
     def doctor(self) -> list[Finding]:
-        from dray import container_check  # only here
-        from dray.node import runtimes
+        from dray.clusters import container_findings  # only here
+        from dray.node.containers import runtimes
 
-        containers = container_check.findings(runtimes.facts())
+        containers = container_findings.findings(runtimes.facts())
         return [self._writable(), self._locks(), self._space(), *self._machine(), *containers]
 
     def _writable(self) -> Finding:
@@ -469,7 +480,7 @@ class LocalCluster:
 
     def _locks(self) -> Finding:
         """The queue here is nothing but locks."""
-        from dray.node import leases
+        from dray.node.formats import leases
 
         try:
             ok = leases.try_out(str(self.root))
@@ -616,7 +627,7 @@ def check_command(job: JobSpec) -> None:
 @contextmanager
 def refusing() -> Iterator[None]:
     """Tell why there is no such checkpoint as the error that a verb raises."""
-    from dray.node.origin import NothingToGoOnFrom
+    from dray.node.checkpoints.origin import NothingToGoOnFrom
 
     try:
         yield

@@ -8,14 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dray.batch.cluster import BatchCluster
-from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, partition_names, problem
-from dray.batch.script import ROOT, attempt_lines
-from dray.cluster import Progress
-from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan, Private, Snapshot
-from dray.node import files
-from dray.node.pbs import parse_duration
-from dray.quantities import show_size
+from dray.clusters.agent.cluster import BatchCluster
+from dray.clusters.agent.facts import (
+    NO_VERSION,
+    Facts,
+    Problem,
+    Shape,
+    Wish,
+    partition_names,
+    problem,
+)
+from dray.clusters.agent.script import ROOT, attempt_lines
+from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan, Private, Snapshot
+from dray.job.quantities import show_size
+from dray.node.formats import files
+from dray.node.schedulers.pbs import parse_duration
+from dray.reporter import Progress
 
 YES = ("True", "yes")
 TORQUE_NAME = 15  # characters

@@ -9,12 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dray.batch.cluster import ARRAY_SIZE, BatchCluster
-from dray.batch.facts import NO_VERSION, Facts, Problem, Shape, Wish, partition_names, problem
-from dray.batch.script import ROOT, attempt_lines
-from dray.model import Capabilities, Finding, JobArray, JobSpec, Plan
-from dray.node import arrays, files, layout
-from dray.node.slurm import minutes, parse_time_left
+from dray.clusters.agent.cluster import ARRAY_SIZE, BatchCluster
+from dray.clusters.agent.facts import (
+    NO_VERSION,
+    Facts,
+    Problem,
+    Shape,
+    Wish,
+    partition_names,
+    problem,
+)
+from dray.clusters.agent.script import ROOT, attempt_lines
+from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan
+from dray.node.formats import files
+from dray.node.jobs import arrays
+from dray.node.processes import layout
+from dray.node.schedulers.slurm import minutes, parse_time_left
 
 # Slurm's reasons for not starting a job yet, in plain words.
 REASONS = {

@@ -16,7 +16,7 @@ from dray.errors import NotFound, Refused, nearest
 from dray.images import archive, contents, partly
 from dray.images.archive import Layers
 from dray.images.building import Build
-from dray.transport import programs
+from dray.programs import calling
 
 ENGINES = ("docker", "podman")
 # An image is saved as docker does it, by both.
@@ -99,12 +99,12 @@ def missing(reference: str, problems: Mapping[str, Unusable]) -> Refused | NotFo
 
 def listing(engine: str) -> list[str]:
     """The names of the images that it has."""
-    ended = programs.ask([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
+    ended = calling.ask([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
     return [short(name) for name in ended.output.split() if "<none>" not in name]
 
 
 def inspect(engine: str, reference: str) -> Image | None:
-    ended = programs.ask([engine, "image", "inspect", "--", reference])
+    ended = calling.ask([engine, "image", "inspect", "--", reference])
     if ended.code == 0:
         return described(engine, json.loads(ended.output)[0], reference)
     problem = explained(engine, ended.errors)
@@ -171,7 +171,7 @@ def reading(
             if found is not None:
                 yield contents.from_folder(*found, wanted)
                 return
-    with programs.writing([engine, *SAVE[engine], number]) as saving:
+    with calling.writing([engine, *SAVE[engine], number]) as saving:
         try:
             yield archive.layers(saving.output, wanted)
         except archive.Incomplete as error:
@@ -199,7 +199,7 @@ def usable() -> str:
     """The engine to build with: the first that answers."""
     problems = []
     for engine in installed():
-        ended = programs.ask([engine, "version"])
+        ended = calling.ask([engine, "version"])
         if ended.code == 0:
             return engine
         problems.append(explained(engine, ended.errors))
@@ -210,7 +210,7 @@ def build(engine: str, what: Build) -> str:
     """The image's id. What the engine tells is for people, on stderr."""
     with tempfile.TemporaryDirectory() as folder:
         number = Path(folder, "id")
-        code = programs.show([*what.words(engine), "--iidfile", str(number), str(what.context)])
+        code = calling.show([*what.words(engine), "--iidfile", str(number), str(what.context)])
         if code:
             raise Refused(
                 f"{engine} could not build {what.tag} from {what.dockerfile} (exit code {code})",

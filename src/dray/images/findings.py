@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 
-from dray.container_check import numbers, pair_findings
+from dray.clusters.container_findings import numbers, pair_findings
 from dray.images.engine import ENGINES
-from dray.model import Finding
-from dray.node.runtimes import version
-from dray.transport import programs
+from dray.job.model import Finding
+from dray.node.containers.runtimes import version
+from dray.programs import calling
 
 
 def image_findings() -> list[Finding]:
@@ -23,5 +23,5 @@ def image_findings() -> list[Finding]:
 
 def version_of(engine: str) -> str:
     """Docker version 28.2.2, build e6534b4 → 28.2.2. Its daemon need not answer."""
-    said = programs.ask([engine, "--version"]).output
+    said = calling.ask([engine, "--version"]).output
     return ".".join(str(one) for one in numbers(said))

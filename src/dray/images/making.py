@@ -12,9 +12,10 @@ from dray.errors import Refused, from_os_error
 from dray.images.push import Source
 from dray.images.roads import Road
 from dray.images.source import from_file
-from dray.node import converting, files
-from dray.node.container import ENROOT
-from dray.node.images import ENDINGS, hex_of
+from dray.node.containers import converting
+from dray.node.containers.container import ENROOT
+from dray.node.containers.images import ENDINGS, hex_of
+from dray.node.formats import files
 
 PIECE = 1 << 20
 KEPT = 3  # of the image files that were made here; they are big, and can be made again

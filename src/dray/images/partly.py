@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dray.errors import DrayError
 from dray.images import archive, contents
-from dray.node.images import hex_of
-from dray.transport import programs
+from dray.node.containers.images import hex_of
+from dray.programs import calling
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def exported(
         for layer in set(layers) - wanted:
             (blobs / hex_of(layer)).touch()
         words = ["podman", "push", "--quiet", number, f"oci:{folder}:image"]
-        ended = programs.ask(words)
+        ended = calling.ask(words)
         yield found_in(Path(folder), wanted) if ended.code == 0 else None
 
 

@@ -9,9 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import IO, Any, NamedTuple
 
-from dray.cluster import ImagePart, ImageStore, Progress
+from dray.clusters.protocol import ImagePart, ImageStore
 from dray.errors import ClusterError, DrayError
 from dray.images.archive import Layers
+from dray.reporter import Progress
 
 PART = 32 << 20  # bytes of a layer that are sent in one go
 SENDERS = 3  # one SSH channel alone does not fill a long link

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dray.errors import Refused
-from dray.node.container import APPTAINERS, ENROOT
+from dray.node.containers.container import APPTAINERS, ENROOT
 
 
 class Road(NamedTuple):

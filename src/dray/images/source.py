@@ -11,7 +11,7 @@ from pathlib import Path
 from dray.errors import NotFound, UsageError
 from dray.images.archive import Layers, checked
 from dray.images.push import Source
-from dray.node import files
+from dray.node.formats import files
 
 REGISTRIES = ("docker://", "oras://", "library://")
 FILES = {".sif": "sif", ".simg": "sif", ".sqsh": "sqsh", ".squashfs": "sqsh"}

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dray.cluster import Cluster, ImageState
-from dray.description import new_id
+from dray.clusters.protocol import Cluster, ImageState
+from dray.description.describing import new_id
 from dray.errors import ClusterError, NotFound, Refused, StorageError, nearest
 from dray.images import roads
-from dray.model import Container, JobSpec, JobState, JobView, Resources
-from dray.node.container import RUNTIMES
-from dray.quantities import show_size
+from dray.job.model import Container, JobSpec, JobState, JobView, Resources
+from dray.job.quantities import show_size
+from dray.node.containers.container import RUNTIMES
 from dray.reporter import Reporter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ agent ROOT KIND                   answer the laptop's requests, for a scheduler 
 
 import sys
 
-from . import locales
+from .formats import locales
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 def main(arguments: "List[str]") -> int:
     if len(arguments) == 4 and arguments[0] == "keep":
-        from . import keeper
+        from .attempt import keeper
 
         return keeper.main(arguments[1], int(arguments[2]), int(arguments[3]))
     if len(arguments) == 2 and arguments[0] == "convert":
-        from . import converting
+        from .containers import converting
 
         return converting.main(arguments[1])
     locales.ensure_utf8(arguments)
     if len(arguments) == 2 and arguments[0] == "attempt":
-        from . import allocation
+        from .attempt import allocation
 
         return allocation.attempt(arguments[1])
     if len(arguments) == 2 and arguments[0] == "rank":
-        from . import rank
+        from .attempt import rank
 
         return rank.main(arguments[1])
     if len(arguments) == 3 and arguments[0] == "agent":
-        from . import agent
+        from .agent import agent
 
         return agent.main(arguments[1], arguments[2])
     sys.stderr.write("usage: dray-node keep|attempt|rank|convert|agent ...\n")

@@ -1,7 +1,7 @@
 """What dray knows about trainers: the Recipe protocol, on one screen, and the lazy table of them.
 
 A recipe is data, made by a pure function on the submitting machine. What it says is only a default:
-flags and files win. How its rules for resuming are read is told in ``dray.node.resuming``, which
+flags and files win. How its rules for resuming are read is told in ``resuming``, which
 knows no trainer; so a recipe of somebody else's needs nothing on the cluster.
 """
 

@@ -6,19 +6,10 @@ import os
 from collections.abc import Iterator
 
 from dray.errors import SnapshotError
-from dray.model import Snapshot
-from dray.node import files
-from dray.node.packs import (
-    CHUNK,
-    FOOTER,
-    INDEX_ROW,
-    MAGIC,
-    Entry,
-    Packs,
-    entries,
-    new_hash,
-)
-from dray.node.shelf import enlist, lock_of, make
+from dray.job.model import Snapshot
+from dray.node.code.pack_store import enlist, lock_of, make
+from dray.node.code.packs import CHUNK, FOOTER, INDEX_ROW, MAGIC, Entry, Packs, entries, new_hash
+from dray.node.formats import files
 from dray.snapshot.ignore import as_rule
 from dray.snapshot.scan import Progress
 

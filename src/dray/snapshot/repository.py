@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dray import plain_files
 from dray.errors import SnapshotError
-from dray.node.packs import hash_of
+from dray.node.code.packs import hash_of
 from dray.project import searched
 from dray.snapshot import index
 from dray.snapshot.stamps import Stamp, doubted, stamp_of_file

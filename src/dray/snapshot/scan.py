@@ -15,11 +15,11 @@ from typing import Any
 
 from dray import background
 from dray.errors import SnapshotError
-from dray.model import Snapshot
-from dray.node import files
-from dray.node.packs import CHUNK, hash_of, new_hash
+from dray.job.model import Snapshot
+from dray.job.quantities import show_size
+from dray.node.code.packs import CHUNK, hash_of, new_hash
+from dray.node.formats import files
 from dray.plain_files import special_kind
-from dray.quantities import show_size
 from dray.snapshot.ignore import TELLTALES, Rules, ancestors, as_rule
 from dray.snapshot.stamps import UNSURE, Stamp, doubted, stamp_of
 

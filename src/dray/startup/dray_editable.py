@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Iterable, List, Optional, Tuple  # noqa: F401
 
-NOTES = ".dray-imports"  # the same as in dray.node.worktree
+NOTES = ".dray-imports"  # the same as in dray.node.code.worktree
 MOST_NOTES = 16 * 1024  # bytes
 MOST_READ = 256 * 1024  # characters of a file that says how a project is packaged
 DEEPEST = 8  # folders between a package and the folder that is packaged

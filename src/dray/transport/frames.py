@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import IO, Any
 
-from dray.node.wire import HEAD_LIMIT, MARK, TEXT_LIMIT, read_head
+from dray.node.formats.wire import HEAD_LIMIT, MARK, TEXT_LIMIT, read_head
 
 PIECE = 1 << 18
 BANNER_LIMIT = 1 << 20  # what a login shell may print before the agent is started

@@ -23,14 +23,15 @@ from dray.errors import (
     StorageError,
     from_os_error,
 )
-from dray.node.bootstrap import MISSING, PRESENT
-from dray.node.wire import MARK
-from dray.transport import frames, standing, zipapp
+from dray.node.formats.bootstrap import MISSING, PRESENT
+from dray.node.formats.wire import MARK
+from dray.programs import shipping
+from dray.transport import frames, standing
 from dray.transport.channel import Channel, LinkLost, last_lines
 from dray.transport.session import Feeding, Opening, Payload, Session
 from dray.transport.sockets import socket_folder
 
-BOOTSTRAP = "dray_node/bootstrap.py"
+BOOTSTRAP = "dray_node/formats/bootstrap.py"
 TRIES = 3
 BULKY = 4 << 20
 LONGEST_PAYLOAD = 256 << 20  # that is taken into memory; files are written piece by piece
@@ -98,7 +99,7 @@ class AgentLink:
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
         self.scheduler = scheduler
-        self.app = zipapp.name()
+        self.app = shipping.name()
         self._opening: Opening | None = None
         self._verb = self._sent = ""  # the last request's; and if anything of it may have got there
 
@@ -264,12 +265,12 @@ class AgentLink:
         if said == MARK:
             self._parse(session.stdout)  # why it is refused
         if said == MISSING:
-            session.send_agent(zipapp.app().content)
+            session.send_agent(shipping.app().content)
 
     def _argv(self, *, install: bool = False, may_ask: bool = True) -> list[str]:
         """For any login shell: a plain sh finds the root, and Python does the rest."""
-        zipapp.remember()
-        size = len(zipapp.app().content) if install else 0
+        shipping.remember()
+        size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
         words = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
         script = f'r="{self._shell_root}"; exec {python} {words}'
@@ -342,7 +343,7 @@ def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> 
 @cache
 def bootstrap_line() -> str:
     """On one line: not every login shell takes more than that between quotes."""
-    return f"exec({json.dumps(zipapp.sources()[BOOTSTRAP].decode('ascii'))})"
+    return f"exec({json.dumps(shipping.sources()[BOOTSTRAP].decode('ascii'))})"
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import IO, Protocol
 
 from dray import tracing
 from dray.errors import DrayError
-from dray.node.wire import GOODBYE
+from dray.node.formats.wire import GOODBYE
 
 PIPE_BUFFER = 1 << 18
 ENDING_SECONDS = 5.0

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dray.node import files
-from dray.node.packs import hash_of
+from dray.node.code.packs import hash_of
+from dray.node.formats import files
 
 SILENCE_SECONDS = 150.0  # longer than Slurm is given to answer
 BACKLOG = 64

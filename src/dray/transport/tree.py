@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from dray.landing import Incoming, Landing
-from dray.node import files
+from dray.node.formats import files
 
 Progress = Callable[[int, int], None]
 

@@ -1,0 +1,313 @@
+"""What an agent answers, read with suspicion: it is data, whoever speaks there.
+
+A login node may be in other hands, and a job can edit its own files. So every field is checked,
+jobs that were not asked for are dropped, and nothing is expanded before its size is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dray import checks, landing
+from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
+from dray.clusters.protocol import Found, ImageState, Unsent
+from dray.errors import ClusterError
+from dray.job.model import JobView
+from dray.landing import Incoming
+from dray.node.notifications.notify import CHANNELS
+
+MOST_JOBS = 10**5  # that one cluster may list
+MOST_TIMES = 10**4  # at which an agent tells how long a log was
+MOST_UNSENT = 10**4  # messages that one cluster may ask to send
+LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
+RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
+DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
+DIALECTS = ("openpbs", "torque")
+
+Record = Mapping[str, Any]
+
+
+@contextmanager
+def reading(cluster: str) -> Iterator[None]:
+    """Turn what is malformed into an error that says whose answer it was."""
+    try:
+        yield
+    except Malformed as error:
+        raise ClusterError(
+            f"{cluster} sent an answer that cannot be read: {error}",
+            hint="Nothing was changed here. Is that login node what you think it is?",
+        ) from None
+
+
+# -- jobs ---------------------------------------------------------------------------------------
+
+
+def job_views(
+    answer: Record, cluster: str, asked: Collection[str], waiting_reason: Callable[[Record], str]
+) -> dict[str, JobView]:
+    """Those of the jobs that were asked for."""
+    found = {}
+    for one in checks.required(answer, jobs=several(checks.record))["jobs"]:
+        job_id = text(one.get("id"))
+        if job_id not in asked:
+            continue
+        queued = optional(queue_row)(one.get("scheduler"))
+        if one.get("state") == "queued" and queued:
+            one = {**one, "reason": waiting_reason(queued)}
+        found[job_id] = JobView.from_dict(one, cluster, job_id)
+    return found
+
+
+def waiting_groups(answer: Record, asked: Collection[str]) -> Iterator[tuple[list[str], Record]]:
+    """Jobs that wait for the same reason, and what the scheduler says of them."""
+    for group in checks.required(answer, waiting=several(checks.record))["waiting"]:
+        listed = unfold(group.get("ids"), len(asked))
+        yield [job_id for job_id in listed if job_id in asked], queue_row(group)
+
+
+def queue_row(value: Any) -> dict[str, str]:
+    return checks.required(value, why=note, start=note)
+
+
+def job_ids(answer: Record) -> list[str]:
+    return unfold(answer.get("ids"), MOST_JOBS)
+
+
+def unfold(value: Any, most: int) -> list[str]:
+    """The ids that are meant, such as sweep-7f3k.0-999; ``most``: how many there may be."""
+    found: list[str] = []
+    for one in several(text)(value):
+        match = RANGE.fullmatch(one)
+        if match is None:
+            found.append(checks.job_id(one))
+            continue
+        array, first, last = match[1], int(match[2]), int(match[3])
+        if last - first >= most - len(found):
+            raise Malformed(f"{checks.brief(one)} names more jobs than there can be")
+        found += [f"{array}.{index}" for index in range(first, last + 1)]
+    if len(found) > most:
+        raise Malformed(f"{len(found)} jobs are named, more than there can be")
+    return found
+
+
+def unsent(answer: Record) -> list[Unsent]:
+    """Messages that could not be sent there; most answers tell of none. One by no channel that is
+    known here, such as a newer dray may have, is none of ours."""
+    found = several(unsent_message, MOST_UNSENT)(answer.get("unsent", ()))
+    return [one for one in found if one.channels]
+
+
+def unsent_message(value: Any) -> Unsent:
+    named = several(note, len(CHANNELS))
+    read = checks.required(value, id=checks.job_id, over=checks.boolean, channels=named)
+    known = tuple(one for one in CHANNELS if one in read["channels"])
+    return Unsent(**{**read, "channels": known})
+
+
+# -- their files --------------------------------------------------------------------------------
+
+
+def log_piece(answer: Record) -> tuple[int, int]:
+    """How long the log is, and how much of it follows."""
+    read = checks.required(answer, size=integer, payload=lambda one: integer(one, 0, LOG_PIECE))
+    return max(read["size"], 0), read["payload"]
+
+
+def log_times(answer: Record) -> list[tuple[float, int]]:
+    """When the log was how long; in order, as only what is in order can be searched."""
+    found = checks.required(answer, times=several(log_time, MOST_TIMES))["times"]
+    return sorted(found, key=lambda one: one[1])
+
+
+def log_time(value: Any) -> tuple[float, int]:
+    read = several(lambda one: one, 2)(value)
+    if len(read) != 2:
+        raise Malformed(f"{checks.brief(value)} is not a time and a size")
+    return checks.moment(read[0]), integer(read[1], 0)
+
+
+def output_files(answer: Record) -> list[Incoming]:
+    found = list(checks.required(answer, files=several(output_file))["files"])
+    if len({file.path for file in found}) < len(found):
+        raise Malformed("a file is named twice")
+    return found
+
+
+def checkpoint(answer: Record) -> Found:
+    """A checkpoint of a job; nothing of it has come yet."""
+    read = checks.required(answer, path=text, remarks=several(note, 1000))
+    found = output_files(answer)
+    for path in (read["path"], *(file.path for file in found)):
+        landing.split(path)  # raises where it would lead elsewhere
+    if not found or any(file.link is not None for file in found):
+        raise Malformed("a checkpoint without files, or with links among them")
+    beside = read["path"].rpartition("/")[0]
+    if any(beside and not file.path.startswith(f"{beside}/") for file in found):
+        raise Malformed("a checkpoint with files that lie elsewhere")
+    return Found(read["path"], tuple(found), tuple(read["remarks"]))
+
+
+def promised_files(answer: Record, asked: Collection[str]) -> list[Incoming]:
+    """What follows: of the files that were asked for those that are still there, each once."""
+    found = output_files(answer)
+    if not {file.path for file in found} <= set(asked) or len(found) > len(asked):
+        raise Malformed("files follow that were not asked for")
+    return found
+
+
+def output_file(value: Any) -> Incoming:
+    read = checks.required(
+        value,
+        path=text,
+        size=lambda one: integer(one, 0),
+        mtime=integer,
+        mode=integer,
+        link=optional(text),
+    )
+    return Incoming(**read)
+
+
+def left_behind(answer: Record) -> tuple[str, ...]:
+    return tuple(checks.required(answer, left=several(note))["left"])
+
+
+def missing_contents(answer: Record) -> set[str]:
+    """The hashes of what the cluster lacks of a snapshot."""
+    return set(several(digest)(answer.get("missing", ())))
+
+
+def digest(value: Any) -> str:
+    if not DIGEST.fullmatch(text(value)):
+        raise Malformed(f"{checks.brief(value)} is not a digest")
+    return text(value)
+
+
+# -- images -------------------------------------------------------------------------------------
+
+
+def image_state(answer: Record, layers: Collection[str]) -> ImageState:
+    """``layers``: those that were asked about."""
+    checks.required(answer, ready=checks.boolean)
+    read = checks.fields(answer, IMAGE_STATE)
+    lacking = {layer: have for layer, have in read.get("lacking", {}).items() if layer in layers}
+    return ImageState(**{**read, "lacking": lacking})
+
+
+def image_records(answer: Record) -> list[dict[str, Any]]:
+    records = checks.required(answer, images=several(checks.record))["images"]
+    return [{**one, **checks.required(one, **IMAGE)} for one in records]
+
+
+def sizes(value: Any) -> dict[str, int]:
+    return checks.required(value, file=integer, layers=integer)
+
+
+def part(value: Any) -> tuple[int, ...]:
+    read = several(integer, 2)(value)
+    if len(read) != 2:
+        raise Malformed(f"{checks.brief(value)} is not a part of a layer")
+    return read
+
+
+IMAGE_STATE: Mapping[str, checks.Check[Any]] = {
+    "ready": checks.boolean,
+    "job": checks.job_id,
+    "machine": note,
+    "builders": several(note, 100),
+    "lacking": table(several(part)),
+}
+IMAGE: Mapping[str, checks.Check[Any]] = {
+    "id": digest,
+    "name": note,
+    "ready": checks.boolean,
+    "sizes": sizes,
+    "jobs": several(checks.job_id),
+}
+
+
+# -- what the cluster is like -------------------------------------------------------------------
+
+
+def facts(answer: Record) -> dict[str, Any]:
+    """What ``doctor`` shows, and jobs are checked by."""
+    checks.required(answer, root=note, python=note, free=number, time=number)
+    return {**UNKNOWN, **checks.fields(answer, FACTS)}
+
+
+def line(value: Any) -> str:
+    """Read a text that is shown in one line."""
+    return " ".join(note(value).split())
+
+
+def dialect(value: Any) -> str:
+    if value not in DIALECTS:
+        raise Malformed(f"{checks.brief(value)} is not a dialect of PBS")
+    return text(value)
+
+
+def container_facts(value: Any) -> dict[str, Any]:
+    """Read what is known of container runtimes; empty if there is none."""
+    if not checks.record(value):
+        return {}
+    yes_or_no = dict.fromkeys(("setuid", "namespaces", "subuid", "fuse"), checks.boolean)
+    return checks.required(value, runtimes=table(note), **yes_or_no)
+
+
+def lock_facts(value: Any) -> dict[str, Any]:
+    return checks.required(
+        value,
+        file_system=note,
+        options=several(note, 100),
+        work=checks.boolean,
+        only_here=checks.boolean,
+    )
+
+
+def node_shape(value: Any) -> dict[str, int]:
+    return checks.required(value, nodes=count, cpus=count, kilobytes=integer, gpus=count)
+
+
+LISTING = 1 << 22  # characters of what a scheduler prints about itself
+
+
+def listing(value: Any) -> str:
+    return plain(text(value, LISTING))
+
+
+def plain(read: str) -> str:
+    """A text in which digits are those of ASCII: int() takes no others."""
+    if read.isascii():
+        return read
+    return "".join("?" if one.isdigit() and not one.isascii() else one for one in read)
+
+
+FACTS: Mapping[str, checks.Check[Any]] = {
+    "time": number,
+    "root": line,
+    "python": line,
+    "free": lambda value: min(number(value), 2.0**80),
+    "files": optional(integer),
+    "container_facts": container_facts,
+    "locks": lock_facts,
+    # Slurm
+    **dict.fromkeys(("accounts", "partitions"), listing),
+    **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), line),
+    "config": table(note),
+    # PBS
+    "version": line,
+    "dialect": dialect,
+    "queues": table(table(lambda one: plain(note(one)))),
+    "queues_error": note,
+    "nodes": several(node_shape, 10**5),
+}
+UNKNOWN: Mapping[str, Any] = {  # where an agent does not tell
+    "files": None,
+    "slurm": "",
+    "version": "",
+    "dialect": "openpbs",
+    "queues": {},
+    "nodes": (),
+}

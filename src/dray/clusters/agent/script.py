@@ -1,0 +1,40 @@
+"""The part of a batch script that every batch system gets: prepare, then be the attempt."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dray.programs import shipping
+
+# Slurm writes that word there itself; after exec the line has no effect.
+TELL_OF_CANCELLING = "trap 'echo CANCELLED before the attempt; exit 143' TERM"
+ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
+
+
+def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
+    """``folder`` is the job's directory, or an array's."""
+    python = shlex.quote(settings.get("python", "python3"))
+    preparing = module_lines(settings.get("modules", ()))
+    preparing += [line for one in settings.get("setup", ()) for line in setup_lines(one)]
+    return [
+        *([TELL_OF_CANCELLING] if preparing else ()),
+        *preparing,
+        f"exec {python} -I -S '{ROOT}/node/{shipping.name()}' attempt '{folder}'",
+    ]
+
+
+def module_lines(modules: Sequence[str]) -> list[str]:
+    """What is said last becomes the job's reason."""
+    if not modules:
+        return []
+    load = "module load " + " ".join(map(shlex.quote, modules))
+    complaint = shlex.quote(f"{load} failed: see the setting modules")
+    return [f"{load} || {{", f"    echo {complaint}", "    exit 1", "}"]
+
+
+def setup_lines(line: str) -> list[str]:
+    """Without what it was to prepare, the command would fail later, and less plainly."""
+    complaint = shlex.quote(f"setup failed: {line} (where that is fine, add: || true)")
+    return [line, f"[ $? = 0 ] || {{ echo {complaint}; exit 1; }}"]

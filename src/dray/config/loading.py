@@ -1,0 +1,227 @@
+"""TOML files and the environment → typed settings. The only reader of os.environ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dray.config import trust
+from dray.config.reading import ClusterConfig, FileSettings, read_document, read_file
+from dray.errors import ConfigError, NotFound, UsageError, nearest
+from dray.home import Home, find_home
+from dray.job import options
+from dray.project import PROJECT_FILE, find_project
+
+ON_VARIABLE = "DRAY_ON"
+
+# What a job on this machine sees of the shell it was submitted from: enough to find programs and
+# speak the user's language, nothing that would make it depend on the moment or carry a secret.
+INHERITED = (
+    "CONDA_DEFAULT_ENV",
+    "CONDA_PREFIX",
+    "CUDA_HOME",
+    "HOME",
+    "ISAACSIM_PATH",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "VIRTUAL_ENV",
+)
+
+WAY_OUT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+
+
+class Config(NamedTuple):
+    home: Home
+    project: Path  # the folder that is snapshotted
+    folder: str  # where in it the user stands
+    job: Mapping[str, Any]  # by config key, such as job.resources.gpus
+    snapshot_max: int
+    clusters: Mapping[str, ClusterConfig]
+    untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
+    mistake: ConfigError | None = None  # why nothing of the project's file is in here
+    flags: Mapping[str, Any] = MappingProxyType({})  # what of ``job`` this call itself says
+    notify: Mapping[str, Any] = MappingProxyType({})  # by name, such as long_wait
+
+    @property
+    def on(self) -> str:
+        """The cluster that jobs go to: the default one, unless a flag names another."""
+        name: str = self.job.get("job.on", "local")
+        return name
+
+    def require_trust(self) -> None:
+        """Refuse to submit a job that lacks settings of its project."""
+        if self.untrusted:
+            raise self.untrusted.error
+
+    def distrusts(self, cluster: str) -> bool:
+        """Whether the project's file says something of this cluster that is not heeded."""
+        keys = self.untrusted.keys if self.untrusted else ()
+        return any(key[:2] == ("clusters", cluster) for key in keys)
+
+    def own_folders(self, project: Path) -> tuple[str, ...]:
+        """Where below the project dray keeps jobs, their secrets and earlier code."""
+        here = [one for one in self.clusters.values() if not one.settings.get("host")]
+        roots = [one.settings.get("root") or self._default_root(one) for one in here]
+        top = os.path.realpath(project)
+        found = {real_path(one) for one in (self.home.data, self.home.cache, *roots)}
+        below = (os.path.relpath(one, top) for one in found if one.startswith(f"{top}/"))
+        return tuple(sorted(below))
+
+    def _default_root(self, cluster: ClusterConfig) -> str | Path:
+        return self.home.data / cluster.name if cluster.kind == "local" else options.ROOT.default
+
+    def cluster(self, name: str) -> ClusterConfig:
+        try:
+            return self.clusters[name]
+        except KeyError:
+            if self.untrusted and ("clusters", name) in self.untrusted.keys:
+                raise self.untrusted.error from None
+            known = ", ".join(self.clusters)
+            raise NotFound(
+                f"there is no cluster '{name}'.{nearest(name, self.clusters)}",
+                hint=f"Known clusters: {known}. dray cluster add {name} makes it known.",
+            ) from None
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def inherited_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if is_inherited(name)}
+
+
+def is_inherited(name: str) -> bool:
+    return name in INHERITED or name.startswith("LC_")
+
+
+def way_out() -> dict[str, str]:
+    """What says how the internet is reached from here: proxies and certificates."""
+    return {name: value for name, value in os.environ.items() if name.lower() in WAY_OUT}
+
+
+def real_path(folder: str | Path) -> str:
+    return os.path.realpath(os.path.expanduser(os.path.expandvars(folder)))
+
+
+def current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the folder you are in has been removed", hint="cd to another.") from None
+
+
+def load(
+    start: Path | None = None, flags: Mapping[str, Any] | None = None, *, submits: bool = True
+) -> Config:
+    """Flags win over DRAY_ON, that over the project's file, and that over the user's. Unless a job
+    is submitted, a mistake in the project's file is told in the result: jobs that run can be looked
+    after."""
+    start = start or current_folder()
+    home = find_home()
+    project = find_project(start)
+    own = own_settings(home)
+    found, untrusted, mistake = FileSettings(), None, None
+    try:
+        document = read_document(project / PROJECT_FILE)
+        found, untrusted = trust.heed(document, own, trust.Records(home.data))
+    except ConfigError as error:
+        if submits:
+            raise
+        mistake = error
+    settings, clusters = dict(own.settings), dict(own.clusters)
+    combine(settings, found.settings)
+    combine_clusters(clusters, found.clusters)
+    combine(settings, chosen_by_variable())
+    folder = "" if start == project else start.relative_to(project).as_posix()
+    given = from_folder(flags or {}, folder)
+    combine(settings, given)
+    return Config(
+        home=home,
+        project=project,
+        folder=folder,
+        job={key: value for key, value in settings.items() if key.startswith("job.")},
+        snapshot_max=settings.get("snapshot.max_size", 2**30),
+        notify={
+            key.removeprefix("notify."): value
+            for key, value in settings.items()
+            if key.startswith("notify.")
+        },
+        clusters=clusters,
+        untrusted=untrusted,
+        mistake=mistake,
+        flags=given,
+    )
+
+
+def own_settings(home: Home) -> FileSettings:
+    """What the user's own file says; ``local`` is there without it."""
+    found = read_file(home.config_file)
+    clusters = {"local": ClusterConfig("local", "local")}
+    combine_clusters(clusters, found.clusters)
+    return found._replace(clusters=clusters)
+
+
+def chosen_by_variable() -> dict[str, str]:
+    """The cluster for this shell; an empty DRAY_ON is none."""
+    name = os.environ.get(ON_VARIABLE)
+    return {"job.on": name} if name else {}
+
+
+def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """A flag names an output as seen from where the user stands, as its command does."""
+    outputs = flags.get("job.outputs", ())
+    if not folder or not outputs:
+        return dict(flags)
+    moved: dict[str, Any] = {"job.outputs": tuple(f"{folder}/{path}" for path in outputs)}
+    for key in ("job.resume.checkpoint", "job.metrics.tensorboard"):
+        glob = flags.get(key) or ""
+        if any(glob == path or glob.startswith(f"{path}/") for path in outputs):
+            moved[key] = f"{folder}/{glob}"
+    return {**flags, **moved}
+
+
+def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
+    """The stronger value wins, except that variables, outputs, secrets and binds come together: a
+    flag adds one without losing those of the project."""
+    for key, value in stronger.items():
+        weaker = settings.get(key)
+        if key == "job.env":
+            settings[key] = {**(weaker or {}), **value}
+        elif key in ("job.secrets", "job.container.binds", "job.container.pass_env"):
+            settings[key] = tuple(dict.fromkeys([*(weaker or ()), *value]))
+        elif key == "job.outputs":
+            settings[key] = outermost([*(weaker or ()), *value])
+        else:
+            settings[key] = value
+
+
+def outermost(paths: Sequence[str]) -> tuple[str, ...]:
+    """Without those that lie below another: one link per output, none inside another's folder."""
+    once = dict.fromkeys(paths)
+    return tuple(path for path in once if once.keys().isdisjoint(folders_above(path)))
+
+
+def folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def combine_clusters(
+    clusters: dict[str, ClusterConfig], stronger: Mapping[str, ClusterConfig]
+) -> None:
+    """Setting by setting, so that a project can add one to the user's own cluster."""
+    for name, cluster in stronger.items():
+        weaker = clusters.get(name)
+        if weaker is not None and weaker.kind == cluster.kind:
+            cluster = cluster._replace(settings={**weaker.settings, **cluster.settings})
+        clusters[name] = cluster

@@ -1,0 +1,183 @@
+"""Decides which settings of a project's dray.toml are used before the user trusts the file.
+
+A project's file may say what a job needs. Where programs are started, what is run there outside the
+job, and which secrets go out is the user's to say: in the config file of their own, or by trusting
+the project's file as it is now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dray import plain_files
+from dray.config.reading import ClusterConfig, Document, FileSettings
+from dray.config.toml_lines import Key, show_key
+from dray.errors import ConfigError
+from dray.job import options
+from dray.node.formats import files
+from dray.project import strangers
+
+TOLD = 10  # settings that an error names
+
+
+class Untrusted(NamedTuple):
+    """Settings of a project's file that are not heeded: all of them if strangers can change it."""
+
+    file: Path
+    keys: Mapping[Key, int] = MappingProxyType({})  # with the lines
+    strangers: str = ""
+
+    @property
+    def warning(self) -> str:
+        """One line."""
+        if self.strangers:
+            return f"{self.file} {self.strangers}: it is not used (see dray trust)"
+        keys = ", ".join(map(show_key, list(self.keys)[:3]))
+        more = f" and {len(self.keys) - 3} more" if len(self.keys) > 3 else ""
+        return f"{self.file} is not trusted: {keys}{more} not used (see dray trust)"
+
+    @property
+    def error(self) -> ConfigError:
+        import shlex  # only for a mistake
+
+        path = shlex.quote(str(self.file))  # a command to copy, and a name that others chose
+        hint = f"Look at the file; if it may decide this: dray trust {path}"
+        if self.strangers:
+            return ConfigError(f"{self.file} {self.strangers}: it is not used", hint=hint)
+        told = [f"  {self.file}:{line}: {show_key(key)}" for key, line in self.keys.items()]
+        more = [f"  and {len(told) - TOLD} more"] if len(told) > TOLD else []
+        listing = "\n".join([*told[:TOLD], *more])
+        return ConfigError(
+            f"{self.file} is not trusted, and sets what only your own config.toml or a file that "
+            f"you trust may set:\n{listing}",
+            hint=hint,
+        )
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def heed(
+    document: Document | None, own: FileSettings, records: Records
+) -> tuple[FileSettings, Untrusted | None]:
+    """What the project's file says to those who have not trusted it, or to those who have; and
+    what is missing from it."""
+    if document is None:
+        return FileSettings(), None
+    if document.strangers and not records.hold(document):
+        return FileSettings(), Untrusted(document.path, strangers=document.strangers)
+    found = document.settings(kinds_of(own))
+    heeded, keys = sift(found, own)
+    if not keys or records.hold(document):
+        return found, None
+    lines = {key: document.line(key) for key in keys}
+    return heeded, Untrusted(document.path, dict(sorted(lines.items(), key=lambda one: one[1])))
+
+
+def kinds_of(own: FileSettings) -> dict[str, str]:
+    return {name: cluster.kind for name, cluster in own.clusters.items()}
+
+
+def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
+    """What is harmless, or what the user's own file says as well; and the keys of the rest."""
+    keys: list[Key] = []
+    harmless = {one.key for one in (*options.JOB, *options.SNAPSHOT) if one.harmless}
+    settings = {}
+    for key, value in found.settings.items():
+        if key in harmless or is_said(value, own.settings.get(key)):
+            settings[key] = value
+        else:
+            keys.append(tuple(key.split(".")))
+    clusters = {}
+    for name, cluster in found.clusters.items():
+        mine = own.clusters.get(name)
+        if mine is None or mine.kind != cluster.kind:
+            keys.append(("clusters", name))
+            continue
+        kept = sift_cluster(cluster, mine)
+        clusters[name] = cluster._replace(settings=kept)
+        keys += [("clusters", name, key) for key in cluster.settings if key not in kept]
+    return FileSettings(settings, clusters), keys
+
+
+def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
+    harmless = {one.name for one in options.CLUSTERS[cluster.kind] if one.harmless}
+    return {
+        key: value
+        for key, value in cluster.settings.items()
+        if key in harmless or (key in own.settings and own.settings[key] == value)
+    }
+
+
+def is_said(value: Any, own: Any) -> bool:
+    """Whether the user's own file says the same, or more."""
+    if isinstance(value, tuple) and isinstance(own, tuple):
+        return set(value) <= set(own)
+    return bool(value == own)
+
+
+def effects(document: Document, own: FileSettings) -> list[tuple[int, Key, Any]]:
+    """What trusting this file changes: each setting with its line, and its value as written."""
+    kinds = kinds_of(own)
+    keys = sift(document.settings(kinds), own)[1]
+    if document.strangers:
+        keys = [(name,) for name in document.tables]
+    found = (leaf for key in keys for leaf in leaves(key, document.value(key)))
+    return sorted((document.line(key), key, value) for key, value in found)
+
+
+def leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
+    if not isinstance(value, dict) or not value:
+        yield key, value
+    else:
+        for name, below in value.items():
+            yield from leaves((*key, name), below)
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class Records:
+    """The files that the user trusts: for each, by its real path, a hash of the content."""
+
+    def __init__(self, data: Path) -> None:
+        self.folder = data / "trusted"
+
+    def hold(self, document: Document) -> bool:
+        try:
+            content, status = plain_files.read(self._place(document.path))
+        except OSError:
+            return False
+        return not strangers(status) and content.split()[:1] == [self._digest(document.content)]
+
+    def add(self, document: Document) -> None:
+        """This content takes the place of what was trusted there before."""
+        files.make_folder(str(self.folder))
+        line = self._digest(document.content) + b"  " + self._real(document.path) + b"\n"
+        files.write_bytes(str(self._place(document.path)), line)
+
+    def revoke(self, path: Path) -> bool:
+        """Whether the file was trusted."""
+        with suppress(FileNotFoundError):
+            self._place(path).unlink()
+            return True
+        return False
+
+    def _place(self, path: Path) -> Path:
+        return self.folder / self._digest(self._real(path)).decode()
+
+    def _real(self, path: Path) -> bytes:
+        """Where the file itself stands, also where it is a link: a clone must not borrow the trust
+        in another project's file."""
+        folder, name = os.path.split(os.path.abspath(path))
+        return os.fsencode(os.path.join(os.path.realpath(folder), name))
+
+    def _digest(self, content: bytes) -> bytes:
+        import hashlib  # with OpenSSL: not for a listing
+
+        return hashlib.sha256(content).hexdigest().encode()

@@ -1,0 +1,94 @@
+"""From a job's description back to the settings that make the same one (``dray run --like``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dray.config import loading as configuration
+from dray.config.loading import Config
+from dray.description.describing import (
+    CONTAINER,
+    default_grace,
+    default_launch,
+    name_of,
+    shortest_slot,
+)
+from dray.job.model import JobSpec
+from dray.job.options import GpuRequest
+from dray.recipes import Filled
+
+# What a recipe fills in: of another recipe, it would be wrong.
+FILLED = ("job.resume.", "job.metrics.", CONTAINER, "job.outputs", "job.launch")
+RENAMED = {"args": "resume_args", "signal": "checkpoint_signal"}
+NOT_SET: tuple[Any, ...] = (None, "", (), {}, False)
+SHAPE = ("job.recipe", "job.python", "job.resources.gpus", "job.resources.nodes")
+
+
+def config_like(config: Config, spec: JobSpec, cluster: str, *, anew: bool) -> Config:
+    """The settings of a job like this one, with the flags that were given. What the project's file
+    says of jobs today is not asked. ``anew``: with another command."""
+    settings = settings_of(spec, cluster, keep_name=not anew)
+    recipe = config.flags.get("job.recipe", spec.recipe)
+    if recipe != spec.recipe:
+        settings = {key: one for key, one in settings.items() if not key.startswith(FILLED)}
+    elif anew and recipe:
+        settings.pop("job.launch", None)
+    configuration.combine(settings, config.flags)
+    return config._replace(job=settings)
+
+
+def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[str, Any]:
+    """What makes this description, by config key."""
+    wanted, container = spec.resources, spec.container
+    found: dict[str, Any] = {
+        "job.on": cluster,
+        "job.name": spec.name if keep_name or spec.name != name_of(spec.command) else None,
+        "job.recipe": spec.recipe,
+        "job.image": container.name or container.image if container else None,
+        "job.resources.nodes": wanted.nodes,
+        "job.resources.gpus": GpuRequest(wanted.gpus, wanted.gpu_type),
+        "job.resources.cpus": wanted.cpus,
+        "job.resources.memory": wanted.memory,
+        "job.resources.time": wanted.time,
+        "job.launch": spec.launch if spec.launch != default_launch(wanted.nodes) else None,
+        "job.retries": spec.retries,
+        "job.retry_on": spec.retry_on,
+        "job.fail_on": spec.fail_on,
+        "job.hold": spec.hold,
+        # By when that job had to begin is over.
+        "job.limits.total_time": spec.limits.total_time,
+        "job.limits.gpu_hours": spec.limits.gpu_hours,
+        "job.outputs": spec.outputs,
+        "job.env": own_variables(spec.env),
+        "job.secrets": spec.secrets,
+    }
+    for key, value in asdict(spec.resume).items():
+        found[f"job.resume.{RENAMED.get(key, key)}"] = value
+    if spec.resume.grace == default_grace(wanted.time):
+        del found["job.resume.grace"]
+    found.update((f"job.metrics.{key}", value) for key, value in asdict(spec.metrics).items())
+    if container is not None:
+        own = ("image", "name", "runtime", "outside")
+        parts = asdict(container).items()
+        found.update((f"{CONTAINER}{key}", value) for key, value in parts if key not in own)
+    found = {key: value for key, value in found.items() if value not in NOT_SET}
+    if wanted.time_min != shortest_slot(found):
+        found["job.resources.time_min"] = wanted.time_min or 0.0
+    return found
+
+
+def own_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Without those that a job on this machine has of the shell it was submitted from."""
+    return {name: env[name] for name in env if not configuration.is_inherited(name)}
+
+
+def as_before(spec: JobSpec, config: Config) -> Filled:
+    """The command of that job as it was, for a new one with these settings."""
+    is_other = bool(spec.recipe) and any(key in config.flags for key in SHAPE)
+    made_then = (
+        f"the command is that of {spec.id}, as the recipe made it then: write its arguments behind "
+        "-- to have it made anew"
+    )
+    return Filled(spec.command, config.job, (made_then,) if is_other else (), spec.links)

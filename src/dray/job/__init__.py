@@ -1,0 +1,1 @@
+"""A job as the user describes it: options, quantities and the frozen description."""

@@ -1,0 +1,513 @@
+"""The words of dray as frozen types. Nothing here acts.
+
+Small records are named tuples, which take a tenth of a frozen dataclass's time to define: this
+module is loaded by every verb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dray import checks
+from dray.checks import (
+    Malformed,
+    count,
+    integer,
+    moment,
+    note,
+    number,
+    optional,
+    several,
+    table,
+    texts,
+)
+from dray.checks import text as text_of
+from dray.node.formats.files import encode
+from dray.node.formats.shapes import MOST_RECENT
+from dray.node.jobs.staging import NOTIFY, SECRETS
+
+
+class JobState(StrEnum):
+    """Where a job is. The last four are ends; all but ``done`` can be resumed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+    @property
+    def active(self) -> bool:
+        return self in (JobState.QUEUED, JobState.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a job asks for, for each attempt; GPUs, CPUs and memory are those of one node."""
+
+    nodes: int = 1
+    gpus: float = 0.0
+    gpu_type: str | None = None
+    cpus: int = 1
+    memory: int | None = None
+    time: float | None = None
+    time_min: float | None = None  # what it makes do with, where that lets it start earlier
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """How a trainer is resumed: see ``dray.node.checkpoints.resuming``."""
+
+    checkpoint: str | None = None
+    number: str | None = None
+    args: tuple[str, ...] = ()
+    begin_args: tuple[str, ...] = ()
+    total: Mapping[str, Any] | None = None
+    scale: tuple[Mapping[str, str], ...] = ()
+    anew: bool = False
+    finished: str | None = None
+    partner: str | None = None
+    looks_for: str | None = None
+    beside: str | None = None
+    keep: int | None = None
+    signal: str | None = None
+    saves: str | None = None
+    grace: float = 30.0
+    backoff: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a job may use as a whole (see ``node/jobs/budget.py``), and by when it has to begin."""
+
+    total_time: float | None = None
+    gpu_hours: float | None = None
+    start_by: float | None = None  # unix time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """Where it is seen how a training does: see dray.node.metrics.sources."""
+
+    main: tuple[str, ...] = ()
+    tensorboard: str | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """What a job runs in: see ``dray.node.containers.container``."""
+
+    image: str  # an absolute path on the cluster, or sha256:<hex> of one that dray keeps there
+    name: str = ""  # as the user calls it
+    runtime: str = "auto"
+    binds: tuple[str, ...] = ()  # SOURCE[:TARGET[:ro]]
+    pass_env: tuple[str, ...] = ()  # names of the node's variables, or patterns of them
+    containall: bool = False
+    writable: str = "no"
+    home: str = "scratch"
+    workdir: str = ""  # where the work tree appears inside; "": where it is outside
+    caches: tuple[str, ...] = ()  # NAME:TARGET
+    local_copy: str = "auto"
+    outside: Mapping[str, str] = field(default_factory=dict)  # what the runtime itself sees
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Container:
+        checks.required(record, image=text_of)
+        return cls(**checks.fields(record, CONTAINER))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """One job's description: all that a cluster needs to know, and nothing secret."""
+
+    id: str
+    name: str
+    command: tuple[str, ...]
+    folder: str = ""  # where in the tree the command starts
+    project: str = ""  # the tree's place on the submitting machine
+    snapshot: str | None = None
+    resources: Resources = field(default_factory=Resources)
+    resume: Resume = field(default_factory=Resume)
+    metrics: Metrics = field(default_factory=Metrics)
+    container: Container | None = None
+    retries: int = 0
+    recipe: str = ""
+    launch: str = "none"  # how the command is spread: see dray.node.processes.layout
+    outputs: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()  # names only
+    links: Mapping[str, str] = field(default_factory=dict)  # in the folder, to what is on the node
+    notes: tuple[str, ...] = ()  # what the recipe has to tell
+    created: float = 0.0
+    resumed_after: int = 0  # attempts up to this number do not count for retries any more
+    start_from: str = ""  # where the attempt after that begins: a checkpoint, or "scratch"
+    limits: Limits = field(default_factory=Limits)
+    retry_on: tuple[int, ...] = ()  # exit codes after which it is tried again, and uses no retry
+    fail_on: tuple[int, ...] = ()  # exit codes after which it is not, whatever is left
+    hold: float | None = None  # seconds for which a crashed attempt's allocation is kept
+    # The checkpoint of another run that the first attempt begins from: see dray run --from
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
+        """Read a description; fields that a newer dray wrote are left out."""
+        checks.required(record, id=checks.job_id, resources=checks.record, resume=checks.record)
+        return cls(**{"command": (), "name": "", **checks.fields(record, SPEC)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One run of the command. ``outcome`` is None while it runs."""
+
+    number: int
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str = ""
+    started: float | None = None
+    heartbeat: float | None = None
+    ended: float | None = None
+    host: str | None = None
+    gpus: tuple[int, ...] = ()
+    from_checkpoint: str | None = None
+    checkpoint: str | None = None
+    metric: Mapping[str, Any] | None = None  # the latest value: name, value, step, recent
+    deadline: float | None = None  # by the clock of its machine, as started and heartbeat are
+    iteration: int | None = None  # at its newest checkpoint, where that is known
+    total: int | None = None  # how many there are
+    held: float | None = None  # until when its allocation is, or was, kept for a look
+    left: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Attempt:
+        checks.required(record, number=ATTEMPT["number"])
+        return cls(**checks.fields(record, ATTEMPT))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A job as it was last seen: description, state, attempts."""
+
+    spec: JobSpec
+    cluster: str
+    state: JobState
+    reason: str = ""
+    ended: float | None = None
+    attempts: tuple[Attempt, ...] = ()
+    is_unreadable: bool = False  # its files could not be read just now: this tells nothing of it
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], cluster: str, job_id: str) -> JobView:
+        """Read what the node side tells of this job (``jobdir.status``). Its id is the
+        one that was asked for, whatever its description says: a job can edit that."""
+        try:
+            told = checks.required(record, state=_state, reason=note, ended=optional(moment))
+            spec = JobSpec.from_dict({**checks.record(record.get("job")), "id": job_id})
+            attempts = several(Attempt.from_dict, MOST_ATTEMPTS)(record.get("attempts"))
+        except Malformed as error:
+            reason = f"its files on {cluster} are damaged: {error}"
+            told = {"state": JobState.LOST, "reason": note(reason), "ended": None}
+            spec, attempts = JobSpec(id=job_id, name="", command=()), ()
+        told["is_unreadable"] = record.get("unreadable") is True
+        return cls(spec=spec, cluster=cluster, attempts=attempts, **told)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def metric(self) -> Mapping[str, Any] | None:
+        """The latest value that any attempt has come to."""
+        found = [one.metric for one in self.attempts if one.metric]
+        return found[-1] if found else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented form that ``show --json`` prints."""
+        last = self.attempts[-1] if self.attempts else None
+        return {
+            "id": self.id,
+            "name": self.spec.name,
+            "cluster": self.cluster,
+            "state": str(self.state),
+            "reason": self.reason,
+            "exit_code": last.exit_code if last else None,
+            "signal": last.signal if last else None,
+            "created": self.spec.created,
+            "ended": self.ended,
+            "command": list(self.spec.command),
+            "folder": self.spec.folder,
+            "project": self.spec.project,
+            "snapshot": self.spec.snapshot,
+            "resources": asdict(self.spec.resources),
+            "resume": _plain(asdict(self.spec.resume)),
+            "metrics": _plain(asdict(self.spec.metrics)),
+            "container": _plain(asdict(self.spec.container)) if self.spec.container else None,
+            "retries": self.spec.retries,
+            "retry_on": list(self.spec.retry_on),
+            "fail_on": list(self.spec.fail_on),
+            "limits": asdict(self.spec.limits),
+            "hold": self.spec.hold,
+            "recipe": self.spec.recipe,
+            "launch": self.spec.launch,
+            "outputs": list(self.spec.outputs),
+            "env": dict(self.spec.env),
+            "secrets": list(self.spec.secrets),
+            "begins_from": self.spec.origin.get("told", ""),
+            "attempts": [_plain(asdict(one)) for one in self.attempts],
+        }
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in record.items()
+    }
+
+
+class Series(NamedTuple):
+    """The curve of a metric: (step, value, attempt), thinned out where it is long. A value is None
+    where it was not a number."""
+
+    name: str = ""
+    points: tuple[tuple[int, float | None, int], ...] = ()
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Series:
+        """Read what the node side has found. A curve that cannot be read is not drawn; the job
+        itself is still shown."""
+        try:
+            return cls(**checks.required(record, name=note, points=several(_point, MOST_POINTS)))
+        except Malformed:
+            return cls()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "points": [list(one) for one in self.points]}
+
+
+class Snapshot(NamedTuple):
+    """The frozen code: a manifest named by its hash, and where its contents can be read."""
+
+    id: str
+    project: str
+    manifest: bytes
+    size: int
+    files: int
+    warnings: tuple[str, ...] = ()
+    contents: Mapping[str, bytes] = MappingProxyType({})  # those that were read already
+
+
+class JobArray(NamedTuple):
+    """Jobs that are submitted together and differ only in their commands. ``common`` has the
+    array's id; job N has the id ``<id>.<N>``."""
+
+    common: JobSpec
+    commands: tuple[tuple[str, ...], ...]
+
+    @property
+    def id(self) -> str:
+        return self.common.id
+
+    @property
+    def ids(self) -> list[str]:
+        return [f"{self.id}.{index}" for index in range(len(self.commands))]
+
+    def jobs(self) -> Iterator[JobSpec]:
+        for job_id, command in zip(self.ids, self.commands, strict=True):
+            yield replace(self.common, id=job_id, command=command)
+
+
+class Plan(NamedTuple):
+    """Exactly what would be submitted."""
+
+    job: JobSpec
+    cluster: str
+    files: Mapping[str, str]  # path on the cluster → content
+    command: tuple[str, ...]  # what is started there
+    notes: tuple[str, ...] = ()
+
+
+class Private(NamedTuple):
+    """What goes along with a job and is never part of its description."""
+
+    secrets: Mapping[str, str] = MappingProxyType({})  # for the command's environment
+    notify: Mapping[str, Any] = MappingProxyType(
+        {}
+    )  # who is told of it: see dray.node.notifications.notify
+
+    def files(self) -> dict[str, bytes]:
+        """By their names in the job's directory."""
+        both = ((SECRETS, self.secrets), (NOTIFY, self.notify))
+        return {name: encode(dict(content)) for name, content in both if content}
+
+
+class Capabilities(NamedTuple):
+    """What a cluster can give one job, and whether it can do the special things."""
+
+    cpus: int
+    memory: int | None
+    gpus: int
+    gpu_fractions: bool = False
+    suggested: tuple[tuple[str, str], ...] = ()  # settings to use it with, found out there
+
+
+class Finding(NamedTuple):
+    """One line of ``dray doctor``."""
+
+    ok: bool
+    what: str
+    detail: str = ""
+    advice: str = ""
+
+
+# -- what each field has to be, in a record that was written elsewhere ----------------------------
+
+MOST_ATTEMPTS = 100_000
+MOST_POINTS = 100_000
+MOST_CODES = 256
+LARGEST_VALUE = 1e150  # of a metric: what is beyond cannot be drawn
+
+
+def _state(value: Any) -> JobState:
+    try:
+        return JobState(value)
+    except ValueError:
+        raise Malformed(f"{checks.brief(value)} is not a state of a job") from None
+
+
+def _snapshot(value: Any) -> str:
+    if not SNAPSHOT.fullmatch(text_of(value)):
+        raise Malformed(f"{checks.brief(value)} is not the name of a snapshot")
+    return text_of(value)
+
+
+def _point(value: Any) -> tuple[int, float | None, int]:
+    read = several(lambda one: one, 3)(value)
+    if len(read) != 3:
+        raise Malformed(f"{checks.brief(value)} is not a point of a curve")
+    value = optional(number)(read[1])
+    plain = value if value is None or abs(value) < LARGEST_VALUE else None
+    return integer(read[0]), plain, count(read[2])
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        raise Malformed(f"{checks.brief(value)} is not a text or a number")
+    return text_of(value) if isinstance(value, str) else value
+
+
+def _step(value: Any) -> int | float:
+    return integer(value) if isinstance(value, int) else number(value)
+
+
+def _course(value: Any) -> tuple[float | None, ...]:
+    read = several(optional(number), MOST_RECENT)(value)
+    return tuple(one if one is None or abs(one) < LARGEST_VALUE else None for one in read)
+
+
+def _metric(value: Any) -> dict[str, Any] | None:
+    """Return None for a metric that cannot be read; the job itself is still shown."""
+    try:
+        read = checks.required(value, name=note, value=optional(number), step=_step)
+        return {**read, "recent": (), **checks.fields(value, {"recent": _course})}
+    except Malformed:
+        return None
+
+
+def _built(cls: Any, fields: Mapping[str, checks.Check[Any]]) -> checks.Check[Any]:
+    return lambda value: cls(**checks.fields(value, fields))
+
+
+SNAPSHOT = re.compile(r"[0-9a-f]{40}")
+RESOURCES: Mapping[str, checks.Check[Any]] = {
+    "nodes": count,
+    "gpus": number,
+    "gpu_type": optional(text_of),
+    "cpus": count,
+    "memory": optional(integer),
+    "time": optional(moment),
+    "time_min": optional(moment),
+}
+LIMITS: Mapping[str, checks.Check[Any]] = {
+    "total_time": optional(moment),
+    "gpu_hours": optional(number),
+    "start_by": optional(moment),
+}
+RESUME: Mapping[str, checks.Check[Any]] = {
+    **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
+    **dict.fromkeys(("looks_for", "beside", "signal", "saves"), optional(text_of)),
+    "args": texts,
+    "begin_args": texts,
+    "total": optional(table(_plain_value)),
+    "scale": several(table(text_of)),
+    "anew": checks.boolean,
+    "keep": optional(count),
+    "grace": number,
+    "backoff": number,
+}
+METRICS: Mapping[str, checks.Check[Any]] = {
+    "main": texts,
+    "tensorboard": optional(text_of),
+    "pattern": optional(text_of),
+}
+CONTAINER: Mapping[str, checks.Check[Any]] = {
+    **dict.fromkeys(("image", "name", "runtime", "writable", "home", "workdir"), text_of),
+    "binds": texts,
+    "pass_env": texts,
+    "containall": checks.boolean,
+    "caches": texts,
+    "local_copy": text_of,
+    "outside": table(text_of),
+}
+SPEC: Mapping[str, checks.Check[Any]] = {
+    "id": checks.job_id,
+    "name": note,
+    "command": texts,
+    "folder": text_of,
+    "project": text_of,
+    "snapshot": optional(_snapshot),
+    "resources": _built(Resources, RESOURCES),
+    "resume": _built(Resume, RESUME),
+    "metrics": _built(Metrics, METRICS),
+    "container": optional(Container.from_dict),
+    "retries": count,
+    "recipe": text_of,
+    "launch": text_of,
+    "outputs": texts,
+    "env": table(text_of),
+    "links": table(text_of),
+    "secrets": several(checks.variable),  # they appear in commands to copy
+    "notes": texts,
+    "created": moment,
+    "resumed_after": count,
+    "start_from": text_of,
+    "limits": _built(Limits, LIMITS),
+    "retry_on": several(integer, MOST_CODES),
+    "fail_on": several(integer, MOST_CODES),
+    "hold": optional(moment),
+    "origin": table(text_of),
+}
+ATTEMPT: Mapping[str, checks.Check[Any]] = {
+    "number": lambda value: integer(value, 1, 10**6),
+    "outcome": optional(note),
+    "exit_code": optional(integer),
+    "signal": optional(note),
+    "reason": note,
+    **dict.fromkeys(("started", "heartbeat", "ended", "deadline", "held"), optional(moment)),
+    **dict.fromkeys(("iteration", "total"), optional(integer)),
+    "host": optional(note),
+    "gpus": lambda value: several(count, 1000)(value or ()),
+    "from_checkpoint": optional(note),
+    "checkpoint": optional(note),
+    "metric": _metric,
+    **dict.fromkeys(("left", "remarks"), lambda value: several(note)(value or ())),
+}

@@ -1,0 +1,72 @@
+"""A job's output line by line: which lines are wanted, and when each was written."""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+LONGEST = 1 << 20  # bytes that are taken for one line, though no newline has come
+SEARCHED = 1 << 16  # characters of a line in which a pattern is looked for
+COLOR = re.compile(r"\x1b\[[0-9;]{0,64}m")
+UNKNOWN = "-" * len("2026-11-16 21:20:17")
+
+Piece = tuple[int, int, bytes]  # of an attempt's output, from this offset
+Line = tuple[int, int, bytes]  # of an attempt's output, up to this offset
+Times = Sequence[tuple[float, int]]  # see dray.node.jobs.log_times
+
+
+def lines_of(pieces: Iterable[Piece]) -> Iterator[Line]:
+    """Whole lines. What an attempt has left unfinished becomes one, where another attempt comes."""
+    kept, of, end = b"", 0, 0
+    for attempt, offset, piece in pieces:
+        if kept and attempt != of:
+            yield of, end + len(kept), kept + b"\n"
+            kept = b""
+        of, end = attempt, offset - len(kept)
+        *whole, kept = (kept + piece).split(b"\n")
+        for line in whole:
+            end += len(line) + 1
+            yield attempt, end, line + b"\n"
+        if len(kept) > LONGEST:
+            end += len(kept)
+            yield attempt, end, kept
+            kept = b""
+    if kept:
+        yield of, end + len(kept), kept
+
+
+def search(pattern: re.Pattern[str]) -> Callable[[bytes], bool]:
+    """Whether the pattern is found in a line; colours are not part of its text."""
+
+    def found(line: bytes) -> bool:
+        text = line.rstrip(b"\r\n")[: 4 * SEARCHED].decode("utf-8", "replace")
+        return pattern.search(COLOR.sub("", text)[:SEARCHED]) is not None
+
+    return found
+
+
+def stamped(lines: Iterable[Line], times_of: Callable[[int], Times | None]) -> Iterator[Line]:
+    """Each line with the time by which it was there. ``times_of`` an attempt are asked for once;
+    None where nobody has written them down. What is newer than all of them is seen just now."""
+    known: dict[int, Times | None] = {}
+    for attempt, end, line in lines:
+        if attempt not in known:
+            known[attempt] = times_of(attempt)
+        stamp = stamp_of(known[attempt], end, time.time())
+        yield attempt, end, f"{stamp}  ".encode() + line
+
+
+def stamp_of(times: Times | None, end: int, now: float) -> str:
+    if times is None:
+        return UNKNOWN
+    at = bisect_left(times, end, key=lambda one: one[1])
+    moment = times[at][0] if at < len(times) else now
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def size_at(times: Times, moment: float) -> int:
+    """How long the output was at that time, as far as it was written down."""
+    at = bisect_right(times, moment, key=lambda one: one[0])
+    return times[at - 1][1] if at else 0

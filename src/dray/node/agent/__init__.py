@@ -1,0 +1,1 @@
+"""The agent, which answers the laptop on a login node."""

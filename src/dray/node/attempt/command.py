@@ -1,0 +1,170 @@
+"""The command on this machine: started, signalled, and ended with everything below it.
+
+``ranks.Ranks`` has the same shape for a command that is spread over tasks and nodes.
+"""
+
+import os
+import signal
+
+from ..formats import files
+from ..processes import process
+from ..processes.environment import IN_CONTAINER, environment
+from ..processes.process import describe_end
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Union
+
+    from ..containers.sandbox import Box
+    from ..jobs.jobdir import JobDir
+    from .ranks import Ranks
+
+    Record = Dict[str, Any]
+
+# As a shell, or a container, tells that what was in it ended by such a signal.
+SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of a job
+# A process that hangs in the kernel (a dead file server, a GPU's driver) ends when that does.
+NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not be killed"}
+LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
+
+
+def leftover_grace(job: "Record") -> float:
+    return min(LEFTOVER_GRACE, max(float(job["resume"]["grace"]), 0.1))
+
+
+def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") -> None:
+    """SIGKILL until nothing is left."""
+    for _ in range(1000):
+        if command.kill():
+            return
+        wait(0.02)
+
+
+class Command:
+    def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]", log: str) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.patience = leftover_grace(job)  # for what is left once it has ended
+        self.base = base
+        self.log = log
+        self.rank = 0
+        self.argv = []  # type: List[str]
+        self.container = []  # type: List[str]  # how its runtime was called
+        self.pid = 0
+        self.status = None  # type: Optional[int]  # wait status
+        self.box = self._make_box()
+
+    def _make_box(self) -> "Optional[Box]":
+        if not self.job.get("container"):
+            return None
+        from ..containers.sandbox import Box  # with all that containers need: not for every attempt
+
+        return Box(self.job_dir, self.job, self.base)
+
+    def sit(self, rank: int, host: str) -> None:
+        """Its place, where it is one of several."""
+        self.rank = rank
+        if self.box is not None:
+            self.box.host = host
+
+    def prepare(self) -> None:
+        """What its container needs, once on each node."""
+        if self.box is not None:
+            self.box.prepare()
+
+    def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
+        """``told``: what its environment says of this attempt."""
+        self.argv = argv
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
+        try:
+            folder = os.path.join(self.job_dir.work, self.job["folder"])
+            files.make_folder(folder, durable=False)
+            if self.box is not None:
+                self.pid = self._start_in(self.box, told, log)
+            else:
+                work = self.job_dir.work
+                env = environment(self.job_dir, self.job, self.base, told, work)
+                self.pid = process.start(argv, folder, env, log)
+        finally:
+            os.close(log)
+
+    def _start_in(self, box: "Box", told: "Dict[str, str]", log: int) -> int:
+        self.container = box.words(self.rank)
+        env = environment(self.job_dir, self.job, box.base(), told, box.code())
+        script = box.input(self.rank, self.argv, env)
+        try:
+            return process.start(self.container, self.job_dir.work, box.around(), log, script)
+        finally:
+            os.close(script)
+
+    def reap(self) -> None:
+        for pid, status in process.reap():
+            if pid == self.pid:
+                self.status = status
+
+    def listen(self) -> None:
+        """A command on this machine tells nothing on its way."""
+
+    def ended(self) -> bool:
+        return self.status is not None
+
+    def ahead_of_us(self) -> float:
+        """By how many seconds its end may have come before the signal that tells us why."""
+        assert self.status is not None
+        by_signal = os.WIFSIGNALED(self.status) or os.WEXITSTATUS(self.status) in SIGNALLED
+        return SAME_NODE if by_signal else 0.0
+
+    def end(self) -> "Record":
+        if self.status is None:
+            return dict(NOT_TO_BE_KILLED)
+        code, name = process.read_status(self.status)
+        if self.box is not None:
+            return self.box.end(self.rank, self.argv, self.log, code, name)
+        return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}
+
+    def signal(self, number: int) -> bool:
+        """To the trainer; False where nobody has a handler for it, and it would only kill."""
+        trainers = process.topmost_catchers(self._processes(), number)
+        process.send(trainers, number)
+        return bool(trainers)
+
+    def _processes(self) -> "List[int]":
+        """Its own, without those that a container needs around it."""
+        me = os.getpid()
+        if self.box is None:
+            return process.descendants(me)
+        return process.inside(me, self.box.number(self.rank), IN_CONTAINER)
+
+    def terminate(self) -> None:
+        below = self._processes() or process.descendants(os.getpid())
+        gentle = process.topmost_catchers(below, signal.SIGTERM) or below
+        process.send(gentle, signal.SIGTERM)
+
+    def kill(self) -> bool:
+        """One round of it; True once nothing is left. A process may fork while it is hunted, and
+        is to be reaped before it counts as gone."""
+        if self.is_gone():
+            return True
+        process.send(process.descendants(os.getpid()), signal.SIGKILL)
+        return False
+
+    def dismiss(self) -> None:
+        """End what it left in the background."""
+        left = self._processes() or process.descendants(os.getpid())
+        process.send(left, signal.SIGTERM)
+
+    def put_away(self) -> None:
+        """What its container needed."""
+        if self.box is not None:
+            self.box.put_away(self.status is None or os.WIFSIGNALED(self.status))
+
+    def is_gone(self) -> bool:
+        started = self.pid != 0
+        return not process.descendants(os.getpid()) and (self.status is not None or not started)
+
+    def memory(self) -> int:
+        return process.memory_of(process.descendants(os.getpid()))
+
+    def left_elsewhere(self) -> "List[str]":
+        return []

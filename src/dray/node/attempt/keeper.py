@@ -1,0 +1,190 @@
+"""The keeper: on the local machine, the part that a scheduler plays on a cluster, for one job.
+
+It waits in the queue, forks a supervisor for each attempt, and decides with ``policy`` what comes
+next. It survives its supervisor (it ends what that left behind and goes on), and its supervisor
+survives it (and takes its place): only the loss of both at once loses the job's care, and then the
+job is shown as lost and can be resumed.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+
+from ..formats import faults
+from ..formats.notes import note
+from ..jobs import budget, policy
+from ..jobs.jobdir import JobDir, decide, described, has_begun, too_late
+from ..notifications import notices
+from ..processes import process
+from ..schedulers.queue import Grant, Queue
+from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
+from .supervisor import Place, Supervisor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, NoReturn, Optional
+
+    Record = Dict[str, Any]
+
+WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+KILLED = "its supervisor was killed"
+HELD = WAKING + (signal.SIGCHLD,)
+
+
+class Woken(Exception):
+    """A signal came while the keeper waited."""
+
+
+def wake(*_: object) -> None:
+    raise Woken()
+
+
+def main(path: str, alive: int, ticket: int) -> int:
+    """``alive`` and ``ticket`` are open, locked files, handed down by the submitting process.
+
+    Returns, to whoever waits for it, once a child in a session of its own has taken charge.
+    """
+    for fd in (alive, ticket):
+        os.set_inheritable(fd, False)
+    keeper = Keeper(JobDir(path), alive, ticket)
+    if os.fork() > 0:
+        return 0
+    os.setsid()
+    keeper.keep()
+    return 0
+
+
+class Keeper:
+    def __init__(self, job_dir: JobDir, alive: int, ticket: "Optional[int]") -> None:
+        self.job_dir = job_dir
+        self.alive = alive
+        self.ticket = ticket
+        self.queue = Queue(job_dir.root)
+        self.job = described(job_dir)
+
+    def keep(self) -> None:
+        self._take_charge()
+        faults.reach("keeper:started")
+        try:
+            self._account_for_lost_attempt()
+            end = self._attempts()
+            signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        except Woken:
+            signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
+            end = self._decide()
+            if self.job_dir.stop_request() is None and end.again:
+                return  # the machine is going down: the job is left to be resumed
+            if end.again:
+                end = policy.Decision("stopped", "stopped on request")
+        self._end(end)
+
+    def _take_charge(self) -> None:
+        process.adopt_orphans()
+        os.ftruncate(self.alive, 0)
+        os.pwrite(self.alive, str(os.getpid()).encode(), 0)
+        for number in WAKING + (signal.SIGALRM,):
+            signal.signal(number, wake)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def _attempts(self) -> policy.Decision:
+        while True:
+            decision = self._decide()
+            if not decision.again:
+                return decision
+            if self.job_dir.stop_request() is not None:
+                return policy.Decision("stopped", "stopped on request")
+            if decision.delay:
+                time.sleep(decision.delay)
+            if self.ticket is None:
+                self.ticket = self.queue.take_ticket(self.job_dir.id)
+            self._one_attempt(self.ticket)
+
+    def _decide(self) -> policy.Decision:
+        records = self.job_dir.records()
+        return too_late(self.job, records, time.time()) or decide(self.job, records)
+
+    def _set_alarm(self) -> None:
+        """Wake the keeper at the moment by which the job has to have begun."""
+        by = (self.job.get("limits") or {}).get("start_by")
+        if by is not None and not has_begun(self.job, self.job_dir.records()):
+            signal.setitimer(signal.ITIMER_REAL, max(by - time.time(), 0.0) + 0.01)
+
+    def _one_attempt(self, ticket: int) -> None:
+        self._set_alarm()
+        grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.ticket = None
+        faults.reach("keeper:granted")
+        # From here on signals wait: the supervisor answers them while there is one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        number = self.job_dir.next_number()
+        begin_attempt(self.job_dir, number)
+        if number == 1:
+            notices.at_start(self.job_dir, self.job)
+        keeper = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._be_supervisor(number, grant, keeper)
+        self._wait_for(pid)
+        self._clean_up_after(number)
+        grant.release()
+        faults.reach("keeper:attempt-ended")
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+
+    def _be_supervisor(self, number: int, grant: Grant, keeper: int) -> "NoReturn":
+        try:
+            for one in WAKING:
+                signal.signal(one, signal.SIG_DFL)
+            attempt = self.job_dir.attempt(number)
+            allowance = budget.left(self.job, self.job_dir.records())
+            seconds = self.job["resources"]["time"]
+            place = Place(grant.given["gpus"], {}, seconds, allowance=allowance)
+            Supervisor(self.job_dir, attempt, self.job, place).run()
+            if os.getppid() != keeper:  # the keeper was killed: somebody must go on
+                grant.release()
+                self.keep()
+        except BaseException as error:
+            note(traceback.format_exc())
+            sys.stderr.flush()
+            record_own_failure(self.job_dir, number, error)
+            os._exit(1)
+        os._exit(0)
+
+    def _wait_for(self, pid: int) -> None:
+        while pid not in [ended for ended, _ in process.reap()]:
+            received = signal.sigtimedwait(HELD, 60.0)
+            if received is not None and received.si_signo in WAKING:
+                process.send([pid], received.si_signo)
+
+    def _clean_up_after(self, number: int) -> None:
+        """A supervisor that was killed leaves processes and no outcome."""
+        for _ in range(1000):
+            below = process.descendants(os.getpid())
+            if not below:
+                break
+            process.send(below, signal.SIGKILL)
+            time.sleep(0.01)
+            process.reap()
+        if self.job_dir.attempt(number).ended() is None:
+            record_lost(self.job_dir, self.job, number, KILLED)
+
+    def _account_for_lost_attempt(self) -> None:
+        """An attempt without an outcome was lost with its keeper and supervisor."""
+        unfinished = self.job_dir.unfinished()
+        if unfinished is None:
+            return
+        process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
+        record_lost(self.job_dir, self.job, unfinished.number, KILLED)
+
+    def _end(self, end: policy.Decision) -> None:
+        faults.reach("keeper:before-end")
+        if self.ticket is not None:
+            try:
+                self.queue.leave(self.ticket)
+            except OSError as error:  # it was our turn at the moment at which we were woken
+                note("the place in the queue is given up already: {}".format(error))
+        end_job(self.job_dir, end)
+        os.close(self.alive)  # the job can be resumed or removed meanwhile
+        notices.at_end(self.job_dir)

@@ -1,0 +1,119 @@
+"""What is written down when an attempt was lost and when a job has ended."""
+
+import os
+import time
+
+from ..checkpoints import given, restoring, resuming
+from ..checkpoints import newest as checkpoints
+from ..code import worktree
+from ..formats import files
+from ..formats.notes import note
+from ..jobs import trouble
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional  # noqa: F401
+
+    from ..checkpoints.newest import Checkpoint
+    from ..jobs.jobdir import AttemptDir, JobDir
+    from ..jobs.policy import Decision
+
+    Record = Dict[str, Any]
+
+
+def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
+    """An outcome must not be lost to a disk that is full for a moment."""
+    trouble.stubbornly(lambda: files.write_json(path, value), patience)
+
+
+def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
+    """Make its directory: without one, nothing could be told of it."""
+    attempt = job_dir.attempt(number)
+    trouble.stubbornly(lambda: files.make_folder(attempt.path))
+    return attempt
+
+
+def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
+    """An attempt ended without anybody there to see how."""
+    attempt = job_dir.attempt(number)
+    job = given.known(job_dir, job)
+    rules = job["resume"]
+    newest, remarks, progress = None, [], False  # type: Optional[Checkpoint], List[str], bool
+    try:
+        remarks = restoring.put_back(job_dir.outputs, rules)
+        newest = checkpoints.newest(job_dir.outputs, rules)
+        progress = newest is not None and has_got_further(job_dir, job, attempt, newest)
+    except OSError as error:
+        note("checkpoints could not be looked at: {}".format(error))
+    files.discard(os.path.join(attempt.path, "reserve"))
+    outcome = {
+        "outcome": "lost",
+        "reason": reason,
+        "exit_code": None,
+        "signal": None,
+        "ended": time.time(),
+        "progress": progress,
+        "remarks": (attempt.record().get("remarks") or []) + remarks,
+        "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
+        "left": clear_away(job_dir, attempt, job["outputs"]),
+    }
+    write_stubbornly(attempt.outcome, outcome)
+
+
+def has_got_further(
+    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", newest: "Checkpoint"
+) -> bool:
+    """Whether the attempt has come further than the checkpoint that it began from."""
+    if newest.mtime <= start_of(attempt):
+        return False
+    first = attempt.record().get("from_checkpoint")
+    if first is None:
+        return True
+    outputs, before = job_dir.outputs, job_dir.records()
+    begin = os.path.join(outputs, first)
+    if first == (job.get("origin") or {}).get("told"):
+        begin = job["resume"]["given"]["path"]
+    paths = (newest.path, begin)
+    at, first_at = (
+        resuming.progress(job["resume"], job["command"], path, outputs, before) for path in paths
+    )
+    return resuming.is_ahead(job["resume"], paths[0], at, paths[1], first_at)
+
+
+def start_of(attempt: "AttemptDir") -> float:
+    """By the clock of the file system, which checkpoints have their times from, too."""
+    try:
+        return os.stat(attempt.attempt).st_mtime
+    except OSError:  # it was lost before its command started
+        return time.time()
+
+
+def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[str]":
+    try:
+        return worktree.clear(job_dir, attempt, outputs)
+    except OSError as error:  # the next attempt has a tree of its own
+        note("the work tree could not be cleared: {}".format(error))
+        return []
+
+
+def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:
+    """Record an internal error as a final failure, or node trouble as an interruption. Keep an
+    existing outcome."""
+    attempt = job_dir.attempt(number)
+    if attempt.ended() is not None:
+        return
+    outcome = {
+        "outcome": "failed",
+        "reason": "dray itself failed: {!r} (see the logs in its directory)".format(error),
+        "hopeless": True,
+    }  # type: Record
+    if trouble.is_of_node(error):
+        outcome = trouble.interruption("its node had trouble: {}".format(error or "no memory left"))
+    write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
+
+
+def end_job(job_dir: "JobDir", end: "Decision", patience: float = trouble.PATIENCE) -> None:
+    record = {"state": end.state, "reason": end.reason, "time": time.time()}
+    write_stubbornly(job_dir.end, record, patience)
+    files.discard(job_dir.secrets)
+    files.discard(job_dir.stop)

@@ -1,0 +1,264 @@
+"""One task of a command that is spread over several: see ``ranks``, whose orders it follows.
+
+The first task of a node also watches its memory, makes its work tree, and clears that away; on the
+first node, and where the tree is on a disk that all share, the supervisor does. Signals from
+outside are the supervisor's business: a scheduler that ends a job sends them to it, too. A task
+only tells that it had one: torchrun and its like turn a signal into an exit code.
+"""
+
+import json
+import os
+import signal
+import socket
+import time
+
+from ..code import worktree
+from ..formats import files, locales
+from ..formats.notes import note
+from ..jobs.jobdir import JobDir, described
+from ..processes import layout, process
+from ..schedulers import scheduler
+from .command import LEFTOVER_GRACE, Command, kill_all
+from .ranks import MARK, Lines
+from .starting import FAILURES, why_not_started
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict  # noqa: F401
+
+    Record = Dict[str, Any]
+
+LOOK = 10.0
+RESCUE = 30.0
+HEEDED = (
+    signal.SIGCHLD,
+    signal.SIGIO,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+def main(path: str) -> int:
+    job_dir = JobDir(path)
+    job = described(job_dir)
+    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).seat()).run()
+
+
+class Task:
+    def __init__(self, job_dir: JobDir, job: "Record", seat: layout.Seat) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.seat = seat
+        self.command = Command(job_dir, job, locales.original_environment(), "")
+        self.order = {}  # type: Record
+        self.made_tree = False
+        self.told_end = False
+        self.signalled = False  # from outside, and so maybe the command as well
+        self.leaving = False
+        self.next_rescue = time.monotonic() + RESCUE
+
+    def run(self) -> int:
+        process.adopt_orphans()
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        self.lines = Lines(0)
+        while not self.leaving:
+            self._listen()
+            self._wait(LOOK)
+            self._look_around()
+        return 0
+
+    def _wait(self, seconds: float) -> None:
+        received = signal.sigtimedwait(HEEDED, seconds)
+        while received is not None:
+            if received.si_signo == signal.SIGCHLD:
+                self._reap()
+            elif received.si_signo in (signal.SIGUSR1, signal.SIGUSR2):
+                self.command.signal(received.si_signo)
+            elif received.si_signo != signal.SIGIO:
+                self.signalled = True
+            received = signal.sigtimedwait(HEEDED, 0)
+
+    def _listen(self) -> None:
+        lines = self.lines.read()
+        while lines:  # again: what came meanwhile may have been told of meanwhile, too
+            for line in lines:
+                message = json.loads(line.decode("ascii"))
+                OBEY[message["what"]](self, message)
+            lines = self.lines.read()
+        if not self.lines.is_open and not self.leaving:  # the supervisor is gone
+            kill_all(self.command, self._wait)
+            self._put_away()
+            self.leaving = True
+
+    def _say(self, what: str, **more: "Any") -> None:
+        seat = self.seat
+        message = {"what": what, "rank": seat.rank, "node": seat.node_rank, "host": seat.host}
+        message.update(more)
+        try:
+            os.write(1, MARK + json.dumps(message).encode("ascii") + b"\n")
+        except OSError:  # nobody listens any more: the end of our input will tell
+            pass
+
+    # -- orders -----------------------------------------------------------------------------------
+
+    def _take_order(self, order: "Record") -> None:
+        self.order = order
+        attempt = self.job_dir.attempt(order["attempt"])
+        self.command.log = attempt.log_of(self.seat.rank)
+        self.command.sit(self.seat.rank, self.seat.host)
+        if self.seat.rank:
+            files.make_folder(os.path.dirname(self.command.log))
+        if self.seat.local_rank:
+            return
+        try:
+            self._make_tree(order)
+            self.command.prepare()
+        except FAILURES as error:
+            self._tell_failure(error)
+        else:
+            self._say("ready", work=self.job_dir.work)
+
+    def _make_tree(self, order: "Record") -> None:
+        """Unless the supervisor has made it: on the first node, or on a disk that all share."""
+        if self.seat.node_rank == 0 or order["work"] == self.job_dir.work:
+            self.job_dir.work = order["work"]
+            return
+        self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
+        worktree.prepare(self.job_dir, order["attempt"], self.job)
+        self.made_tree = True
+
+    def _go(self, message: "Record") -> None:
+        if self.told_end:
+            return
+        self.job_dir.work = message["trees"][str(self.seat.node_rank)]
+        address = self._address()
+        port = self.order["port"]
+        told = dict(self.order["told"], **layout.variables(self.job, self.seat, address, port))
+        argv = layout.argv_at(self.job, self.order["argv"], self.seat, address, port)
+        try:
+            self.command.start(argv, told)
+        except FAILURES as error:
+            self._tell_failure(error)
+
+    def _address(self) -> str:
+        """The first node's name, or, where it is not known here, its address."""
+        name = str(self.order["address"])
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError:
+            return self.seat.launched_from or name
+        return name
+
+    def _pass_on(self, message: "Record") -> None:
+        self._rescue()
+        self._say("asked", caught=self._is_running() and self.command.signal(message["signal"]))
+
+    def _end(self, message: "Record") -> None:
+        if not self.command.pid:
+            reason = "ended before it started"
+            self._tell_end({"exit_code": None, "signal": None, "reason": reason, "hopeless": False})
+        elif message["signal"] == signal.SIGKILL:
+            kill_all(self.command, self._wait)
+        else:
+            self.command.terminate()
+
+    def _clear(self, _: "Record") -> None:
+        self.command.dismiss()
+        until = time.monotonic() + self.command.patience
+        while not self.command.is_gone() and time.monotonic() < until:
+            self._wait(0.05)
+        kill_all(self.command, self._wait)
+        self._put_away()
+        self.leaving = True
+
+    # -- the command ------------------------------------------------------------------------------
+
+    def _is_running(self) -> bool:
+        return self.command.pid != 0 and not self.command.ended()
+
+    def _reap(self) -> None:
+        self.command.reap()
+        if self.command.ended() and not self.told_end:
+            self._tell_end(dict({"hopeless": False}, **self.command.end()))
+
+    def _tell_failure(self, error: Exception) -> None:
+        end = why_not_started(error)
+        wanted = ("exit_code", "signal", "reason", "cause")
+        end = dict({key: end[key] for key in wanted if key in end}, hopeless=end.get("hopeless"))
+        self._tell_end(end)
+
+    def _tell_end(self, end: "Record") -> None:
+        if self.told_end:
+            return
+        self.told_end = True
+        task = layout.describe_task(self.job, self.seat)
+        self._say("ended", task=task, signalled=self.signalled, **end)
+
+    # -- the node's work tree and memory ----------------------------------------------------------
+
+    def _look_around(self) -> None:
+        if self.seat.local_rank:
+            return
+        if time.monotonic() > self.next_rescue:
+            self.next_rescue = time.monotonic() + RESCUE
+            self._rescue()
+        if self.job["resources"]["memory"] and self._is_running():
+            used = process.memory_of(self._commands_here())
+            if used > self.job["resources"]["memory"]:
+                self._say("memory", used=used)
+
+    def _rescue(self) -> None:
+        if not self.made_tree:
+            return
+        try:
+            attempt = self.order["attempt"]
+            worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
+        except OSError as error:
+            note("{}: an output could not be moved: {}".format(self.seat.host, error))
+
+    def _commands_here(self) -> "Any":
+        """All processes of this step on this node, without the tasks of dray's own."""
+        step = os.getppid()
+        parent_of = process.parents()
+        return [pid for pid in process.descendants(step) if parent_of.get(pid) != step]
+
+    def _put_container_away(self) -> None:
+        try:
+            self.command.put_away()
+        except OSError as error:
+            message = "{}: the container's folders could not be cleared: {}"
+            note(message.format(self.seat.host, error))
+
+    def _put_away(self) -> None:
+        log = self.command.log
+        if self.seat.rank and log and os.path.exists(log) and os.path.getsize(log) == 0:
+            files.remove(log)  # most ranks of most trainers have nothing to say
+        if self.made_tree or (self.command.box is not None and not self.seat.local_rank):
+            until = time.monotonic() + LEFTOVER_GRACE + 2.0
+            while self._commands_here() and time.monotonic() < until:  # other tasks end theirs, too
+                time.sleep(0.05)
+            self._put_container_away()
+        if not self.made_tree:
+            return
+        attempt = self.job_dir.attempt(self.order["attempt"])
+        attempt.left = attempt.left_on(self.seat.host)
+        try:
+            paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
+        except OSError as error:
+            message = "{}: the work tree could not be cleared: {}"
+            note(message.format(self.seat.host, error))
+        else:
+            if paths:
+                self._say("left", paths=paths)
+
+
+OBEY = {
+    "order": Task._take_order,
+    "go": Task._go,
+    "signal": Task._pass_on,
+    "end": Task._end,
+    "clear": Task._clear,
+}  # type: Dict[str, Callable[[Task, Record], None]]

@@ -1,0 +1,287 @@
+"""A command that is spread over tasks, on one node or many: the supervisor's end of it.
+
+The scheduler's own launcher (srun) starts ``dray-node rank`` in every task. What is written to its
+input reaches every task, and what a task writes comes back, as lines of JSON: so nothing here needs
+a port of its own, a file to watch, or a signal that would hit more than the trainer.
+
+    to the tasks                        from a task
+    order   what to run                 ready    the node's work tree is there
+    go      every tree is ready         asked    whether its trainer takes the signal
+    signal  for the trainer             ended    its command's end
+    end     SIGTERM or SIGKILL          memory   of its node
+    clear   put away, and leave         left     files kept of its node's work tree
+"""
+
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import socket
+import sys
+import time
+
+from ..formats.notes import note
+from ..processes import layout, process
+from ..processes.process import describe_end
+from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional  # noqa: F401
+
+    from ..jobs.jobdir import AttemptDir, JobDir
+
+    Record = Dict[str, Any]
+
+MARK = b"dray "  # of a line from a task; anything else is the launcher's own
+OTHER_NODE = 15.0  # seconds between the same signal to one node and to another, at most
+ANSWER = 5.0  # seconds in which a task answers
+KILL = 5.0  # then the launcher is asked to kill its tasks
+KILL_HARD = 12.0  # then the launcher is killed, and the rest left to the scheduler
+
+
+class Lines:
+    """Whole lines from a pipe, each as soon as it is there: SIGIO tells of it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.rest = b""
+        self.is_open = True
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_NONBLOCK | os.O_ASYNC)
+
+    def read(self) -> "List[bytes]":
+        while self.is_open:
+            try:
+                piece = os.read(self.fd, 1 << 16)
+            except BlockingIOError:
+                break
+            self.is_open = bool(piece)
+            self.rest += piece
+        lines = self.rest.split(b"\n")
+        self.rest = lines.pop()
+        return lines
+
+
+def free_port(first: int) -> int:
+    """On this machine, looking from ``first`` on."""
+    for port in range(first, first + 1000):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    return first
+
+
+class Ranks:
+    container = []  # type: List[str]  # each task has its own
+    patience = LEFTOVER_GRACE + 60.0  # to end what is left on each node, and clear it away
+
+    def __init__(
+        self,
+        job_dir: "JobDir",
+        job: "Record",
+        base: "Dict[str, str]",
+        attempt: "AttemptDir",
+        launcher: "List[str]",
+        number: str,
+    ) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.base = base
+        self.attempt = attempt
+        self.launcher = launcher
+        self.number = number
+        self.pid = 0
+        self.status = None  # type: Optional[int]  # the launcher's wait status
+        self.trees = {}  # type: Dict[str, str]  # work trees, by the node's number
+        self.answers = {}  # type: Dict[int, bool]
+        self.ends = {}  # type: Dict[int, Record]
+        self.bad = None  # type: Optional[Record]  # the first that went wrong
+        self.asked = False  # whether all were asked to end
+        self.kill_rest_at = 0.0  # not before somebody has gone wrong by itself
+        self.kill_began = 0.0
+        self.dismissed = False
+        self.used = 0
+        self.left = {}  # type: Dict[str, List[str]]
+        self.words = ""  # the launcher's own: its first complaint, or else its last
+        self.unsent = b""
+
+    def prepare(self) -> None:
+        """Each task sees to its own container."""
+
+    def put_away(self) -> None:
+        """The same."""
+
+    def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
+        orders, self.input = os.pipe()
+        output, answers = os.pipe()
+        os.set_blocking(self.input, False)
+        try:
+            words = [sys.executable, "-I", "-S", sys.argv[0], "rank", self.job_dir.path]
+            folder = self.job_dir.path  # the work tree need not be on every node
+            self.pid = process.start(self.launcher + words, folder, self.base, answers, orders)
+        finally:
+            os.close(orders)
+            os.close(answers)
+        self.lines = Lines(output)
+        self._say(
+            {
+                "what": "order",
+                "attempt": self.attempt.number,
+                "argv": argv,
+                "told": told,
+                "work": self.job_dir.work,
+                "address": socket.gethostname(),
+                "port": free_port(layout.port_for(int(re.sub(r"\D", "", self.number) or 0))),
+            }
+        )
+
+    def _say(self, message: "Record") -> None:
+        self.unsent += json.dumps(message).encode("ascii") + b"\n"
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.input, self.unsent) :]
+        except BlockingIOError:  # it reads nothing before every task is there
+            pass
+        except OSError:  # it has ended
+            self.unsent = b""
+
+    def listen(self) -> None:
+        for line in self.lines.read():
+            if line.startswith(MARK):
+                self._hear(json.loads(line[len(MARK) :].decode("ascii")))
+            elif line.strip():
+                words = line.decode("utf-8", "replace").strip()
+                note(words)
+                self.words = self.words if "error:" in self.words else words
+        self._send()
+        if self.kill_rest_at and not self.dismissed and time.monotonic() > self.kill_rest_at:
+            self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
+            self._say({"what": "end", "signal": int(signal.SIGKILL)})
+
+    def _hear(self, message: "Record") -> None:
+        what = message["what"]
+        if what == "ready":
+            self.trees[str(message["node"])] = message["work"]
+            if len(self.trees) == layout.nodes_of(self.job):
+                self._say({"what": "go", "trees": self.trees})
+        elif what == "asked":
+            self.answers[message["rank"]] = message["caught"]
+        elif what == "memory":
+            self.used = max(self.used, message["used"])
+        elif what == "left":
+            self.left[message["host"]] = message["paths"]
+        elif what == "ended":
+            self.ends[message["rank"]] = message
+            if message["reason"] and self.bad is None:
+                self._end_rest(message)
+
+    def _end_rest(self, bad: "Record") -> None:
+        """The others would wait for the dead one. Where all were asked to end, each has the time
+        that the supervisor gives: one torchrun may leave at once, while another's worker saves."""
+        self.bad = bad
+        if not self.asked:
+            self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
+            self.terminate()
+
+    def reap(self) -> None:
+        for pid, status in process.reap():
+            if pid == self.pid:
+                self.status = status
+                self.listen()
+
+    def ended(self) -> bool:
+        return self.is_gone() or len(self.ends) == layout.tasks_of(self.job)
+
+    def ahead_of_us(self) -> float:
+        """Every node's own daemon passes a scheduler's signal on, and a busy one is late."""
+        if any(end.get("signalled") for end in self.ends.values()):
+            return OTHER_NODE
+        if self.bad is None:
+            return OTHER_NODE if self.is_gone() else 0.0
+        if self.bad["signal"] == "SIGTERM" or self.bad["exit_code"] in SIGNALLED:
+            return OTHER_NODE
+        return SAME_NODE if self.bad["signal"] else 0.0
+
+    def is_gone(self) -> bool:
+        return self.pid == 0 or self.status is not None
+
+    def end(self) -> "Record":
+        if self.bad is not None and not self._was_ended_by_launcher():
+            return {
+                "exit_code": self.bad["exit_code"],
+                "signal": self.bad["signal"],
+                "reason": "{}: {}".format(self.bad["task"], self.bad["reason"]),
+                "hopeless": self.bad["hopeless"],
+                "cause": self.bad.get("cause", ""),
+                "rank": self.bad["rank"],
+            }
+        if len(self.ends) == layout.tasks_of(self.job):
+            return {"exit_code": 0, "signal": None, "reason": ""}
+        return self._launchers_end()
+
+    def _was_ended_by_launcher(self) -> bool:
+        """A task that is lost tells nothing, and the launcher then kills the others."""
+        assert self.bad is not None
+        lost = self.is_gone() and len(self.ends) < layout.tasks_of(self.job)
+        return lost and self.bad["signal"] in ("SIGTERM", "SIGKILL")
+
+    def _launchers_end(self) -> "Record":
+        """A node was lost, or a task was killed from outside."""
+        if self.status is None:
+            return dict(NOT_TO_BE_KILLED)
+        code, name = process.read_status(self.status)
+        reason = self.words or "{}: {}".format(self.launcher[0], describe_end(code, name))
+        return {"exit_code": code or (None if name else 1), "signal": name, "reason": reason}
+
+    def signal(self, number: int) -> bool:
+        self.answers = {}
+        self._say({"what": "signal", "signal": number})
+        until = time.monotonic() + ANSWER
+        running = layout.tasks_of(self.job) - len(self.ends)
+        while len(self.answers) < running and self.lines.is_open and time.monotonic() < until:
+            select.select([self.lines.fd], [], [], 0.1)
+            self.listen()
+        return any(self.answers.values())
+
+    def terminate(self) -> None:
+        self.asked = True
+        self._say({"what": "end", "signal": int(signal.SIGTERM)})
+
+    def kill(self) -> bool:
+        now = time.monotonic()
+        if not self.kill_began:
+            self.kill_began = now
+            self._say({"what": "end", "signal": int(signal.SIGKILL)})
+        if now > self.kill_began + KILL_HARD:
+            process.send([self.pid], signal.SIGKILL)
+        elif now > self.kill_began + KILL:
+            process.send([self.pid], signal.SIGTERM)  # srun kills every task, and waits for it
+        return self.is_gone() if self.dismissed else self.ended()
+
+    def dismiss(self) -> None:
+        self.dismissed = True
+        self.kill_began = 0.0
+        self._say({"what": "clear"})
+
+    def memory(self) -> int:
+        """Of the node that uses most."""
+        return self.used
+
+    def left_elsewhere(self) -> "List[str]":
+        """What other nodes kept beside ours comes into the same folder, each in one of its own."""
+        kept = []
+        for host, paths in sorted(self.left.items()):
+            os.makedirs(self.attempt.left, mode=0o700, exist_ok=True)
+            os.rename(self.attempt.left_on(host), os.path.join(self.attempt.left, host))
+            kept += [os.path.join(host, path) for path in paths]
+        return kept

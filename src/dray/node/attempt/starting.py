@@ -1,0 +1,39 @@
+"""Why a command did not start, and whose fault that is."""
+
+from ..checkpoints import origin
+from ..code import worktree
+from ..jobs import trouble
+from ..processes import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Record = Dict[str, Any]
+
+FAILURES = (
+    origin.NothingToGoOnFrom,
+    worktree.CannotPrepare,
+    process.CannotContain,
+    process.CannotStart,
+    OSError,
+)
+
+
+def why_not_started(error: Exception) -> "Record":
+    """The outcome of an attempt whose command did not start. Trouble of the node is no failure of
+    the command's. What another attempt would meet again, such as a damaged pack or a missing
+    program, is hopeless."""
+    reason = str(error)
+    if isinstance(error, worktree.CannotPrepare):
+        reason = "no work tree: " + reason
+    if getattr(error, "of_node", False) or trouble.is_of_node(error):
+        return trouble.interruption("its node could not start it: " + reason)
+    missing = isinstance(error, process.CannotStart)
+    return {
+        "outcome": "failed",
+        "reason": reason,
+        "exit_code": 127 if missing else None,
+        "signal": None,
+        "hopeless": missing or getattr(error, "for_good", False),
+    }

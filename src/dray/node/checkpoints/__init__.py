@@ -1,0 +1,1 @@
+"""A job's checkpoints: finding the newest whole one, and going on from it."""

@@ -1,0 +1,111 @@
+"""The checkpoint of another run that a job begins from (``dray run --from``).
+
+It is copied into the job's own directory when the job is submitted (``giving``), from another job
+of this root or from what the laptop has sent:
+
+    <root>/jobs/<id>/given/<path>    <path> is its place among the outputs of a run
+
+A copy and no hard link: the trainer that wrote it may write to it again in place, and so may the
+new one. A trainer that finds its checkpoint only by its place gets another copy there, which is
+told from a checkpoint of the job's own by its time and size. The job's ``origin`` says more:
+
+- ``path``: its place below ``given``; ``told``: what people call it.
+- ``job`` and ``checkpoint``: another job of this root, and the path among its outputs.
+- ``snapshot``: what the laptop has sent, in this root's packs.
+"""
+
+import fnmatch
+import os
+
+from ..code import worktree
+from ..formats import files
+from . import newest
+from .resuming import begun_from, needs_place, partner_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Sequence
+
+    from ..jobs.jobdir import JobDir
+    from .newest import Checkpoint
+
+    Record = Dict[str, Any]
+
+FOLDER = "given"
+
+
+def rules_of(job_dir: "JobDir", job: "Record") -> "Record":
+    """The job's rules for resuming, with what it has begun from."""
+    path = (job.get("origin") or {}).get("path")
+    if not path:
+        return job["resume"]  # type: ignore
+    here = os.path.join(job_dir.path, FOLDER, path)
+    placed = os.path.join(job_dir.outputs, path) if needs_place(job["resume"]) else here
+    return dict(begun_from(job["resume"], here), given={"path": here, "placed": placed})
+
+
+def known(job_dir: "JobDir", job: "Record") -> "Record":
+    """The description of a job, in which its rules tell what it has begun from."""
+    return dict(job, resume=rules_of(job_dir, job))
+
+
+def to_begin_from(outputs: str, rules: "Record") -> "Optional[Checkpoint]":
+    """The given checkpoint, where the trainer finds it; None where it is not whole any more."""
+    path, placed = rules["given"]["path"], rules["given"]["placed"]
+    if not newest.is_whole(path):
+        return None
+    if placed != path:
+        put_among(outputs, rules, path, placed)
+    return newest.look_at(placed)
+
+
+def put_among(outputs: str, rules: "Record", path: str, placed: str) -> None:
+    """Copy it, and its partner, to its place among the outputs."""
+    worktree.make_parents(outputs, os.path.relpath(placed, outputs))
+    partner = partner_of(path, rules)
+    if partner and os.path.exists(partner):
+        copy(partner, os.path.join(os.path.dirname(placed), os.path.basename(partner)))
+    if not os.path.isdir(path):
+        copy(path, placed)
+        return
+    if os.path.islink(placed):
+        files.remove(placed)
+    for one in newest.files_in(path):
+        copy(one, os.path.join(placed, os.path.relpath(one, path)))
+
+
+def copy(path: str, target: str) -> None:
+    """Copy a file, which appears whole and as old as the original."""
+    import shutil  # with zlib, bz2 and lzma: only where it is needed
+
+    files.make_folder(os.path.dirname(target), durable=False)
+    temporary = "{}.{}.tmp".format(target, os.urandom(6).hex())
+    try:
+        shutil.copy2(path, temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        files.put_in_place(temporary, target)
+    finally:
+        files.discard(temporary)
+
+
+# -- its place ------------------------------------------------------------------------------------
+
+
+def place_for(path: str, pattern: "Optional[str]") -> str:
+    """The shortest end of this path that the pattern for checkpoints finds; "" where there is
+    none."""
+    words = path.split("/")
+    for start in range(len(words) - 1, -1, -1):
+        if pattern and matches(words[start:], pattern.split("/")):
+            return "/".join(words[start:])
+    return ""
+
+
+def matches(words: "Sequence[str]", pattern: "Sequence[str]") -> bool:
+    """Whether a glob finds this path; ``**`` stands for any number of folders."""
+    if not pattern or not words:
+        return not pattern and not words
+    if pattern[0] == "**":
+        return any(matches(words[start:], pattern[1:]) for start in range(len(words)))
+    return fnmatch.fnmatchcase(words[0], pattern[0]) and matches(words[1:], pattern[1:])

@@ -1,0 +1,168 @@
+"""Where an attempt begins: from which checkpoint, and what is passed over on the way to it.
+
+Nothing of this happens silently: what was passed over is a remark in the attempt's record and in
+its log, and a run that had a checkpoint never begins again from nothing by itself.
+"""
+
+import os
+
+from ..formats import files
+from ..jobs import policy
+from . import given, newest, restoring
+from .resuming import partner_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Optional
+
+    from .newest import Checkpoint
+
+    Record = Dict[str, Any]
+
+SCRATCH = "scratch"
+ASIDE = ".set-aside"  # hidden: no pattern finds what is in it
+
+
+class NothingToGoOnFrom(Exception):
+    """The run had a checkpoint, and there is none to go on from."""
+
+    for_good = True
+
+
+class Origin:
+    """``is_given``: the checkpoint is of another run."""
+
+    def __init__(
+        self, checkpoint: "Optional[Checkpoint]", remarks: "List[str]", is_given: bool = False
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.remarks = remarks
+        self.is_given = is_given
+
+
+def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Origin:
+    """Choose the checkpoint that attempt ``number`` begins from. ``before``: the records of the
+    attempts before it."""
+    rules, wanted = job["resume"], job.get("start_from") or ""
+    counted = [one for one in before if one["number"] > job["resumed_after"]]
+    remarks = []  # type: List[str]
+    if wanted and not any(one.get("started") for one in counted):
+        remarks += set_aside(outputs, rules, wanted, number)
+    remarks += restoring.put_back(outputs, rules)
+    # What ``retry_on`` says to try again is not the checkpoint's fault.
+    suspect = [one for one in counted if not policy.passes(job, one)]
+    origin = choose(outputs, rules, suspect)
+    if origin.checkpoint is None:
+        require_disk(outputs)
+        origin = choose(outputs, rules, suspect)  # it may have been away for a moment
+    if origin.checkpoint is None:
+        require_no_progress(counted if wanted == SCRATCH else before)
+        if rules.get("given"):
+            return Origin(begin_from_given(outputs, job), remarks + origin.remarks, True)
+    return Origin(origin.checkpoint, remarks + origin.remarks)
+
+
+def begin_from_given(outputs: str, job: "Record") -> "Checkpoint":
+    """Find the checkpoint of another run that the job begins from: never from nothing instead."""
+    found = given.to_begin_from(outputs, job["resume"])
+    if found is None:
+        told = (job.get("origin") or {}).get("told")
+        raise NothingToGoOnFrom(
+            "its copy of {}, which it was to begin from, is not whole any more".format(told)
+        )
+    return found
+
+
+def choose(outputs: str, rules: "Record", attempts: "List[Record]") -> Origin:
+    """Take the newest whole checkpoint from which no attempt has crashed; where there is no such
+    one, the newest whole one."""
+    found = newest.candidates(outputs, rules)
+    whole = [one for one in found if newest.is_valid(one, found, rules)]
+    crashed = [one for one in whole if crash_from(one, outputs, attempts) is not None]
+    chosen = next((one for one in whole if one not in crashed), whole[0] if whole else None)
+    remarks = []
+    for one in found[: found.index(chosen)] if chosen else found:
+        number = crash_from(one, outputs, attempts) if one in crashed else None
+        why = "it is not whole" if number is None else "attempt {} crashed from it".format(number)
+        remarks.append("passed over {}: {}".format(os.path.relpath(one.path, outputs), why))
+    return Origin(chosen, remarks)
+
+
+def crash_from(one: "Checkpoint", outputs: str, attempts: "List[Record]") -> "Optional[int]":
+    """The attempt that crashed from this checkpoint and got no further, as it does where a folder
+    was cut so that nothing tells. One that was written to since is another one."""
+    for attempt in attempts:
+        is_origin = attempt.get("from_checkpoint") == os.path.relpath(one.path, outputs)
+        crashed = attempt["outcome"] == "failed" and not attempt.get("progress")
+        if is_origin and crashed and attempt.get("from_time") == one.mtime:
+            return int(attempt["number"])
+    return None
+
+
+def require_disk(outputs: str) -> None:
+    """Raise the error of a disk that does not answer: it is no reason to give up a run."""
+    if os.path.lexists(outputs):
+        os.listdir(outputs)
+
+
+def require_no_progress(before: "List[Record]") -> None:
+    reached = [one["checkpoint"] for one in before if one.get("checkpoint")]
+    if reached:
+        raise NothingToGoOnFrom(
+            "it had come to {}, and there is no whole checkpoint any more; to begin again from "
+            "nothing: dray resume --from {}".format(reached[-1], SCRATCH)
+        )
+
+
+def named(outputs: str, rules: "Record", name: str) -> "List[Checkpoint]":
+    """The checkpoints that are newer than the named one, and that one itself, last. Its name is
+    its path among the outputs, or the end of that."""
+    found = newest.candidates(outputs, rules)
+    return found[: pick(outputs, found, name) + 1]
+
+
+def pick(outputs: str, found: "List[Checkpoint]", name: str) -> int:
+    """Which of these is meant."""
+    paths = [os.path.relpath(one.path, outputs) for one in found]
+    fits = [at for at, path in enumerate(paths) if path == name]
+    fits = fits or [at for at, path in enumerate(paths) if path.endswith("/" + name)]
+    if len(fits) == 1:
+        return fits[0]
+    what = "several checkpoints are" if fits else "no checkpoint is"
+    listed = ", ".join(paths[:5]) + (" …" if len(paths) > 5 else "")
+    raise NothingToGoOnFrom("{} named {}; there are: {}".format(what, name, listed or "none"))
+
+
+def require(outputs: str, rules: "Record", start_from: str) -> None:
+    """Check, before the job is queued, that there is the checkpoint that it is to go on from."""
+    if start_from and start_from != SCRATCH:
+        named(outputs, rules, start_from)
+
+
+def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[str]":
+    """Move what is newer than the wanted checkpoint out of the way, so that a trainer that looks
+    for its checkpoint by itself does not find it either."""
+    if wanted == SCRATCH:
+        newer = newest.candidates(outputs, rules)
+    else:
+        newer = named(outputs, rules, wanted)[:-1]
+    place = os.path.join(outputs, "{}-{:03d}".format(ASIDE, number))
+    newer = [one for one in newer if newest.is_inside(outputs, one.path)]
+    for one in newer:
+        for path in belongings(one, rules):
+            target = os.path.join(place, os.path.relpath(path, outputs))
+            files.make_folder(os.path.dirname(target), durable=False)
+            os.rename(path, target)
+    if not newer:
+        return []
+    what = "1 checkpoint was" if len(newer) == 1 else "{} checkpoints were".format(len(newer))
+    return ["{} set aside in {}".format(what, os.path.basename(place))]
+
+
+def belongings(one: "Checkpoint", rules: "Record") -> "Iterator[str]":
+    """A checkpoint's path, and those of what is saved with it and of the copies."""
+    saved = [one.path] + restoring.beside(one.path, rules)
+    copies = [restoring.copy_of(path) for path in saved]
+    for path in saved + [partner_of(one.path, rules) or ""] + copies:
+        if path and os.path.lexists(path):
+            yield path

@@ -1,0 +1,1 @@
+"""Containers around a command, and the images that they start from."""

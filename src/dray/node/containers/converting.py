@@ -1,0 +1,260 @@
+"""From the layers of an image to the one file that containers start from.
+
+It is the command of a job like any other, on a compute node: what it prints is the job's log.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+
+from ..code.packs import hash_of
+from ..formats import files, leases, mounts
+from . import container
+from .images import Images, Part, hex_of  # noqa: F401
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Dict, Iterator, List  # noqa: F401
+
+    Record = Dict[str, Any]
+
+PIECE = 1 << 20
+UNKNOWN_SIZE = 20 << 30  # of an image in a registry
+GZIP = 31  # zlib's word for gzip with a header
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+
+
+class CannotConvert(Exception):
+    """Says what is wrong, and what to do."""
+
+
+def main(image: str) -> int:
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.environ["DRAY_OUTPUTS"])))
+    files.Lock.leased = leases.are_needed(root)
+    try:
+        convert(Images(root), image)
+    except (CannotConvert, OSError) as error:
+        sys.stderr.write("{}\n".format(error))
+        return 1
+    return 0
+
+
+def convert(images: Images, image: str) -> None:
+    """Once, also when several ask for it at the same time."""
+    with images.lock(image):
+        record = images.record(image)
+        if record is None:
+            raise CannotConvert("there is no image {} here: push it again".format(image))
+        if images.file(image) is not None:
+            return
+        target = os.path.join(images.folder, "{}.{}".format(hex_of(image), record["format"]))
+        # A node's scratch is shared with other roots, where the same image may be being made.
+        root = hash_of(os.path.realpath(images.folder).encode("utf-8", "surrogateescape"))
+        unfinished = ".new-{}-{}-".format(hex_of(image), root[:12])
+        place = scratch_place(images, record)
+        for folder in (place, images.folder):
+            clear(folder, unfinished)  # of one that was killed: nobody else is at it
+        scratch = tempfile.mkdtemp(prefix=unfinished, dir=place)
+        finished = tempfile.mkdtemp(prefix=unfinished, dir=images.folder)
+        try:
+            made = make(images, record, scratch, finished)
+            with open(made, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(made, target)
+            files.sync_folder(images.folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(finished, ignore_errors=True)
+        if not record["keep_layers"]:
+            images.drop_layers(record)
+
+
+def clear(folder: str, prefix: str) -> None:
+    for name in os.listdir(folder):
+        if name.startswith(prefix):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def scratch_place(images: Images, record: "Record") -> str:
+    """The node's own disk, where there is room for the layers and for their files unpacked. What
+    is in memory would be taken from the job's."""
+    place = tempfile.gettempdir()
+    if (
+        mounts.file_system(place, [(place, kind) for place, kind, _ in mounts.read_mounts()])
+        in mounts.IN_MEMORY
+    ):
+        return images.folder
+    usage = os.statvfs(place)
+    has_room = usage.f_bavail * usage.f_frsize > 3 * (record["size"] or UNKNOWN_SIZE)
+    return place if has_room else images.folder
+
+
+def make(images: Images, record: "Record", scratch: str, finished: str) -> str:
+    made = os.path.join(finished, "image")
+    if record["source"] == "file":
+        with open(made, "wb") as file:
+            assemble(images, record["layers"][0], file)
+    elif record["format"] == "sqsh":
+        import_image(record["name"], made, scratch)
+    elif record["source"] == "registry":
+        build(record["name"], made, scratch)
+    else:
+        say("reading {} layers".format(len(record["layers"])))
+        layout = Layout(os.path.join(scratch, "oci"))
+        for digest in record["layers"]:
+            with layout.open(digest) as file:
+                assemble(images, digest, file)
+        build(layout.finish(record["config"]), made, scratch)
+    return made
+
+
+def say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def assemble(images: Images, digest: str, sink: "Any") -> None:
+    """Write the layer out, and see that it is what its digest says."""
+    parts = images.whole(digest)
+    if parts is None:
+        raise CannotConvert("the layer {} is not here: push the image again".format(digest))
+    check = hashlib.sha256()
+    try:
+        for content in contents_of(parts):
+            check.update(content)
+            sink.write(content)
+        is_whole = check.hexdigest() == hex_of(digest)
+    except zlib.error:
+        is_whole = False
+    if not is_whole:
+        files.remove_tree(images.layer(digest))
+        raise CannotConvert("the layer {} came damaged: push the image again".format(digest))
+
+
+def contents_of(parts: "List[Part]") -> "Iterator[bytes]":
+    for part in parts:
+        unpacker = zlib.decompressobj(GZIP)
+        with open(part.path, "rb") as file:
+            piece = file.read(PIECE)
+            while piece:
+                yield unpacker.decompress(piece)
+                piece = file.read(PIECE)
+
+
+class Layout:
+    """An image as an OCI layout; uncompressed, so that nobody unpacks it twice."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.blobs = os.path.join(folder, "blobs", "sha256")
+        self.digests = []  # type: List[str]
+        os.makedirs(self.blobs)
+
+    def open(self, digest: str) -> "BinaryIO":
+        """To be filled with that layer; the lowest comes first."""
+        self.digests.append(digest)
+        return open(self._blob(digest), "wb")
+
+    def finish(self, config: str) -> str:
+        """Returns what Apptainer calls it."""
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": self._add(CONFIG_TYPE, config.encode("utf-8")),
+            "layers": [self._describe(LAYER_TYPE, digest) for digest in self.digests],
+        }
+        entry = self._add(MANIFEST_TYPE, files.encode(manifest))
+        self._write("index.json", {"schemaVersion": 2, "manifests": [entry]})
+        self._write("oci-layout", {"imageLayoutVersion": "1.0.0"})
+        return "oci:" + self.folder
+
+    def _blob(self, digest: str) -> str:
+        return os.path.join(self.blobs, hex_of(digest))
+
+    def _describe(self, kind: str, digest: str) -> "Record":
+        size = os.path.getsize(self._blob(digest))
+        return {"mediaType": kind, "digest": "sha256:" + hex_of(digest), "size": size}
+
+    def _add(self, kind: str, content: bytes) -> "Record":
+        digest = hashlib.sha256(content).hexdigest()
+        files.write_bytes(self._blob(digest), content, durable=False)
+        return self._describe(kind, digest)
+
+    def _write(self, name: str, value: "Record") -> None:
+        files.write_json(os.path.join(self.folder, name), value, durable=False)
+
+
+def flags_of(builder: str) -> bytes:
+    words = [builder, "build", "--help"]
+    return subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
+
+
+def squash_words(help_text: bytes) -> "List[str]":
+    """Three to six times as quick as what Apptainer does by itself, for a tenth more on disk; and
+    with no more than the job has been given. Old versions cannot be told."""
+    if b"--mksquashfs-args" not in help_text:
+        return []
+    processors = len(os.sched_getaffinity(0))
+    how = "-comp gzip -Xcompression-level 1 -mem 1G -processors {}".format(processors)
+    return ["--mksquashfs-args", how]
+
+
+def build(reference: str, target: str, scratch: str) -> None:
+    builder = next((name for name in container.APPTAINERS if shutil.which(name)), None)
+    if builder is None:
+        raise CannotConvert(
+            "there is neither apptainer nor singularity on this node: load a module that has it "
+            '(setting modules), or set convert = "laptop" for this cluster'
+        )
+    words = [builder, "build", "--disable-cache", "--force"]
+    words += squash_words(flags_of(builder))
+    variables = {prefix + "_TMPDIR": scratch for prefix in ("APPTAINER", "SINGULARITY")}
+    carry_out(words + [target, reference], target, variables)
+
+
+def import_image(reference: str, target: str, scratch: str) -> None:
+    """By Enroot, from a registry or an engine. It would not write over a file."""
+    variables = {"ENROOT_TEMP_PATH": scratch, "ENROOT_CACHE_PATH": scratch}
+    words = ["enroot", "import", "--output", target, enroot_reference(reference)]
+    carry_out(words, target, variables)
+
+
+def enroot_reference(reference: str) -> str:
+    """Enroot has a # behind the registry: docker://images.example.org#lab/train:2.1"""
+    scheme, _, name = reference.partition("://")
+    host, slash, rest = name.partition("/")
+    if scheme == "docker" and slash and ("." in host or ":" in host or host == "localhost"):
+        return "docker://{}#{}".format(host, rest)
+    return reference
+
+
+def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> None:
+    say(" ".join(words))
+    env = dict(os.environ, **variables)
+    said = []  # type: List[str]
+    try:
+        process = subprocess.Popen(
+            words,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise CannotConvert("{} cannot be started: {}".format(words[0], error.strerror))
+    assert process.stdout is not None
+    for line in process.stdout:
+        say(line.rstrip("\n"))
+        said = said[-50:] + [line]
+    code = process.wait()
+    if code or not os.path.exists(target):
+        why = container.advised(container.complaint_in("".join(said)))
+        message = "{} failed with exit code {}: {}"
+        raise CannotConvert(message.format(" ".join(words[:2]), code, why))

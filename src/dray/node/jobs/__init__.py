@@ -1,0 +1,1 @@
+"""A job's directory: its files, its array, and what is decided from them."""

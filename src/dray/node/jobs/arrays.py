@@ -1,0 +1,245 @@
+"""Jobs that were submitted together, and differ only in their commands.
+
+    <root>/arrays/<array>/
+        job.json                 what the jobs have in common, and every job's command
+        batch.sh, scheduler.json, secrets.json, notify.json, snapshot   as in a job's own directory
+        job.sh                   the batch script of a job that goes on by itself
+        removed.json             which jobs have been removed
+        stopped.json             which jobs were to be stopped before they had a directory
+        7.log                    what the batch job of job 7 said
+
+Job N of an array has the id ``<array>.N``. It gets a directory of its own, made from the array's,
+when it first needs one: a thousand jobs that wait are one directory.
+"""
+
+import os
+import re
+
+from ..formats import files, shapes
+from . import staging
+from .jobdir import LARGEST_WITH_COMMANDS, JobDir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import (  # noqa: F401
+        Any,
+        Callable,
+        Dict,
+        Iterable,
+        Iterator,
+        List,
+        Optional,
+        Set,
+        Tuple,
+    )
+
+    Record = Dict[str, Any]
+
+RANGE = re.compile(r"(.+)\.([0-9]{1,9})-([0-9]{1,9})$")
+INDEX = re.compile(r"(.+)\.([0-9]{1,9})$")
+MOST_JOBS = 1000000  # in one request
+JOB = "@JOB@"  # stands for the job's id in the script that each job may need for itself
+
+
+def job_id(array: str, index: int) -> str:
+    return "{}.{}".format(array, index)
+
+
+def split(name: str) -> "Optional[Tuple[str, int]]":
+    """The array and the index in it; None for a job that is in no array."""
+    found = INDEX.match(name)
+    return (found.group(1), int(found.group(2))) if found else None
+
+
+def fold(names: "Iterable[str]") -> "List[str]":
+    """Ids as short as they can be said: sweep-7f3k.0-999 for a thousand in a row."""
+    runs = []  # type: List[List[Any]]  # first id, its array and the last index
+    expected = ""
+    for name in names:
+        if name != expected:
+            runs.append([name] + list(split(name) or ("", -1)))
+        else:
+            runs[-1][2] += 1
+        array, index = runs[-1][1:]
+        expected = "{}.{}".format(array, index + 1) if array else ""
+    return [
+        "{}-{}".format(first, last) if array and first != job_id(array, last) else first
+        for first, array, last in runs
+    ]
+
+
+def unfold(folded: "Iterable[str]", most: int = MOST_JOBS) -> "Iterator[str]":
+    """The ids one by one; ValueError where they are more than could be meant."""
+    for text in folded:
+        found = RANGE.match(text)
+        first, last = (int(found.group(2)), int(found.group(3))) if found else (0, 0)
+        most -= last - first + 1
+        if most < 0:
+            raise ValueError("too many jobs are named at once: {}".format(text[:200]))
+        if found is None:
+            yield text
+            continue
+        for index in range(first, last + 1):
+            yield job_id(found.group(1), index)
+
+
+class ArrayDir(JobDir):
+    """An array's directory; what it shares with a job's own is in the same files."""
+
+    def __init__(self, root: str, array: str) -> None:
+        JobDir.__init__(self, os.path.join(root, "arrays", array))
+        self.removed = os.path.join(self.path, "removed.json")
+        self.stopped = os.path.join(self.path, "stopped.json")
+        self._common = None  # type: Optional[Record]
+
+    def batch_log_of(self, index: int) -> str:
+        return os.path.join(self.path, "{}.log".format(index))
+
+    def common(self) -> "Record":
+        """It is never changed, so it is read once."""
+        if self._common is None:
+            found = files.read_record(self.job, LARGEST_WITH_COMMANDS) or {}
+            commands = found.get("commands")
+            is_list = isinstance(commands, list) and all(shapes.is_texts(one) for one in commands)
+            self._common = found if is_list else {"commands": ()}
+        return self._common
+
+    def description_of(self, index: int) -> "Optional[Record]":
+        """What job.json says in the job's own directory; None where there is no such job."""
+        common = self.common()
+        if index >= len(common["commands"]) or index in read_indices(self.removed):
+            return None
+        own = {key: common[key] for key in common if key != "commands"}
+        own.update(id=job_id(self.id, index), command=common["commands"][index])
+        return own
+
+    def job_dir(self, index: int) -> JobDir:
+        """Return the job's own directory, which may not be there yet."""
+        return JobDir(os.path.join(self.root, "jobs", job_id(self.id, index)))
+
+    def make_job(self, index: int) -> JobDir:
+        """The job's own directory. Several may try at once: one is first, all find the same."""
+        job_dir = self.job_dir(index)
+        if files.exists(job_dir.job):
+            return job_dir
+        description = self.description_of(index)
+        if description is None:
+            raise FileNotFoundError("there is no job {} in {}".format(job_dir.id, self.path))
+        with open(os.path.join(self.path, "job.sh"), "rb") as file:
+            script = file.read().replace(JOB.encode(), job_dir.id.encode())
+        contents = {"job.json": files.encode(description), "batch.sh": script}
+        for path in (self.secrets, self.notify):
+            values = files.read_record(path)
+            if values is not None:
+                contents[os.path.basename(path)] = files.encode(values)
+        if index in read_indices(self.stopped):
+            contents["stop.json"] = files.encode({"now": True})
+        write_directory(job_dir, contents, os.path.join(self.path, "snapshot"))
+        self._forget_secrets()
+        return job_dir
+
+    def known_number(self) -> "Optional[str]":
+        """Return the array's number, from its own file or from a job that has started."""
+        number = JobDir.known_number(self)
+        for name in files.names_in(os.path.join(self.root, "jobs")) if number is None else ():
+            if (split(name) or ("",))[0] == self.id:
+                own = JobDir(os.path.join(self.root, "jobs", name)).known_number() or ""
+                if "_" in own:  # else it has been resumed by itself
+                    return own.partition("_")[0]
+        return number
+
+    def _forget_secrets(self) -> None:
+        """Once every job has them for itself."""
+        if not files.exists(self.secrets) and not files.exists(self.notify):
+            return
+        if not self.without_directory():
+            staging.discard_secrets(self.path)
+
+    def indices(self) -> "Set[int]":
+        """Of the jobs that have not been removed."""
+        return set(range(len(self.common()["commands"]))) - read_indices(self.removed)
+
+    def without_directory(self) -> "Set[int]":
+        own = {split(name) for name in files.names_in(os.path.join(self.root, "jobs"))}
+        return {index for index in self.indices() if (self.id, index) not in own}
+
+    def stop_jobs(self, indices: "Iterable[int]") -> None:
+        """Those that have no directory; they must not begin any more."""
+        if not files.exists(self.path):
+            return
+        with files.Lock(self.path + ".lock"):
+            if files.exists(self.path):
+                add_indices(self.stopped, indices)
+        if not files.exists(self.path):  # its submission was refused this moment
+            files.discard(self.path + ".lock")
+
+    def remove_jobs(self, indices: "Iterable[int]") -> None:
+        """The array's directory goes with its last job."""
+        if not os.path.exists(self.path):  # its jobs were submitted one by one
+            return
+        with files.Lock(self.path + ".lock"):
+            add_indices(self.removed, indices)
+            if not self.indices():
+                staging.remove(self.path)
+        if not os.path.exists(self.path):
+            files.discard(self.path + ".lock")
+
+
+def read_indices(path: str) -> "Set[int]":
+    found = files.read_json(path)
+    return set(found) if found and shapes.is_counts(found) else set()
+
+
+def add_indices(path: str, indices: "Iterable[int]") -> None:
+    files.write_json(path, sorted(read_indices(path) | set(indices)))
+
+
+def by_array(names: "Iterable[str]") -> "Dict[str, List[int]]":
+    """The indices of those that are in an array."""
+    found = {}  # type: Dict[str, List[int]]
+    for name in names:
+        place = split(name)
+        if place is not None:
+            found.setdefault(place[0], []).append(place[1])
+    return found
+
+
+def write_directory(
+    job_dir: JobDir,
+    contents: "Dict[str, bytes]",
+    snapshot: "Optional[str]",
+    fill: "Optional[Callable[[str], None]]" = None,
+) -> None:
+    """A job's directory appears whole, with its description in it, or not at all. ``snapshot``
+    is linked, so that the code stays as long as the job; ``fill`` puts more into the folder."""
+    folder, name = os.path.split(job_dir.path)
+    with staging.New(folder, name) as new:
+        if not isinstance(job_dir, ArrayDir):
+            for path in (job_dir.attempts, job_dir.outputs):
+                files.make_folder(os.path.join(new.path, os.path.basename(path)), durable=False)
+        link_snapshot(new.path, snapshot)
+        if fill is not None:
+            fill(new.path)
+        new.write(contents)
+        try:
+            new.become(job_dir.path)
+        except OSError:
+            if not os.path.exists(job_dir.job):  # else another one was quicker
+                raise
+    files.discard(os.path.join(job_dir.path, staging.WRITING))
+
+
+def rewrite(job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]") -> None:
+    """Write files of a directory that is there anew. A kill leaves nothing half written in it."""
+    folder, name = os.path.split(job_dir.path)
+    with staging.New(folder, name) as new:
+        link_snapshot(new.path, snapshot)
+        new.write(contents)
+        if staging.NOTIFY not in contents:
+            files.discard(job_dir.notify)
+        new.move_into(job_dir.path)
+
+
+def link_snapshot(folder: str, snapshot: "Optional[str]") -> None:
+    if snapshot and files.exists(snapshot):
+        os.link(snapshot, os.path.join(folder, "snapshot"))

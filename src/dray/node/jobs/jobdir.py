@@ -1,0 +1,336 @@
+"""A job's own directory: where each file lies, and what state the files together tell.
+
+    <root>/jobs/<id>/
+        job.json                 the description, and how often it was resumed
+        batch.sh, scheduler.json what the scheduler was given, and the number it gave the job
+        batch.log, pbs.log       what the batch script printed; what PBS itself brings at the end
+        secrets.json             values for the command's environment; gone once the job has ended
+        notify.json              who is told of the job, see notices.py; gone once they were
+        alive                    locked as long as somebody cares for the job; the keeper's pid
+        stop.json                somebody asked for the job to be stopped
+        end.json                 the job's end: state and reason
+        dray.log                 what dray itself had to say
+        attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
+        attempts/001/ranks/      the logs of further ranks, of those that wrote anything
+        given/                   the checkpoint of another run that it begins from
+        outputs/                 what the command wrote, kept whatever happens
+        work/                    the work tree, only while an attempt runs
+        work.box-HOST/           what its containers need beside that: see box.py
+
+The state is derived from these files each time, so no two of them can contradict each other. The
+job's own code can write to all of them: what has not the right shape counts as not being there.
+"""
+
+import os
+import re
+import time
+
+from ..formats import files, shapes
+from . import budget, policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    Record = Dict[str, Any]
+
+ENDED = ("done", "failed", "stopped", "lost")
+MOST_ATTEMPTS = 99999
+SILENT = 180.0  # seconds without a sign of life, which should come every ten
+LARGEST_OF_ATTEMPT = 1 << 20  # bytes of what is written down of one attempt
+LARGEST_WITH_COMMANDS = 256 << 20  # bytes of an array's description, which has every command in it
+NUMBER = re.compile(r"[0-9][\w.\[\]-]{0,99}$")  # as Slurm and PBS number their jobs
+
+
+class JobDir:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.id = os.path.basename(path)
+        self.job = os.path.join(path, "job.json")
+        self.secrets = os.path.join(path, "secrets.json")
+        self.notify = os.path.join(path, "notify.json")
+        self.alive = os.path.join(path, "alive")
+        self.stop = os.path.join(path, "stop.json")
+        self.end = os.path.join(path, "end.json")
+        self.dray_log = os.path.join(path, "dray.log")
+        self.attempts = os.path.join(path, "attempts")
+        self.outputs = os.path.join(path, "outputs")
+        self.work = os.path.join(path, "work")
+        self.script = os.path.join(path, "batch.sh")
+        self.batch_log = os.path.join(path, "batch.log")
+        self.scheduler = os.path.join(path, "scheduler.json")
+
+    @property
+    def root(self) -> str:
+        return os.path.dirname(os.path.dirname(self.path))
+
+    def numbers(self) -> "List[int]":
+        """The attempts made so far, in order."""
+        try:
+            with os.scandir(self.attempts) as entries:
+                names = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            if error.errno not in files.NO_FILE:
+                raise  # a disk that does not tell must not make it "none"
+            return []
+        numbers = [int(name) for name in names if re.match("[0-9]{3,5}$", name)]
+        return sorted(one for one in numbers if self.attempt(one).name in names)
+
+    def next_number(self) -> int:
+        return (self.numbers() or [0])[-1] + 1
+
+    def unfinished(self) -> "Optional[AttemptDir]":
+        """The last attempt, if its outcome has not been written."""
+        numbers = self.numbers()
+        last = self.attempt(numbers[-1]) if numbers else None
+        return last if last is not None and last.ended() is None else None
+
+    def description(self) -> "Optional[Record]":
+        """None where there is none, or one that is damaged."""
+        return shapes.description(files.read_record(self.job, LARGEST_WITH_COMMANDS))
+
+    def is_damaged(self) -> bool:
+        """Whether there is a description that cannot be used."""
+        return files.exists(self.job) and self.description() is None
+
+    def ended(self) -> "Optional[Record]":
+        """The job's end, once it was written down."""
+        end = shapes.fitting(files.read_record(self.end), shapes.END)
+        return end if end.get("state") in ENDED else None
+
+    def stop_request(self) -> "Optional[Record]":
+        """What was asked for; one that was cut short is a request all the same."""
+        if not os.path.lexists(self.stop):
+            return None
+        return {"now": (files.read_record(self.stop) or {}).get("now") is True}
+
+    def attempt(self, number: int) -> "AttemptDir":
+        return AttemptDir(os.path.join(self.attempts, "{:03d}".format(number)), number)
+
+    def records(self) -> "List[Record]":
+        return [self.attempt(number).record() for number in self.numbers()]
+
+    def is_cared_for(self) -> bool:
+        """Whether a keeper or supervisor holds the job's lock right now."""
+        return files.is_locked(self.alive)
+
+    def drop_secrets(self) -> None:
+        """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
+        if not files.exists(self.secrets):
+            return
+        fd = files.open_lock(self.alive)
+        try:
+            if files.try_lock(fd):
+                files.discard(self.secrets)
+        finally:
+            os.close(fd)
+
+    def remember_number(self, number: str) -> None:
+        # Not worth waiting for the disk: a lost one is found again by the job's name. So it is no
+        # reason to stop either, if the disk is full.
+        try:
+            files.write_json(self.scheduler, {"id": number}, durable=False)
+        except OSError:
+            pass
+
+    def known_number(self) -> "Optional[str]":
+        """What the scheduler calls the job, if it is known here."""
+        number = (files.read_record(self.scheduler) or {}).get("id")
+        return number if isinstance(number, str) and NUMBER.match(number) else None
+
+    def keeper_pid(self) -> "Optional[int]":
+        """Of a process that was started for this job: job code can write any number there."""
+        try:
+            with files.open_regular(self.alive) as file:
+                pid = int(file.read(20) or b"0")
+            with open("/proc/{}/cmdline".format(pid), "rb") as file:
+                words = file.read().split(b"\0")
+        except (OSError, ValueError):
+            return None
+        return pid if os.fsencode(self.path) in words else None
+
+
+class AttemptDir:
+    def __init__(self, path: str, number: int) -> None:
+        self.path = path
+        self.name = os.path.basename(path)
+        self.number = number
+        self.attempt = os.path.join(path, "attempt.json")
+        self.log = os.path.join(path, "log")
+        self.log_times = os.path.join(path, "log-times")
+        self.heartbeat = os.path.join(path, "heartbeat.json")
+        self.outcome = os.path.join(path, "outcome.json")
+        self.left = os.path.join(path, "left")
+
+    def log_of(self, rank: int) -> str:
+        return os.path.join(self.path, "ranks", "{}.log".format(rank)) if rank else self.log
+
+    def left_on(self, host: str) -> str:
+        return "{}-{}".format(self.left, host)
+
+    def ended(self) -> "Optional[Record]":
+        """Its outcome, once it was written down."""
+        outcome = self._raw_outcome()
+        return shapes.fitting(outcome, shapes.ATTEMPT) if outcome else None
+
+    def _raw_outcome(self) -> "Optional[Record]":
+        outcome = files.read_record(self.outcome, LARGEST_OF_ATTEMPT) or {}
+        return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
+
+    def silence(self) -> "Optional[float]":
+        """Seconds since its supervisor gave a sign of life, by the clock of the file system that
+        both write to; None before the first one."""
+        try:
+            beat = os.stat(self.heartbeat).st_mtime
+            return files.now_in(self.path) - beat
+        except OSError:
+            return None
+
+    def seems_silent(self) -> bool:
+        """By our own clock, which is quickly asked and may be wrong."""
+        try:
+            return not 0 <= time.time() - os.stat(self.heartbeat).st_mtime < SILENT / 3
+        except OSError:
+            return False
+
+    def record(self) -> "Record":
+        """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
+        told = {}  # type: Record
+        for part in (self.attempt, self.heartbeat):
+            told.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
+        told["outcome"] = None
+        told.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
+        record = shapes.fitting(told, shapes.ATTEMPT)
+        return dict(record, outcome=told["outcome"], number=self.number)
+
+
+def described(job: JobDir) -> "Record":
+    """The description, for a process that can do nothing without it."""
+    description = job.description()
+    if description is None:
+        raise SystemExit("the job's description is damaged: {}".format(job.job))
+    return description
+
+
+def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
+    """The job's state and reason. ``cared_for`` is asked before the files are read: a job that
+    ends in between is then found ended, not lost."""
+    end = job.ended()
+    if end is not None:
+        return end
+    attempts = job.records()
+    if cared_for and is_held(attempts):
+        return {"state": "running", "reason": held_in_words(job.id, attempts[-1])}
+    running = bool(attempts) and attempts[-1]["outcome"] is None
+    decision = None if running else decide(description, attempts)
+    ending = decision is not None and not decision.again
+    if cared_for:  # an attempt that has ended for good is still being cleared away
+        return {"state": "running" if running or ending else "queued", "reason": ""}
+    if not attempts:
+        return {"state": "lost", "reason": "dray was killed before it could start the job"}
+    if decision is not None and not decision.again:  # killed before it could write the end down
+        return {
+            "state": decision.state,
+            "reason": decision.reason,
+            "time": attempts[-1].get("ended"),
+        }
+    reason = "its supervisor is gone (killed, or the machine was restarted)"
+    return {"state": "lost", "reason": reason}
+
+
+def end_without_description(job: JobDir, cared_for: bool) -> "Record":
+    """Report the state of a job whose description is damaged. A running supervisor continues; the
+    job cannot be resumed."""
+    state = "running" if job.unfinished() else "queued"
+    end = job.ended() or {"state": state if cared_for else "lost"}
+    return dict(end, reason="its description is damaged: " + job.job)
+
+
+def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
+    """What comes after these attempts; those before the last resume no longer count."""
+    if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
+        return policy.Decision("failed", "given up: there is no number left for another attempt")
+    counted = [one for one in attempts if one["number"] > description["resumed_after"]]
+    decision = policy.decide(description, counted)
+    spent = budget.used_up(description, attempts) if decision.again else None
+    return decision if spent is None else policy.Decision("stopped", spent.reason)
+
+
+def too_late(
+    description: "Record", attempts: "List[Record]", now: float
+) -> "Optional[policy.Decision]":
+    """The end of a job that has not begun by the moment that it names; None for all others."""
+    by = (description.get("limits") or {}).get("start_by")
+    if by is None or now <= by or has_begun(description, attempts):
+        return None
+    return policy.Decision("stopped", "it had not begun by {} (start_by)".format(clock(by)))
+
+
+def has_begun(description: "Record", attempts: "List[Record]") -> bool:
+    """Whether an attempt was made since the job was submitted or last resumed."""
+    return any(one["number"] > description["resumed_after"] for one in attempts)
+
+
+def is_held(attempts: "List[Record]") -> bool:
+    """Whether the last attempt has crashed, and what it had is kept for a look."""
+    return bool(attempts) and time.time() < (attempts[-1].get("held") or 0.0)
+
+
+def held_in_words(job_id: str, attempt: "Record") -> str:
+    return "{}; held for a look until {} on {}; dray stop {} ends it".format(
+        attempt.get("reason", ""), clock(attempt["held"]), attempt.get("host", "its node"), job_id
+    )
+
+
+def clock(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
+
+
+def hung(job: JobDir) -> str:
+    """That a running attempt gives no sign of life, in words; nothing while it does."""
+    attempt = job.unfinished()
+    if attempt is None or not attempt.seems_silent():
+        return ""
+    silence = attempt.silence() or 0.0
+    if silence < SILENT:
+        return ""
+    return "no sign of life for {:.0f} min".format(silence // 60)
+
+
+def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
+    """What the job's files tell, or None where there is no such job. Where a scheduler knows
+    whether it is ``cared_for``, the lock is not asked."""
+    if cared_for is None:
+        cared_for = job.is_cared_for()
+        if not cared_for:
+            job.drop_secrets()
+    description = job.description()
+    if description is None and not job.is_damaged():
+        return None
+    if description is None:
+        end = end_without_description(job, cared_for)
+    else:
+        end = end_of(job, description, cared_for)
+    return {
+        "id": job.id,
+        "job": description or shapes.stand_in(job.id),
+        "state": end["state"],
+        "reason": end.get("reason", ""),
+        "ended": end.get("time"),
+        "attempts": job.records(),
+        "damaged": description is None,
+    }
+
+
+def of_nothing(job_id: str) -> "Record":
+    """A record of a job of which nothing can be read."""
+    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
+
+
+def unreadable(job_id: str, state: str, error: Exception) -> "Record":
+    """A record of a job whose files could not be read. An error of the disk may pass, and tells
+    nothing of the job: the laptop goes by what it last saw. Damage stays."""
+    if isinstance(error, OSError):
+        reason = "its files cannot be read: {}".format(error)
+        return dict(of_nothing(job_id), state=state, reason=reason, unreadable=True)
+    return dict(of_nothing(job_id), state=state, reason="its files are damaged: {!r}".format(error))

@@ -1,0 +1,1 @@
+"""Messages to people about a job: written, sent, and sent only once."""

@@ -1,0 +1,401 @@
+"""Sees to it that a job's messages are sent: once for the job, not for each attempt.
+
+    <root>/jobs/<id>/notify.json   where to send what, and what was sent; gone once all is sent
+    <root>/notify/<id>             locked by whoever sends; stays where that has failed
+
+The node sends when the job's end is on disk. What it could not send is found by whoever looks at
+the jobs next, on the login node and then on the laptop. A sender holds the lock and writes down
+what was sent before it lets go: nothing is sent twice, unless the sender is killed, or the answer
+lost, after the other side has taken the message. A message that comes twice is better than one that
+never comes. Each is tried a few times for a few days, and then dropped, together with its address.
+
+An array has one message: the job that ends last sends it.
+"""
+
+import itertools
+import os
+import time
+
+from ..formats import files, shapes
+from ..formats.notes import note
+from ..jobs import arrays, jobdir
+from ..jobs.arrays import ArrayDir
+from ..jobs.jobdir import JobDir
+from . import notify, sending
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
+
+    Record = Dict[str, Any]
+
+FOLDER = "notify"
+LONGEST_PLACE = 300  # bytes
+LARGEST = 1 << 16  # bytes of a job's settings
+MOST_TRIES = 5
+PAUSE = 600.0  # seconds between two tries of those who look
+TOO_OLD = 3 * 86400.0  # seconds after which news is none any more
+MOST_AT_ONCE = 1000  # messages that one look is concerned with
+LOOK_PATIENCE = 5.0  # seconds that one look may take longer for it
+NODE, LOGIN, LAPTOP = "node", "login node", "laptop"
+
+
+# -- the job's settings ---------------------------------------------------------------------------
+
+
+def read(job_dir: JobDir) -> "Optional[Record]":
+    """What is to be sent where; None where nothing is, or the file is damaged."""
+    found = files.read_record(job_dir.notify, LARGEST)
+    if found is None or not shapes.fits(found, dict(notify.SETTINGS, end=is_end), ("to", "on")):
+        return None
+    return dict({"left": {}, "tries": 0, "cluster": ""}, **found)
+
+
+def is_end(value: "Any") -> bool:
+    return shapes.is_record(value) and shapes.fits(value, shapes.END, ("state",))
+
+
+def is_wanted(job_dir: JobDir) -> bool:
+    """Quickly asked."""
+    return files.exists(job_dir.notify)
+
+
+def name_of(job_dir: JobDir, settings: "Record") -> str:
+    """What the lock is called: the jobs of an array have one together."""
+    place = arrays.split(job_dir.id) if settings.get("jobs") else None
+    return place[0] if place else job_dir.id
+
+
+# -- who sends ------------------------------------------------------------------------------------
+
+
+class Claim(files.Lock):
+    """Held by whoever sends. Its file tells where the settings are, and stays until all is sent."""
+
+    def __init__(self, job_dir: JobDir, name: str) -> None:
+        folder = os.path.join(job_dir.root, FOLDER)
+        files.make_folder(folder, durable=False)
+        files.Lock.__init__(self, os.path.join(folder, name))
+        self.place = os.path.relpath(job_dir.path, job_dir.root)
+
+    def take(self, wait: bool = False) -> bool:
+        """Take it if it is free, or wait for as long as somebody may take to send."""
+        until = time.monotonic() + (sending.PATIENCE + 2.0 if wait else 0.0)
+        while not files.Lock.take(self, wait=False):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.1)
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, self.place.encode("utf-8", "surrogateescape"), 0)
+        return True
+
+    def settle(self) -> None:
+        """There is nothing left to be sent."""
+        files.discard(self.path)
+
+
+def pending(root: str) -> "Iterator[Tuple[str, Optional[JobDir]]]":
+    """The names of claims that were left or are held, with the directory that has the settings."""
+    folder = os.path.join(root, FOLDER)
+    for name in files.names_in(folder):
+        if not name.endswith((".lease", ".new", ".old", ".tmp")) and shapes.is_id(name):
+            content = files.read_piece(os.path.join(folder, name), 0, LONGEST_PLACE)[1]
+            yield name, directory(root, content.decode("utf-8", "replace"))
+
+
+def directory(root: str, place: str) -> "Optional[JobDir]":
+    """What a claim's file names, if that is a directory of ours."""
+    kind, _, name = place.partition("/")
+    if kind not in ("jobs", "arrays") or not shapes.is_id(name):
+        return None
+    return ArrayDir(root, name) if kind == "arrays" else JobDir(os.path.join(root, kind, name))
+
+
+# -- on the node ----------------------------------------------------------------------------------
+
+
+def at_end(job_dir: JobDir) -> None:
+    """Tell of the end that was written down. Nothing of it may hurt the job."""
+    try:
+        if is_wanted(job_dir):
+            deliver_end(job_dir, NODE)
+    except Exception as error:
+        note("the job's end could not be told: {!r}".format(error))
+
+
+def at_start(job_dir: JobDir, job: "Record") -> None:
+    """Tell of the first attempt, where the job has waited for long. Nobody waits for that."""
+    try:
+        settings = read(job_dir) if is_wanted(job_dir) else None
+        if settings is not None and notify.waited_long(settings, job, time.time()):
+            in_background(lambda: deliver_start(job_dir, NODE))
+    except Exception as error:
+        note("the job's start could not be told: {!r}".format(error))
+
+
+def in_background(act: "Callable[[], Any]") -> None:
+    """In a process that is no child of ours: it is none of the command's either."""
+    pid = os.fork()
+    if pid > 0:
+        os.waitpid(pid, 0)
+        return
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            os.closerange(3, 1024)  # locks among them, which would outlive their holder
+            act()
+    finally:
+        os._exit(0)
+
+
+# -- by whoever looks -----------------------------------------------------------------------------
+
+
+def look(
+    root: str, over: "Iterable[Record]", sent_by: str, seconds: float = LOOK_PATIENCE
+) -> "List[Record]":
+    """Send what the nodes could not; return what is still unsent. ``over``: what is known of jobs
+    that nobody cares for any more."""
+    try:
+        for status in over:
+            job_dir = JobDir(os.path.join(root, "jobs", status["id"]))
+            if is_wanted(job_dir):
+                remember_end(job_dir, status)
+        claims = list(itertools.islice(pending(root), MOST_AT_ONCE))
+    except OSError:  # a full disk, say: the next look tries again
+        return []
+    until = time.monotonic() + seconds
+    unsent = []
+    for name, found in claims:
+        try:
+            left = try_again(root, name, found, sent_by, until - time.monotonic())
+        except Exception:  # one that is damaged must not hide the others
+            continue
+        if left is not None:
+            unsent.append(left)
+    return unsent
+
+
+def remember_end(job_dir: JobDir, status: "Record") -> None:
+    """Write down how it ended, which only its silence has told, and that a message is due."""
+    settings = read(job_dir)
+    if settings is None:
+        files.discard(job_dir.notify)
+        return
+    end = {key: status.get(key) or "" for key in ("state", "reason")}  # type: Record
+    end["time"] = status.get("ended") or time.time()
+    add_end(job_dir, settings, end)
+
+
+def array_is_over(array: ArrayDir) -> None:
+    """The queue has none of its jobs any more: those that have not begun never will."""
+    settings = read(array) if is_wanted(array) else None
+    if settings is not None:
+        add_end(array, settings, {"state": "lost", "reason": "", "time": time.time()})
+
+
+def add_end(job_dir: JobDir, settings: "Record", end: "Record") -> None:
+    """The claim's file stays: who goes through those sends the message."""
+    claim = Claim(job_dir, name_of(job_dir, settings))
+    if not claim.take():
+        return
+    try:
+        now = read(job_dir)  # another one may have sent it meanwhile
+        if now is not None and job_dir.ended() is None and not now.get("end"):
+            files.write_json(job_dir.notify, dict(now, end=end))
+    finally:
+        claim.__exit__()
+
+
+def try_again(
+    root: str, name: str, job_dir: "Optional[JobDir]", sent_by: str, seconds: float
+) -> "Optional[Record]":
+    """What is left of it, if anything is."""
+    settings = read(job_dir) if job_dir is not None else None
+    if job_dir is None or settings is None:
+        drop(root, name)  # the job is gone, or another one has sent it
+        return None
+    is_over = job_dir.ended() is not None or bool(settings.get("end"))
+    if not is_over and not settings["left"].get(notify.STARTED):
+        drop(root, name)  # it was resumed meanwhile
+        return None
+    rested = time.time() - (settings.get("looked") or 0.0) > PAUSE
+    if rested and seconds > 0:
+        deliver = deliver_end if is_over else deliver_start
+        if not deliver(job_dir, sent_by, seconds):
+            return None
+    left = (read(job_dir) or settings)["left"]
+    events = [one for one in sorted(left) if (one == notify.STARTED) != is_over]
+    channels = left[events[0]] if events else sorted(settings["to"])
+    return {"id": name, "over": is_over, "channels": channels}
+
+
+def drop(root: str, name: str) -> None:
+    """Forget a claim that nobody holds."""
+    lock = files.Lock(os.path.join(root, FOLDER, name))
+    if lock.take(wait=False):
+        files.discard(lock.path)
+        lock.__exit__()
+
+
+def settle(root: str, name: str, is_over: bool) -> None:
+    """The laptop has seen to it, or given it up."""
+    for found, job_dir in pending(root):
+        if found != name or job_dir is None:
+            continue
+        claim = Claim(job_dir, name)
+        if claim.take():
+            try:
+                settings = read(job_dir)
+                if settings is not None:
+                    event = notify.DONE if is_over else notify.STARTED
+                    finish(claim, job_dir, settings, event)
+            finally:
+                claim.__exit__()
+
+
+# -- sending --------------------------------------------------------------------------------------
+
+
+def deliver_start(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE) -> bool:
+    """Whether something is left to be sent."""
+    status = jobdir.status(job_dir, True)
+    if status is None:
+        return False
+
+    def facts(settings: "Record") -> "Optional[Record]":
+        return notify.facts_of(notify.STARTED, status or {}, settings["cluster"])
+
+    return deliver(job_dir, facts, sent_by, seconds)
+
+
+def deliver_end(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE) -> bool:
+    """Whether something is left to be sent."""
+
+    def facts(settings: "Record") -> "Optional[Record]":
+        if settings.get("jobs"):
+            return array_facts(job_dir, settings)
+        status = jobdir.status(job_dir, True)
+        if status is None:
+            return None
+        if settings.get("end"):
+            end = settings["end"]
+            status.update(state=end["state"], reason=end.get("reason"), ended=end.get("time"))
+        return notify.facts_of(notify.end_event(status["state"]), status, settings["cluster"])
+
+    return deliver(job_dir, facts, sent_by, seconds)
+
+
+def deliver(
+    job_dir: JobDir,
+    facts_in: "Callable[[Record], Optional[Record]]",
+    sent_by: str,
+    seconds: float,
+) -> bool:
+    """Take charge, and send what is left by the channels that are left."""
+    settings = read(job_dir)
+    if settings is None:
+        return False
+    claim = Claim(job_dir, name_of(job_dir, settings))
+    # The node waits: its start may still be being sent, and of the jobs of an array that end
+    # together each has to see whether it was the last one.
+    if not claim.take(wait=sent_by == NODE):
+        return False  # somebody sends it this moment
+    try:
+        settings = read(job_dir)
+        facts = facts_in(settings) if settings is not None else None
+        if settings is None or facts is None:
+            give_back(claim, job_dir, settings)
+            return False
+        return send_left(claim, job_dir, settings, dict(facts, sent_by=sent_by), seconds)
+    finally:
+        claim.__exit__()
+
+
+def give_back(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None:
+    """Another one has sent it, or will: the job of an array that ends last. Until then, one that
+    has left no end tells of it here."""
+    claim.settle()
+    if settings is not None and not settings.get("end"):
+        files.discard(job_dir.notify)
+
+
+def send_left(
+    claim: Claim, job_dir: JobDir, settings: "Record", facts: "Record", seconds: float
+) -> bool:
+    event = facts["event"]
+    is_wanted_now = event == notify.STARTED or notify.wanted_end(settings, facts)
+    channels = settings["left"].get(event, sorted(settings["to"])) if is_wanted_now else []
+    to = {one: settings["to"][one] for one in channels if one in settings["to"]}
+    told = sending.send_all(to, facts, min(seconds, sending.PATIENCE)) if to else {}
+    failed = {one: told[one] for one in sorted(told) if told[one]}
+    if facts["sent_by"] == NODE:  # elsewhere, what is written there is somebody's answer
+        for channel in failed:
+            note("it was not told by {} ({}): {}".format(channel, event, failed[channel]))
+    tries = settings["tries"] + 1
+    too_old = facts["ended"] is not None and time.time() - facts["ended"] > TOO_OLD
+    if not failed or tries >= MOST_TRIES or too_old:
+        finish(claim, job_dir, settings, event)
+        return False
+    left = dict(settings["left"], **{event: sorted(failed)})
+    new = dict(settings, left=left, tries=tries)  # type: Record
+    if event != notify.STARTED:  # an address that is not needed any more goes at once
+        new["to"] = {one: settings["to"][one] for one in failed}
+    if facts["sent_by"] != NODE:
+        new["looked"] = time.time()
+    files.write_json(job_dir.notify, new)
+    return True
+
+
+def finish(claim: Claim, job_dir: JobDir, settings: "Record", event: str) -> None:
+    """Nothing is left of this event. After the job's end, nothing is left at all."""
+    if event == notify.STARTED:
+        files.write_json(job_dir.notify, dict(settings, left={event: []}, tries=0, looked=0.0))
+    else:
+        files.discard(job_dir.notify)
+        for one in siblings(job_dir, settings):
+            files.discard(one.notify)
+    claim.settle()
+
+
+# -- arrays ---------------------------------------------------------------------------------------
+
+
+def siblings(job_dir: JobDir, settings: "Record") -> "Iterable[JobDir]":
+    """All directories of an array that may hold its settings; those after this job's come first,
+    because they were submitted later, and so are less likely to have ended."""
+    size = settings.get("jobs") or 0
+    if not 0 < size <= arrays.MOST_JOBS:
+        return
+    name, own = arrays.split(job_dir.id) or (job_dir.id, 0)
+    array = ArrayDir(job_dir.root, name)
+    for index in list(range(own + 1, size)) + list(range(min(own + 1, size))):
+        yield array.job_dir(index)
+    yield array
+
+
+def array_facts(job_dir: JobDir, settings: "Record") -> "Optional[Record]":
+    """None while one of its jobs has not ended."""
+    name = name_of(job_dir, settings)
+    array = ArrayDir(job_dir.root, name)
+    gone = arrays.read_indices(array.removed)
+    stopped = arrays.read_indices(array.stopped)
+    is_over = isinstance(job_dir, ArrayDir)  # else it would not have an end
+    states, last, common = [], 0.0, None  # type: List[str], float, Optional[Record]
+    for one in siblings(job_dir, settings):
+        if isinstance(one, ArrayDir):
+            continue
+        index = (arrays.split(one.id) or ("", -1))[1]
+        end = one.ended() or (read(one) or {}).get("end")
+        if end is None and index in stopped and not files.exists(one.path):
+            end = {"state": "stopped"}
+        if end is None and is_over:
+            end = {"state": "lost"}
+        if end is None and index not in gone:
+            return None
+        if end is not None:
+            states.append(end["state"])
+            last = max(last, end.get("time") or 0.0)
+            common = common or one.description()
+    times = {"cluster": settings["cluster"], "ended": last or None}
+    return notify.facts_of_array(name, states, common or {}, times)

@@ -1,0 +1,1 @@
+"""Starts the command, signals it, and ends everything below it."""

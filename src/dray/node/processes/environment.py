@@ -1,0 +1,63 @@
+"""The variables that a command sees."""
+
+import os
+
+from ..formats import files, shapes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    from ..jobs.jobdir import JobDir
+
+    Record = Dict[str, Any]
+
+IN_CONTAINER = "DRAY_CONTAINER"  # set for what runs in a container, and for nothing else
+# A job has no terminal, but its scripts may be written for one: isaaclab.sh begins with
+# ``set -e; tabs 4``, which fails where the terminal has no name or no tabs.
+NO_TERMINAL = ("", "dumb", "unknown")
+TERMINAL = "xterm"
+STARTUP = "dray_startup"  # in our own file: what every Python of the command starts with
+
+
+def environment(
+    job_dir: "JobDir",
+    job: "Record",
+    base: "Dict[str, str]",
+    told: "Dict[str, str]",
+    code: str,
+) -> "Dict[str, str]":
+    """What the command sees: secrets are read here, and were nowhere before. ``code`` is the work
+    tree as the command sees it."""
+    env = dict(base)
+    if env.get("TERM", "") in NO_TERMINAL:
+        env["TERM"] = TERMINAL
+    env.update(job["env"])
+    env.update(secrets_of(job_dir))
+    if job.get("recipe"):  # all attempts are one run there
+        env.setdefault("WANDB_RUN_ID", job_dir.id)
+        env.setdefault("WANDB_RESUME", "allow")
+        env.setdefault("WANDB_DIR", job_dir.outputs)
+    env.update(told)
+    env["DRAY_CODE"] = code
+    if not job.get("scheduler") and job.get("project"):  # submitted on this machine
+        env["DRAY_PROJECT"] = job["project"]
+    library = training_library()
+    if library:
+        # At the end: nothing that the command imports by itself is found here instead. What comes
+        # first is for Python itself, and takes itself away from the path once it has started.
+        places = [os.path.join(library, STARTUP), env.get("PYTHONPATH"), library]
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+    return env
+
+
+def secrets_of(job_dir: "JobDir") -> "Dict[str, str]":
+    found = files.read_record(job_dir.secrets) or {}
+    return found if shapes.is_variables(found) else {}
+
+
+def training_library() -> str:
+    """Where a trainer finds ``dray.training``: in the file that we run from ourselves."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    place = os.path.dirname(package)
+    return place if os.path.isfile(place) else ""

@@ -1,0 +1,298 @@
+"""Processes: starting the command, finding everything that it started, ending all of it."""
+
+import ctypes
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, NoReturn, Optional, Set, Tuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class CannotStart(Exception):
+    """The command could not be started; says why, and with which error of the system."""
+
+    def __init__(self, message: str, errno: int = 0) -> None:
+        Exception.__init__(self, message)
+        self.errno = errno
+
+
+class CannotContain(Exception):
+    """Its container cannot be started here; says why, and whether it never could."""
+
+    def __init__(self, message: str, for_good: bool = False) -> None:
+        Exception.__init__(self, message)
+        self.for_good = for_good
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, daemons included."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def to_bytes(text: str) -> bytes:
+    """What the caller's argument or file name was, whatever this machine's locale is."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def start(
+    argv: "List[str]",
+    folder: str,
+    env: "Dict[str, str]",
+    log: int,
+    stdin: "Optional[int]" = None,
+) -> int:
+    """Start the command in a session of its own; its output goes straight into the log file."""
+    reader, writer = os.pipe()
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _become(argv, folder, env, log, stdin, writer, supervisor)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        complaint = pipe.read()
+    if complaint:
+        os.waitpid(pid, 0)
+        number, _, words = complaint.decode("utf-8", "replace").partition(" ")
+        raise CannotStart(words, int(number))
+    return pid
+
+
+def _become(
+    argv: "List[str]",
+    folder: str,
+    env: "Dict[str, str]",
+    log: int,
+    stdin: "Optional[int]",
+    complaints: int,
+    supervisor: int,
+) -> "NoReturn":
+    try:
+        os.setsid()
+        # The command must not outlive its supervisor: nobody would record what it did.
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != supervisor:  # which has died before the kernel could be asked
+            os._exit(127)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(to_bytes(folder))
+        _exec([to_bytes(one) for one in argv], {to_bytes(k): to_bytes(env[k]) for k in env})
+    except OSError as error:
+        message = "{} {}: {}".format(error.errno or 0, argv[0], error.strerror)
+        os.write(complaints, message.encode("utf-8", "replace"))
+    except BaseException as error:
+        os.write(complaints, "0 {!r}".format(error).encode("utf-8", "replace"))
+    os._exit(127)
+
+
+def _exec(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> None:
+    """Like execvpe, with the PATH of the command's environment instead of our own."""
+    if b"/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    failure = FileNotFoundError(2, "command not found")  # type: OSError
+    for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
+        try:
+            os.execve(os.path.join(folder or b".", argv[0]), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def parents() -> "Dict[int, int]":
+    """Every process on this machine and its parent."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/{}/stat".format(name), "rb") as file:
+                    # The name in parentheses may hold anything, so count from its end.
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+            except OSError:
+                continue
+            if state not in (b"Z", b"X"):
+                found[int(name)] = int(parent)
+    return found
+
+
+def descendants(ancestor: int) -> "List[int]":
+    """All processes below ``ancestor``, parents before children."""
+    children = {}  # type: Dict[int, List[int]]
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found = []  # type: List[int]
+    todo = list(children.get(ancestor, []))
+    while todo:
+        pid = todo.pop(0)
+        if is_keeper(pid):  # of a job that the command has submitted: not ours
+            continue
+        found.append(pid)
+        todo.extend(children.get(pid, []))
+    return found
+
+
+def is_keeper(pid: int) -> bool:
+    try:
+        with open("/proc/{}/cmdline".format(pid), "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return False
+    # A keeper leads a session of its own; what it forks (supervisors) does not.
+    return b"keep" in words and any(b"/dray-node-" in word for word in words) and _leads(pid)
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except OSError:
+        return False
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for the signal, or blocks it to wait for it,
+    as srun does to pass it on."""
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as file:
+            masks = [line.split()[1] for line in file if line.startswith((b"SigCgt:", b"SigBlk:"))]
+    except OSError:
+        return False
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
+def inside(ancestor: int, number: int, mark: str) -> "List[int]":
+    """Those descendants that run in a container, without the runtime's own processes around them:
+    the one with this number, as it is counted there; those that have this variable; and all below.
+
+    A program can overwrite its variables, and a daemon can leave its parents: one of them is
+    enough."""
+    below = descendants(ancestor)
+    first = next((pid for pid in below if number and _innermost_number(pid) == number), 0)
+    parent_of = parents()
+    found = []  # type: List[int]
+    for pid in below:
+        if pid == first or parent_of.get(pid) in found or _has_variable(pid, mark.encode()):
+            found.append(pid)
+    return found
+
+
+def _innermost_number(pid: int) -> int:
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as file:
+            for line in file:
+                if line.startswith(b"NSpid:"):
+                    return int(line.split()[-1])
+    except OSError:
+        pass
+    return 0
+
+
+def _has_variable(pid: int, name: bytes) -> bool:
+    try:
+        with open("/proc/{}/environ".format(pid), "rb") as file:
+            return b"\0" + name + b"=" in b"\0" + file.read()
+    except OSError:
+        return False
+
+
+def topmost_catchers(below: "List[int]", number: int) -> "List[int]":
+    """The processes that handle the signal, without those below another that does.
+
+    A shell around the trainer, or a data-loading worker below it, would only die of the signal;
+    the trainer in between has a handler and is the one meant.
+    """
+    parent_of = parents()
+    catching = {pid for pid in below if catches(pid, number)}  # type: Set[int]
+    return [pid for pid in below if pid in catching and not _has_above(pid, catching, parent_of)]
+
+
+def _has_above(pid: int, pids: "Set[int]", parent_of: "Dict[int, int]") -> bool:
+    seen = set()  # type: Set[int]
+    while pid in parent_of and pid not in seen:
+        seen.add(pid)
+        pid = parent_of[pid]
+        if pid in pids:
+            return True
+    return False
+
+
+def send(pids: "List[int]", number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # a set-uid program: not ours to end
+            pass
+
+
+def reap() -> "List[Tuple[int, int]]":
+    """Collect every child that has ended: (pid, wait status)."""
+    ended = []  # type: List[Tuple[int, int]]
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.append((pid, status))
+
+
+def memory_of(pids: "List[int]") -> int:
+    """Resident bytes of the processes together, without what is shared through files."""
+    pages = 0
+    for pid in pids:
+        try:
+            with open("/proc/{}/statm".format(pid), "rb") as file:
+                numbers = file.read().split()
+        except OSError:
+            continue
+        pages += int(numbers[1]) - int(numbers[2])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def marked_with(job_id: str) -> "List[int]":
+    """Processes of this user whose environment names the job: what a lost supervisor left."""
+    mark = b"\0DRAY_JOB_ID=" + job_id.encode() + b"\0"
+    found = []
+    for pid in parents():
+        try:
+            with open("/proc/{}/environ".format(pid), "rb") as file:
+                environ = b"\0" + file.read() + b"\0"
+        except OSError:
+            continue
+        if mark in environ and pid != os.getpid():
+            found.append(pid)
+    return found
+
+
+def read_status(status: int) -> "Tuple[Optional[int], Optional[str]]":
+    """A wait status: the exit code, or the name of the signal that ended it."""
+    if os.WIFSIGNALED(status):
+        return None, signal_name(os.WTERMSIG(status))
+    return os.WEXITSTATUS(status), None
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal {}".format(number)
+
+
+def describe_end(code: "Optional[int]", signal_name: "Optional[str]") -> str:
+    """Tell in words how a process ended; nothing where it ended well."""
+    if signal_name:
+        return "killed by {}".format(signal_name)
+    return "exit code {}".format(code) if code else ""

@@ -1,0 +1,1 @@
+"""Batch systems and the local queue: their commands, and how answers are read."""

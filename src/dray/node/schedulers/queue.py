@@ -1,0 +1,272 @@
+"""The local machine's queue: first in, first out, with no daemon.
+
+    <root>/queue/lock              held for moments, while tickets or grants change
+    <root>/queue/capacity.json     what the machine has: {"cpus", "gpus", "memory"}
+    <root>/queue/tickets/<n>-<id>  a job that waits; locked by its keeper
+    <root>/queue/grants/<id>       what a running job was given; locked by its keeper and supervisor
+
+A lock ends with the processes that hold it, so a killed job frees its place by itself. Those who
+wait sleep on the lock of the one before them; only the first in line looks for free resources.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import signal
+import stat
+import time
+
+from ..formats import files, shapes
+from ..processes import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Record = Dict[str, Any]
+
+EPSILON = 1e-6
+MOST_NAMED = 3  # of the jobs that another one waits for
+LAST_NUMBER = 999999999999  # of a ticket: its name has twelve digits, so that it can be sorted
+CAPACITY = {"cpus": shapes.is_number, "memory": shapes.is_number, "gpus": shapes.is_count}
+GRANT = {
+    "cpus": shapes.is_number,
+    "memory": shapes.is_number,
+    "share": shapes.is_number,
+    "gpus": shapes.is_counts,
+}
+
+
+class NeverFits(Exception):
+    """The machine does not have what the job asks for."""
+
+
+class Queue:
+    def __init__(self, root: str) -> None:
+        self.path = os.path.join(root, "queue")
+        self.lock = os.path.join(self.path, "lock")
+        self.counter = os.path.join(self.path, "counter")
+        self.capacity = os.path.join(self.path, "capacity.json")
+        self.tickets = os.path.join(self.path, "tickets")
+        self.grants = os.path.join(self.path, "grants")
+
+    def make(self) -> None:
+        files.make_folder(self.tickets)
+        files.make_folder(self.grants)
+
+    def take_ticket(self, job_id: str) -> int:
+        """A place at the end of the line, as an open, locked file."""
+        with files.Lock(self.lock):
+            # The tickets themselves count too: the counter may have been lost to a power cut.
+            taken = [number_of(name) for name in os.listdir(self.tickets)]
+            known = files.read_json(self.counter)
+            counted = int(known) if known and shapes.is_count(known) else 0
+            number = max([counted] + taken) % LAST_NUMBER + 1
+            files.write_json(self.counter, number, durable=False)
+            path = os.path.join(self.tickets, "{:012d}-{}".format(number, job_id))
+            fd = files.open_lock(path)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            return fd
+
+    def ticket_name(self, fd: int) -> str:
+        return os.path.basename(os.readlink("/proc/self/fd/{}".format(fd)))
+
+    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> "Grant":
+        """Sleep until it is this job's turn and its resources are free."""
+        name = self.ticket_name(ticket)
+        self._wait_for_turn(name)
+        pause = 0.05
+        while True:
+            grant = self._try_grant(job_id, wanted)
+            if grant is not None:
+                files.remove(os.path.join(self.tickets, name))
+                os.close(ticket)
+                return grant
+            time.sleep(pause)
+            pause = min(pause * 1.1, 0.5)
+
+    def leave(self, ticket: int) -> None:
+        files.remove(os.path.join(self.tickets, self.ticket_name(ticket)))
+        os.close(ticket)
+
+    def _wait_for_turn(self, name: str) -> None:
+        while True:
+            ahead = [one for one in sorted(os.listdir(self.tickets)) if one < name]
+            if not ahead:
+                return
+            path = os.path.join(self.tickets, ahead[-1])
+            try:
+                fd = open_or_discard(path)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH)  # sleeps while the one ahead waits in line
+                files.remove(path)  # it left, or its keeper was killed
+            finally:
+                os.close(fd)
+
+    def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
+        with files.Lock(self.lock):
+            try:
+                given = allot(self.read_capacity(), self.granted(), wanted)
+            except NeverFits:  # it did when it was accepted: the settings have changed since
+                return None
+            if given is None:
+                return None
+            path = os.path.join(self.grants, job_id)
+            fd = files.open_lock(path)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, files.encode(given), 0)
+            return Grant(path, fd, given)
+
+    def granted(self) -> "List[Record]":
+        """What living jobs hold; the grants of dead ones are removed. Called under the lock."""
+        living = []
+        for name in os.listdir(self.grants):
+            path = os.path.join(self.grants, name)
+            try:
+                fd = open_or_discard(path)
+            except FileNotFoundError:  # released this moment
+                continue
+            try:
+                if files.try_lock(fd):
+                    # What a lost job has left running must not share with the next one.
+                    process.send(process.marked_with(name), signal.SIGKILL)
+                    files.remove(path)
+                else:
+                    living.append(shapes.fitting(files.read_record(path), GRANT))
+            finally:
+                os.close(fd)
+        return living
+
+    def in_line(self) -> "List[str]":
+        """The jobs that wait, the next one first. Changes nothing, as does ``holders``."""
+        tickets = sorted(files.names_in(self.tickets))
+        while tickets and not files.is_locked(os.path.join(self.tickets, tickets[0])):
+            del tickets[0]  # its keeper was killed
+        return [ticket.partition("-")[2] for ticket in tickets]
+
+    def holders(self) -> "Dict[str, Record]":
+        """What each living job holds."""
+        found = {}
+        for name in files.names_in(self.grants):
+            path = os.path.join(self.grants, name)
+            if files.is_locked(path):
+                found[name] = shapes.fitting(files.read_record(path), GRANT)
+        return found
+
+    def read_capacity(self) -> "Record":
+        return shapes.fitting(files.read_record(self.capacity), CAPACITY)
+
+
+def number_of(ticket: str) -> int:
+    found = re.match("[0-9]{1,15}", ticket)
+    return int(found.group()) if found else 0
+
+
+def open_or_discard(path: str) -> int:
+    """Open a ticket or a grant. What else lies there is nobody's: FileNotFoundError."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in files.NO_FILE:
+            raise
+        files.remove_tree(path)
+        raise FileNotFoundError(errno.ENOENT, "not a file", path)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    files.remove_tree(path)
+    raise FileNotFoundError(errno.ENOENT, "not a file", path)
+
+
+class Grant:
+    """Resources held as long as the file is open here or in a child."""
+
+    def __init__(self, path: str, fd: int, given: "Record") -> None:
+        self.path = path
+        self.fd = fd
+        self.given = given
+
+    def release(self) -> None:
+        files.remove(self.path)
+        os.close(self.fd)
+
+
+def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Optional[Record]":
+    """What the job gets, or None while too little is free."""
+    for what in ("cpus", "memory"):
+        most = capacity.get(what)
+        if most is None or not wanted.get(what):
+            continue
+        if wanted[what] > most:
+            raise NeverFits("more {} asked for than this machine has".format(what))
+        if sum(one.get(what) or 0 for one in granted) + wanted[what] > most + EPSILON:
+            return None
+    gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])
+    if gpus is None:
+        return None
+    share = wanted["gpus"] if wanted["gpus"] < 1 else 1.0
+    return {"cpus": wanted["cpus"], "memory": wanted["memory"], "gpus": gpus, "share": share}
+
+
+def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[List[int]]":
+    """Whole GPUs, or the fullest one that a fraction still fits on."""
+    if wanted > count:
+        raise NeverFits("{:g} GPUs asked for, this machine has {}".format(wanted, count))
+    used = [0.0] * count
+    for one in granted:
+        for index in one.get("gpus") or ():
+            if 0 <= index < count:
+                used[index] += one.get("share") or 1.0
+    if wanted < 1:
+        room = [(used[i], i) for i in range(count) if used[i] + wanted <= 1 + EPSILON]
+        return (
+            [max(room, key=fullest_first)[1]] if wanted and room else ([] if not wanted else None)
+        )
+    free = [i for i in range(count) if used[i] < EPSILON]
+    return free[: int(wanted)] if len(free) >= wanted else None
+
+
+def shortage(capacity: "Record", held: "Dict[str, Record]", wanted: "Record") -> str:
+    """What a job waits for that is next in line, and who has it; nothing where all is free."""
+    units = (("gpus", "GPU"), ("cpus", "CPU"), ("memory", "byte of memory"))
+    for what, unit in units:
+        only = dict({"cpus": 0, "memory": 0, "gpus": 0}, **{what: wanted.get(what) or 0})
+        try:
+            if allot(capacity, list(held.values()), only) is not None:
+                continue
+        except NeverFits as error:
+            return str(error)
+        return "waiting for {}: {} taken by {}".format(
+            amount(wanted[what], unit),
+            taken(capacity, held, what),
+            named([name for name in sorted(held) if held[name].get(what)]),
+        )
+    return ""
+
+
+def amount(number: float, unit: str) -> str:
+    if unit.startswith("byte"):
+        return "{:.1f} GB of memory".format(number / 2.0**30)
+    return "{:g} {}{}".format(number, unit, "" if number == 1 else "s")
+
+
+def taken(capacity: "Record", held: "Dict[str, Record]", what: str) -> str:
+    if what == "gpus":
+        used = sum(len(one.get("gpus") or ()) * (one.get("share") or 1.0) for one in held.values())
+    else:
+        used = sum(one.get(what) or 0 for one in held.values())
+    scale = 2.0**30 if what == "memory" else 1
+    return "{:.3g} of {:.3g}".format(used / scale, (capacity.get(what) or 0) / scale)
+
+
+def named(jobs: "List[str]") -> str:
+    more = ", and {} more".format(len(jobs) - MOST_NAMED) if len(jobs) > MOST_NAMED else ""
+    return ", ".join(jobs[:MOST_NAMED]) + more
+
+
+def fullest_first(candidate: "Tuple[float, int]") -> "Tuple[float, int]":
+    return candidate[0], -candidate[1]

@@ -1,0 +1,191 @@
+"""What dray asks of a batch system, on one screen, and how its commands are called.
+
+Slurm and PBS each have a module with a class of this shape; the agent and the attempts use it and
+know nothing else of either.
+"""
+
+import os
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from ..processes.layout import Seat
+
+    Record = Dict[str, Any]
+
+PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
+
+# A batch job's fate, as the attempt in it sees it.
+RUNNING = "running"
+AGAIN = "again"  # the scheduler starts it again by itself
+CANCELLED = "cancelled"
+OVER = "over"  # time limit, preemption, a node's death: it will not be started again
+UNKNOWN = ""  # no answer
+
+
+class SchedulerError(Exception):
+    """A command of the scheduler's failed; says what it said."""
+
+
+class NoAnswer(SchedulerError):
+    """The scheduler did not answer: what was asked for may have been done or not."""
+
+
+class Scheduler:
+    name = ""  # for people
+
+    def own_number(self) -> str:
+        """The batch job that this process is in."""
+        raise NotImplementedError
+
+    def own_index(self) -> int:
+        """Which job of its array this process is in."""
+        raise NotImplementedError
+
+    def read_queue(self) -> str:
+        """All of this user's batch jobs that are not over, in one query, as it was answered."""
+        raise NotImplementedError
+
+    def parse_queue(self, text: str) -> "Dict[str, Record]":
+        """Job id → {"id", "state", "why", "start"}: the number that the scheduler gave it or its
+        array; ``waiting``, ``running`` or ``ending``; what the scheduler says of its waiting."""
+        raise NotImplementedError
+
+    def number_of(self, row: "Record", job_id: str) -> str:
+        """The number of this very job, from its row in the queue."""
+        raise NotImplementedError
+
+    def queue(self) -> "Dict[str, Record]":
+        return self.parse_queue(self.read_queue())
+
+    def submit(
+        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+    ) -> str:
+        """Returns the number; ``after`` is one that has to be over first. ``keep_open`` is held
+        open by the command too."""
+        raise NotImplementedError
+
+    def cancel(self, numbers: "List[str]") -> None:
+        """In one call, as far as that is possible."""
+        raise NotImplementedError
+
+    def interrupt(self, number: str) -> None:
+        """Wake the attempt, so that it looks for a stop request at once. It does so by itself
+        every second: a scheduler that cannot do this need not."""
+
+    def launcher(self, job: "Record") -> "List[str]":
+        """The words that start the command behind them in every task of the job. What is written
+        to its input reaches every task, and what a task writes comes back from it."""
+        raise NotImplementedError
+
+    def seat(self) -> "Seat":
+        """Which of those tasks this process is."""
+        raise NotImplementedError
+
+    def time_left(self, number: str, patience: float = PATIENCE) -> "Optional[float]":
+        """Seconds until the scheduler ends the batch job; None where there is no limit."""
+        raise NotImplementedError
+
+    def fate(self, number: str) -> str:
+        """What becomes of the batch job: RUNNING, AGAIN, CANCELLED, OVER or UNKNOWN."""
+        raise NotImplementedError
+
+    def kill_delay(self, number: str) -> float:  # noqa: ARG002
+        """How long it takes until a batch job that was cancelled is killed, where ``fate`` does
+        not tell that it was."""
+        return 0.0
+
+    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":  # noqa: ARG002
+        """How batch jobs that left the queue ended, in one query: number → {"state", "reason"}
+        as a job has them. Nothing where no books are kept."""
+        return {}
+
+    def requeue(self, number: str) -> None:
+        """The scheduler ends the batch job, and starts it again."""
+        raise NotImplementedError
+
+    def postpone(self, number: str, seconds: float) -> None:
+        """A batch job that waits shall not start before that."""
+        raise NotImplementedError
+
+    def restore_time(self, number: str, seconds: float, whole: bool) -> None:
+        """Give a batch job that waits again the time limit that it was submitted with; ``whole``:
+        it shall not be started with less any more. A scheduler that never cuts one need not."""
+
+    def describe(self) -> "Record":
+        """What this place is like, for ``doctor``."""
+        raise NotImplementedError
+
+
+def of_kind(kind: str) -> Scheduler:
+    if kind == "slurm":
+        from .slurm import Slurm
+
+        return Slurm()
+    if kind == "pbs":
+        from .pbs import Pbs
+
+        return Pbs()
+    raise ValueError("there is no scheduler of kind {!r}".format(kind))
+
+
+user_umask = None  # type: Optional[int]  # the agent's own is stricter, and no job's business
+
+
+def umask_of_jobs() -> int:
+    if user_umask is not None:
+        return user_umask
+    own = os.umask(0o077)
+    os.umask(own)
+    return own
+
+
+def clean_environment() -> "Dict[str, str]":
+    """A batch job must not see what the submitting shell happened to hold."""
+    # TZ, because times that are printed are read again.
+    names = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
+    own = ("SLURM_CONF", "PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT")
+    return {name: os.environ[name] for name in names + own if name in os.environ}
+
+
+def call(*words: str, **more: "Any") -> str:
+    """A command of the scheduler's; returns what it printed. ``fine`` are exit codes that say what
+    was asked for, too; ``env`` is for this command alone."""
+    patience = more.get("patience", PATIENCE)
+    # Set around it, not by preexec_fn: that makes the start of a program slow.
+    ours = os.umask(user_umask) if user_umask is not None else None
+    try:
+        ended = subprocess.run(
+            words,
+            env=dict(clean_environment(), **more.get("env", {})),
+            pass_fds=more.get("keep_open", ()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if more.get("with_errors") else subprocess.PIPE,
+            timeout=patience,
+        )
+    except FileNotFoundError:
+        raise SchedulerError("{}: command not found".format(words[0]))
+    except subprocess.TimeoutExpired:
+        raise NoAnswer("{} did not answer within {:.0f} s".format(words[0], patience))
+    finally:
+        if ours is not None:
+            os.umask(ours)
+    if ended.returncode != 0 and ended.returncode not in more.get("fine", ()):
+        said = (ended.stderr or b"") + ended.stdout  # not all complain to where one complains
+        complaint = said.decode("utf-8", "replace").strip()
+        raise SchedulerError(complaint or "{} ended with {}".format(words[0], ended.returncode))
+    return ended.stdout.decode("utf-8", "replace")
+
+
+def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Record":
+    """Several commands for ``describe``: what each printed, or as NAME_error why it failed."""
+    found = {}  # type: Record
+    for key, words in questions.items():
+        try:
+            found[key] = call(*words).strip()
+        except SchedulerError as error:
+            found[key + "_error"] = str(error)
+    return found

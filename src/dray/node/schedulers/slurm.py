@@ -1,0 +1,318 @@
+"""Slurm: its commands, and how their answers are read."""
+
+import math
+import os
+import pwd
+import re
+
+from ..jobs import arrays
+from ..processes import layout
+from . import scheduler
+from .scheduler import SchedulerError, call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
+
+    Record = Dict[str, Any]
+
+SEPARATOR = "\x1f"
+QUEUE_FORMAT = SEPARATOR.join(("%F", "%K", "%j", "%T", "%r", "%S"))
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+STATES = dict(dict.fromkeys(WAITING, "waiting"), RUNNING="running", CONFIGURING="running")
+LOST = {
+    "BOOT_FAIL": "its node did not boot",
+    "DEADLINE": "its deadline in Slurm passed",
+    "NODE_FAIL": "its node failed",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "PREEMPTED": "it was preempted and not requeued",
+    "TIMEOUT": "Slurm's time limit ended it",
+}
+CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
+INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
+WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
+# One that Slurm requeues for it has no end any more.
+PREEMPTED_FOR_GOOD = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
+MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
+COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
+
+
+# -- pure: reading answers ------------------------------------------------------------------------
+
+
+def parse_queue(text: str) -> "Dict[str, Record]":
+    """squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs of one
+    job the later one is found: it is the other one's successor."""
+    found = {}  # type: Dict[str, Record]
+    for line in sorted(text.splitlines(), key=serial):
+        parts = line.split(SEPARATOR)
+        if len(parts) != 6:
+            continue
+        number, indices, name, state, why, start = parts
+        row = {"id": number, "why": why, "start": start}  # type: Record
+        row.update(state=STATES.get(state, "ending"), array=indices != "N/A")
+        names = [name]
+        if row["array"]:
+            names = [arrays.job_id(name, index) for index in parse_indices(indices)]
+        if row["state"] == "ending":  # its successor is what is to be found
+            names = [one for one in names if one not in found]
+        found.update(dict.fromkeys(names, row))
+    return found
+
+
+def serial(line: str) -> int:
+    number = line.partition(SEPARATOR)[0]
+    return int(number) if re.match("[0-9]{1,18}$", number) else 0
+
+
+def number_of(row: "Record", job_id: str) -> str:
+    """What Slurm calls the job itself; the row may be that of many."""
+    place = arrays.split(job_id) if row["array"] else None
+    return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
+
+
+def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
+    """'7', '3-5,9', '0-98:2' or '8-999%4' → the numbers; what is after % says how many run at once.
+    What is not understood must not pass for jobs that are not queued."""
+    for part in text.partition("%")[0].split(","):
+        found = INDICES.match(part)
+        if found is None:
+            raise SchedulerError("squeue's list of indices is not understood: " + text[:500])
+        first, last, step = (int(one) if one else 0 for one in found.groups())
+        indices = range(first, max(first, last) + 1, step or 1)
+        most -= len(indices)
+        if most < 0:
+            raise SchedulerError("squeue lists more indices than there can be: " + text[:500])
+        for index in indices:
+            yield index
+
+
+def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
+    """14_0, 14_1, 15 → 14_[0,1], 15: scancel cancels what is in brackets at once."""
+    alone = []
+    indices = {}  # type: Dict[str, List[str]]
+    for number in numbers:
+        array, _, index = number.partition("_")
+        if index:
+            indices.setdefault(array, []).append(index)
+        else:
+            alone.append(number)
+    return alone + ["{}_[{}]".format(array, ",".join(indices[array])) for array in indices]
+
+
+def parse_submitted(text: str) -> str:
+    """``sbatch --parsable`` prints the id, and behind a semicolon the cluster."""
+    last = text.strip().splitlines()[-1] if text.strip() else ""
+    number = last.split(";")[0]
+    if not number.isdigit():
+        raise SchedulerError("sbatch did not print a job id: {!r}".format(text[:500]))
+    return number
+
+
+def parse_time_left(text: str) -> "Optional[float]":
+    """squeue's %L: [days-][hours:]minutes:seconds → seconds; None where there is no limit."""
+    text = text.strip()
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts) or (days and not days.isdigit()):
+        return None
+    seconds = 0.0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return seconds + int(days or 0) * 86400
+
+
+def minutes(seconds: float) -> int:
+    """As sbatch counts a time limit."""
+    return math.ceil(seconds / 60.0)
+
+
+def srun_words(job: "Record") -> "List[str]":
+    """Each said outright: a user's environment may hold other defaults."""
+    return [
+        "srun",
+        "--nodes={}".format(layout.nodes_of(job)),
+        "--ntasks={}".format(layout.tasks_of(job)),
+        "--ntasks-per-node={}".format(layout.tasks_per_node(job)),
+        "--cpus-per-task={}".format(layout.cpus_per_task(job)),
+        "--export=ALL",
+        "--input=all",
+        "--output=all",
+        "--error=all",
+        "--kill-on-bad-exit=1",
+    ]
+
+
+def parse_fate(text: str) -> str:
+    """From what ``scontrol show job`` says."""
+    found = re.search(r"\bJobState=(\w+)", text)
+    state = found.group(1) if found else ""
+    if state == "RUNNING":
+        return scheduler.RUNNING
+    if state == "CANCELLED":
+        return scheduler.CANCELLED
+    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_FOR_GOOD.search(text)):
+        return scheduler.OVER
+    if state in COMING_BACK:
+        return scheduler.AGAIN
+    return scheduler.OVER if state else scheduler.UNKNOWN
+
+
+def parse_config(text: str) -> "Dict[str, str]":
+    """What jobs of ours depend on, of what ``scontrol show config`` says."""
+    found = re.findall(r"^(\w+)\s*= (.*)$", text, re.M)
+    return {name: value.strip() for name, value in found if name in CONFIG}
+
+
+def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]":
+    """sacct's answer; ``name_of`` tells who has a user's number. The jobs of an array that never
+    started share a line, '7_[3-9]', and are found by the array's number."""
+    found = {}  # type: Dict[str, Record]
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) == 3:
+            number, state, code = parts
+            state, _, canceller = state.partition(" by ")
+            end = parse_end(state, code.partition(":")[0], name_of(canceller) if canceller else "")
+            found.update({number.partition("_[")[0]: end} if end else {})
+    return found
+
+
+def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, Record]":
+    """scontrol's answer, of which it forgets what is some minutes old. Only how others ended the
+    jobs: what a failed one has said tells more than that it failed. Those of an array that never
+    started are found by the array's number."""
+    found = {}  # type: Dict[str, Record]
+    for line in text.splitlines():
+        about = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId|JobState)=(\S+)", line))
+        number, array = about.get("JobId", ""), about.get("ArrayJobId", "")
+        if array and array != number:
+            number = "{}_{}".format(array, about.get("ArrayTaskId"))
+        end = parse_end(about.get("JobState", ""), "", "")
+        if end and number in wanted and end["state"] != "failed":
+            found[number] = end
+    return found
+
+
+def parse_end(state: str, code: str, canceller: str) -> "Optional[Record]":
+    """None where it has not ended, or as it should."""
+    if state == "CANCELLED":
+        reason = "cancelled in Slurm" + (" by " + canceller if canceller else "")
+        return {"state": "stopped", "reason": reason}
+    if state == "FAILED":
+        return {"state": "failed", "reason": "its batch script ended with exit code " + code}
+    return {"state": "lost", "reason": LOST[state]} if state in LOST else None
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+class Slurm(scheduler.Scheduler):
+    name = "Slurm"
+
+    def own_number(self) -> str:
+        array, index = (os.environ.get("SLURM_ARRAY_" + name) for name in ("JOB_ID", "TASK_ID"))
+        return "{}_{}".format(array, index) if array else os.environ["SLURM_JOB_ID"]
+
+    def own_index(self) -> int:
+        return int(os.environ["SLURM_ARRAY_TASK_ID"])
+
+    def read_queue(self) -> str:
+        me = str(os.getuid())
+        words = ("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT)
+        return call(*words, env=WHOLE_LISTS)
+
+    def parse_queue(self, text: str) -> "Dict[str, Record]":
+        return parse_queue(text)
+
+    def number_of(self, row: "Record", job_id: str) -> str:
+        return number_of(row, job_id)
+
+    def submit(
+        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+    ) -> str:
+        words = ["sbatch", "--parsable"]
+        if after:
+            words.append("--dependency=afterany:" + after)
+        return parse_submitted(call(*(words + [script]), keep_open=keep_open))
+
+    def cancel(self, numbers: "List[str]") -> None:
+        call("scancel", *fold_numbers(numbers))
+
+    def interrupt(self, number: str) -> None:
+        if "_" in number:  # Slurm 22.05 hangs or fails on signals to one job of an array
+            return
+        try:
+            call("scancel", "--batch", "--signal=INT", number)
+        except SchedulerError:  # it ended this moment
+            pass
+
+    def launcher(self, job: "Record") -> "List[str]":
+        return srun_words(job)
+
+    def seat(self) -> layout.Seat:
+        env = os.environ
+        rank, local, node = (int(env["SLURM_" + name]) for name in ("PROCID", "LOCALID", "NODEID"))
+        address = env.get("SLURM_LAUNCH_NODE_IPADDR", "")
+        return layout.Seat(rank, local, node, env["SLURMD_NODENAME"], address)
+
+    def time_left(self, number: str, patience: float = scheduler.PATIENCE) -> "Optional[float]":
+        words = ("squeue", "--noheader", "--job", number, "--format", "%L")
+        return parse_time_left(call(*words, patience=patience))
+
+    def fate(self, number: str) -> str:
+        try:
+            return parse_fate(call("scontrol", "--oneliner", "show", "job", number))
+        except SchedulerError:
+            return scheduler.UNKNOWN
+
+    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+        jobs = sorted({number.partition("_")[0] for number in numbers})
+        wanted = ("--format", "JobID,State,ExitCode", "--jobs", ",".join(jobs))
+        try:
+            text = call("sacct", "--noheader", "--parsable2", "--allocations", *wanted)
+        except SchedulerError:
+            return self._remembered(jobs[:MOST_ASKED], numbers)
+        return parse_ends(text, user_name)
+
+    def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, Record]":
+        """Where no books are kept, the controller knows those of the last minutes."""
+        found = {}  # type: Dict[str, Record]
+        for job in jobs:
+            try:
+                text = call("scontrol", "--oneliner", "show", "job", job)
+            except SchedulerError:  # forgotten
+                continue
+            found.update(parse_remembered(text, numbers))
+        return found
+
+    def requeue(self, number: str) -> None:
+        call("scontrol", "requeue", number)
+
+    def postpone(self, number: str, seconds: float) -> None:
+        start = "StartTime=now+{:.0f}".format(seconds)
+        call("scontrol", "update", "JobId=" + number, start)
+
+    def restore_time(self, number: str, seconds: float, whole: bool) -> None:
+        words = ["JobId=" + number, "TimeLimit={}".format(minutes(seconds))]
+        call("scontrol", "update", *(words + (["TimeMin=0"] if whole else [])))
+
+    def describe(self) -> "Record":
+        user = "user=" + pwd.getpwuid(os.getuid()).pw_name
+        found = scheduler.ask_each(
+            {
+                "accounts": ("sacctmgr", "-nP", "show", "assoc", user, "format=Account"),
+                "slurm": ("sinfo", "--version"),
+                "partitions": ("sinfo", "--all", "--noheader", "--format", "%P|%a|%l|%D|%c|%m|%G"),
+                "config": ("scontrol", "show", "config"),
+            }
+        )
+        found["config"] = parse_config(found.get("config", ""))
+        return found
+
+
+def user_name(number: str) -> str:
+    try:
+        return pwd.getpwuid(int(number)).pw_name
+    except (KeyError, ValueError):
+        return "user " + number

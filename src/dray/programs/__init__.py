@@ -1,0 +1,1 @@
+"""Programs of this machine that dray starts, and its own program for the clusters."""

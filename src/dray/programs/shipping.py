@@ -1,0 +1,145 @@
+"""The node side and the trainers' library as one file, named by the SHA-256 of its bytes.
+
+Whoever is about to run it can tell by its name whether it is what it should be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import marshal
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+from dray.errors import StorageError
+from dray.home import find_home
+from dray.node.code.packs import hash_of
+from dray.node.formats import bootstrap, files
+
+ENTRY = b"""import sys
+
+from dray_node.__main__ import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+# The second is for trainers, which find it by PYTHONPATH. Its parent has no __init__.py: such a
+# namespace package gives way to any other dray that a trainer can import. The third is what every
+# Python of a job starts with.
+PACKAGES = {"dray_node": "node", "dray/training": "training", "dray_startup": "startup"}
+NAMESPACE = "dray/"
+EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
+# This version of marshal's format has no references to earlier objects: whether there is one
+# depends on what else the process has imported.
+PLAIN_MARSHAL = 2
+DIGEST = 64  # hex digits of a SHA-256
+NAMED_BY = 32  # so many of them are in the name
+DAY = 86400.0
+FORGET_AFTER = 30 * DAY  # seconds after which another version's file leaves the cache
+
+
+class App(NamedTuple):
+    name: str
+    content: bytes
+    kept: Path  # where it is kept between commands
+    is_kept: bool
+
+
+@cache
+def sources() -> dict[str, bytes]:
+    code = Path(__file__).parent.parent
+    found = {
+        f"{package}/{path.relative_to(code / folder).as_posix()}": path.read_bytes()
+        for package, folder in PACKAGES.items()
+        for path in sorted((code / folder).rglob("*.py"))
+    }
+    return {"__main__.py": ENTRY, **found}
+
+
+@cache
+def app() -> App:
+    """Build the file, unless it was kept; touches nothing."""
+    content = sources()
+    everything = b"\0".join(key.encode() + b"\0" + value for key, value in content.items())
+    kept = find_home().cache / "node" / hash_of(sys.version.encode() + everything)[:32]
+    recalled = recall(kept)
+    built = recalled or build(content)
+    name = f"dray-node-{hashlib.sha256(built).hexdigest()[:NAMED_BY]}.pyz"
+    return App(name, built, kept, recalled is not None)
+
+
+def remember() -> None:
+    """Keep the file for the next command, once this one is about to use it."""
+    files.sweep_temporaries(str(app().kept.parent), time.time() - DAY)
+    if not app().is_kept:
+        with suppress(OSError):  # it is built anew each time, then
+            keep(app().kept, app().content)
+
+
+def name() -> str:
+    return app().name
+
+
+def recall(path: Path) -> bytes | None:
+    """What was kept, if it is whole and nobody else could have written it."""
+    try:
+        bootstrap.check_folder(str(path.parent))
+        stored = path.read_bytes()
+    except (OSError, bootstrap.Unsafe):
+        return None
+    digest, content = stored[:DIGEST], stored[DIGEST:]
+    return content if hashlib.sha256(content).hexdigest().encode() == digest else None
+
+
+def keep(path: Path, content: bytes) -> None:
+    files.make_folder(str(path.parent))
+    digest = hashlib.sha256(content).hexdigest().encode()
+    files.write_bytes(str(path), digest + content, durable=False)
+    for other in path.parent.iterdir():
+        if other.stat().st_mtime < time.time() - FORGET_AFTER:
+            other.unlink()
+
+
+def build(content: dict[str, bytes]) -> bytes:
+    """Sources for any Python, and beside them what this one compiles them to, for a quick start."""
+    import zipfile  # rarely needed: the file is built once for each version
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(NAMESPACE, EPOCH), b"")  # Python needs it named
+        for name, source in content.items():
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), source)
+            archive.writestr(zipfile.ZipInfo(f"{name}c", EPOCH), compiled(name, source))
+    return buffer.getvalue()
+
+
+def compiled(name: str, source: bytes) -> bytes:
+    """What Python keeps in a .pyc, of the kind that is never compared with its source again."""
+    from importlib.util import MAGIC_NUMBER, source_hash
+
+    code = compile(source, name, "exec", dont_inherit=True)
+    unchecked_hash = (0b01).to_bytes(4, "little")
+    return MAGIC_NUMBER + unchecked_hash + source_hash(source) + dumped(code)
+
+
+def dumped(code: CodeType) -> bytes:
+    try:
+        return marshal.dumps(code, PLAIN_MARSHAL)
+    except ValueError:  # a constant slice: Python 3.14 knows it only in its newest format
+        return marshal.dumps(code)
+
+
+def install(root: Path) -> Path:
+    """Put the file below ``root`` unless it lies there already, whole."""
+    path = root / "node" / name()
+    remember()
+    try:
+        if not bootstrap.is_ready(str(root), str(path), create=True):
+            files.write_bytes(str(path), app().content)
+    except bootstrap.Unsafe as error:
+        raise StorageError(str(error)) from None
+    return path
