@@ -24,7 +24,7 @@ from dray.clusters.slurm import (
     waiting_reason,
 )
 from dray.job.model import JobArray, JobSpec, Resources
-from dray.node.agent.agent import read_manifest
+from dray.node.agent.snapshots import read_manifest
 from dray.node.code.packs import Packs
 from dray.node.schedulers.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
 from dray.node.schedulers.slurm import (
