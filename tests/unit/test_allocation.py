@@ -39,7 +39,7 @@ class Unwilling(Scheduler):
     def own_number(self) -> str:
         return "14"
 
-    def fate(self, number: str) -> str:
+    def batch_state(self, number: str) -> str:
         assert number == "14"
         return RUNNING
 

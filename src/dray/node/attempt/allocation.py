@@ -14,10 +14,10 @@ from ..jobs.jobdir import JobDir, described
 from ..processes import layout
 from ..schedulers import scheduler
 from ..schedulers.scheduler import Scheduler, SchedulerError
+from .allotment import Allotment
 from .charge import Charge
 from .loop import ELSEWHERE, AttemptLoop, Site, supervise
 from .succession import Succession
-from .supervisor import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ class Allocation(Site):
         allowance = budget.left(self.job, self.job_dir.records())
         env = locales.original_environment()
         seconds = self.limit.seconds(self.job["resources"]["time"])
-        place = Place(None, env, seconds, self.limit.time_left, allowance)
+        allotment = Allotment(None, env, seconds, self.limit.time_left, allowance)
         if layout.is_spread(self.job):
-            place.launcher = self.scheduler.launcher(self.job)
-            place.number = self.number
-        supervise(self.job_dir, self.job, attempt, place)
+            allotment.launcher = self.scheduler.launcher(self.job)
+            allotment.batch_id = self.number
+        supervise(self.job_dir, self.job, attempt, allotment)
 
     def arrange_next(self, decision: policy.Decision) -> str:
         return self.succession.arrange_next(decision)

@@ -18,9 +18,9 @@ from ..jobs import budget, policy
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
 from ..schedulers.queue import Grant, Queue
+from .allotment import Allotment
 from .loop import AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
-from .supervisor import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class Keeper(Site):
                 signal.signal(one, signal.SIG_DFL)
             allowance = budget.left(self.job, self.job_dir.records())
             seconds = self.job["resources"]["time"]
-            place = Place(grant.given["gpus"], {}, seconds, allowance=allowance)
-            supervise(self.job_dir, self.job, attempt, place)
+            allotment = Allotment(grant.given["gpus"], {}, seconds, allowance=allowance)
+            supervise(self.job_dir, self.job, attempt, allotment)
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()
                 self.keep()

@@ -13,13 +13,14 @@ from ..jobs import policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
 from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
-from .supervisor import Place, Supervisor
+from .supervisor import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
     from ..jobs.jobdir import AttemptDir, JobDir
+    from .allotment import Allotment
 
     Record = Dict[str, Any]
 
@@ -116,10 +117,12 @@ class AttemptLoop:
         notices.at_end(self.job_dir)
 
 
-def supervise(job_dir: "JobDir", job: "Record", attempt: "AttemptDir", place: Place) -> None:
+def supervise(
+    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", allotment: "Allotment"
+) -> None:
     """Run the supervisor in this process. An error of dray's own is the attempt's outcome."""
     try:
-        Supervisor(job_dir, attempt, job, place).run()
+        Supervisor(job_dir, attempt, job, allotment).run()
     except Exception as error:
         note(traceback.format_exc())
         record_own_failure(job_dir, attempt.number, error)

@@ -47,17 +47,17 @@ class Succession:
 
     def arrange_next(self, decision: policy.Decision) -> str:
         """Queue the next attempt; NOBODY where somebody has cancelled the job."""
-        fate = self._fate()
-        if fate == scheduler.RUNNING and self._was_signalled():
+        batch_state = self._batch_state()
+        if batch_state == scheduler.RUNNING and self._was_signalled():
             time.sleep(self.scheduler.kill_delay(self.number))  # the end, if it was cancelled
-            fate = self._fate()
-        if fate == scheduler.CANCELLED:
+            batch_state = self._batch_state()
+        if batch_state == scheduler.CANCELLED:
             return NOBODY
         number = self.number
-        if fate == scheduler.AGAIN:
+        if batch_state == scheduler.REQUEUED:
             self._restore_time(number, decision)
             return ELSEWHERE
-        if fate != scheduler.RUNNING or not self._requeue():
+        if batch_state != scheduler.RUNNING or not self._requeue():
             # refused, or the scheduler itself has ended this batch job
             number = self.submit_successor(after=self.number)
         self._postpone(number, decision.delay)
@@ -98,13 +98,13 @@ class Succession:
         records = self.job_dir.records()
         return bool(records) and records[-1].get("cause") == "signal"
 
-    def _fate(self) -> str:
+    def _batch_state(self) -> str:
         """Waits for a controller that is being restarted: a run is not lost for that."""
         until = time.monotonic() + OUTAGE
         while True:
-            fate = self.scheduler.fate(self.number)
-            if fate != scheduler.UNKNOWN or time.monotonic() > until:
-                return fate
+            batch_state = self.scheduler.batch_state(self.number)
+            if batch_state != scheduler.UNKNOWN or time.monotonic() > until:
+                return batch_state
             time.sleep(2.0)
 
     def _requeue(self) -> bool:
