@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dray.node.agent import agent, status
-from dray.node.attempt import allocation, outcomes
+from dray.node.attempt import loop, outcomes
 from dray.node.formats import files
 from dray.node.jobs import jobdir, policy, states
 from tests.simulation import truth
@@ -159,7 +159,7 @@ def lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
         real(job_dir, end)
         files.remove_tree(job_dir.path)
 
-    monkeypatch.setattr(allocation, "end_job", end_job)
+    monkeypatch.setattr(loop, "end_job", end_job)
 
 
 def remove_only_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

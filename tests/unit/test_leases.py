@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dray.node.agent import site, status
-from dray.node.attempt import allocation
+from dray.node.attempt import charge as charges
 from dray.node.containers import converting
 from dray.node.containers.images import Images
 from dray.node.formats import files, leases
@@ -196,11 +196,11 @@ def test_whoever_lost_his_lease_does_not_go_on_beside_the_next(tmp_path: Path) -
 def test_a_second_attempt_does_not_run_beside_one_that_beats_on_another_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocation, "LOCK_PATIENCE", -leases.AGE)
+    monkeypatch.setattr(charges, "LOCK_PATIENCE", -leases.AGE)
     job_dir = make_job(tmp_path, "walk-7f3k")
     path = Path(job_dir.alive + leases.ENDING)
     path.write_text(json.dumps({"host": "another-node", "pid": 1, "started": "1"}))
-    charge = allocation.Charge(job_dir)
+    charge = charges.Charge(job_dir)
     with pytest.raises(SystemExit, match="still running"):
         charge.take()
     at = os.stat(path).st_mtime - 100
@@ -217,7 +217,7 @@ def test_locks_that_only_this_node_sees_take_a_lease_too(
     monkeypatch.setattr(files.Lock, "leased", False)
     monkeypatch.setattr(leases, "mount_of", lambda _: {"kind": "beegfs", "options": ["rw"]})
     job_dir = make_job(tmp_path, "walk-7f3k")
-    charge = allocation.Charge(job_dir)
+    charge = charges.Charge(job_dir)
     charge.take()
     assert os.path.exists(job_dir.alive + leases.ENDING)
     charge.leave()
