@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Union
 
-    from ..containers.sandbox import Box
+    from ..containers.sandbox import Sandbox
     from ..jobs.jobdir import JobDir
     from .ranks import Ranks
 
@@ -53,25 +53,25 @@ class Command:
         self.container = []  # type: List[str]  # how its runtime was called
         self.pid = 0
         self.status = None  # type: Optional[int]  # wait status
-        self.box = self._make_box()
+        self.sandbox = self._make_sandbox()
 
-    def _make_box(self) -> "Optional[Box]":
+    def _make_sandbox(self) -> "Optional[Sandbox]":
         if not self.job.get("container"):
             return None
-        from ..containers.sandbox import Box  # with all that containers need: not for every attempt
+        from ..containers.sandbox import Sandbox  # brings all of containers: not for every attempt
 
-        return Box(self.job_dir, self.job, self.base)
+        return Sandbox(self.job_dir, self.job, self.base)
 
     def sit(self, rank: int, host: str) -> None:
         """Its place, where it is one of several."""
         self.rank = rank
-        if self.box is not None:
-            self.box.host = host
+        if self.sandbox is not None:
+            self.sandbox.host = host
 
     def prepare(self) -> None:
         """What its container needs, once on each node."""
-        if self.box is not None:
-            self.box.prepare()
+        if self.sandbox is not None:
+            self.sandbox.prepare()
 
     def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
         """``told``: what its environment says of this attempt."""
@@ -80,8 +80,8 @@ class Command:
         try:
             folder = os.path.join(self.job_dir.work, self.job["folder"])
             files.make_folder(folder, durable=False)
-            if self.box is not None:
-                self.pid = self._start_in(self.box, told, log)
+            if self.sandbox is not None:
+                self.pid = self._start_in(self.sandbox, told, log)
             else:
                 work = self.job_dir.work
                 env = environment(self.job_dir, self.job, self.base, told, work)
@@ -89,12 +89,12 @@ class Command:
         finally:
             os.close(log)
 
-    def _start_in(self, box: "Box", told: "Dict[str, str]", log: int) -> int:
-        self.container = box.words(self.rank)
-        env = environment(self.job_dir, self.job, box.base(), told, box.code())
-        script = box.input(self.rank, self.argv, env)
+    def _start_in(self, sandbox: "Sandbox", told: "Dict[str, str]", log: int) -> int:
+        self.container = sandbox.argv(self.rank)
+        env = environment(self.job_dir, self.job, sandbox.base(), told, sandbox.code())
+        script = sandbox.input(self.rank, self.argv, env)
         try:
-            return process.start(self.container, self.job_dir.work, box.around(), log, script)
+            return process.start(self.container, self.job_dir.work, sandbox.around(), log, script)
         finally:
             os.close(script)
 
@@ -119,8 +119,8 @@ class Command:
         if self.status is None:
             return dict(NOT_TO_BE_KILLED)
         code, name = process.read_status(self.status)
-        if self.box is not None:
-            return self.box.end(self.rank, self.argv, self.log, code, name)
+        if self.sandbox is not None:
+            return self.sandbox.end(self.rank, self.argv, self.log, code, name)
         return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}
 
     def signal(self, number: int) -> bool:
@@ -132,9 +132,9 @@ class Command:
     def _processes(self) -> "List[int]":
         """Its own, without those that a container needs around it."""
         me = os.getpid()
-        if self.box is None:
+        if self.sandbox is None:
             return process.descendants(me)
-        return process.inside(me, self.box.number(self.rank), IN_CONTAINER)
+        return process.inside(me, self.sandbox.process_id(self.rank), IN_CONTAINER)
 
     def terminate(self) -> None:
         below = self._processes() or process.descendants(os.getpid())
@@ -149,15 +149,15 @@ class Command:
         process.send(process.descendants(os.getpid()), signal.SIGKILL)
         return False
 
-    def dismiss(self) -> None:
+    def end_leftovers(self) -> None:
         """End what it left in the background."""
         left = self._processes() or process.descendants(os.getpid())
         process.send(left, signal.SIGTERM)
 
-    def put_away(self) -> None:
-        """What its container needed."""
-        if self.box is not None:
-            self.box.put_away(self.status is None or os.WIFSIGNALED(self.status))
+    def clean_up(self) -> None:
+        """Remove what its container needed."""
+        if self.sandbox is not None:
+            self.sandbox.clean_up(self.status is None or os.WIFSIGNALED(self.status))
 
     def is_gone(self) -> bool:
         started = self.pid != 0

@@ -588,7 +588,7 @@ class Supervisor:
         """End what the command left in the background."""
         if self.command.is_gone():
             return
-        self.command.dismiss()
+        self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
             self._wait(0.05)
@@ -665,7 +665,7 @@ class Supervisor:
         self._sweep()
         files.discard(self.attempt.heartbeat)
         try:
-            self.command.put_away()
+            self.command.clean_up()
             left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
             left += self.command.left_elsewhere()
             if left:
