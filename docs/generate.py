@@ -123,7 +123,7 @@ def rows(known: list[Option]) -> list[str]:
         flag = f"`{option.flag} {option.metavar}`" if option.flag else ""
         example = f"`{option.name} = {option.example}`".replace("|", "\\|")
         name = f"`{option.name}`{'' if option.harmless else ' ▲'}"
-        lines.append(f"| {name} | {flag} | {option.default} | {example} | {option.help} |")
+        lines.append(f"| {name} | {flag} | {option.shown_default} | {example} | {option.help} |")
     return [*lines, ""]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dray.node.containers import caches, container, local_copy, runtimes
+from dray.node.containers import caches, container, known, local_copy, runtimes
 from dray.node.containers.apptainer import Apptainer
 from dray.node.containers.enroot import Enroot
 from dray.node.containers.runtime import Bind, Runtime, Start, in_order, unusable_path
@@ -230,7 +230,7 @@ def test_a_container_whose_processes_are_counted_anew() -> None:
     assert ENROOT.refusal({"containall": True}) == "Enroot has no containall: leave it out"
 
 
-@pytest.mark.parametrize("runtime", runtimes.RUNTIMES)
+@pytest.mark.parametrize("runtime", known.RUNTIMES)
 def test_a_runtime_declares_all_that_is_asked_of_it(runtime: type[Runtime]) -> None:
     assert runtime.names
     assert runtime.title
@@ -238,8 +238,8 @@ def test_a_runtime_declares_all_that_is_asked_of_it(runtime: type[Runtime]) -> N
     assert runtime.separators
     assert runtime.way_out
     assert runtime.converts_layers or runtime.engine_reference("podman", "x")
-    assert runtimes.of_format(runtime.format) is runtime
-    assert all(runtimes.named(name) is runtime for name in runtime.names)
+    assert known.of_format(runtime.format) is runtime
+    assert all(known.named(name) is runtime for name in runtime.names)
     call, variables = runtime.conversion("/no/such", "docker://a/b", "/t/image", "/s")
     assert call[0] == "/no/such"
     assert set(variables.values()) == {"/s"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from dray.job.model import Finding
 from dray.node.containers.container import NO_FUSE, NO_NAMESPACES
-from dray.node.containers.runtimes import RUNTIMES
+from dray.node.containers.known import RUNTIMES
 
 # docker 25 changed what it saves, and Apptainer reads that since 1.3.4.
 NEW_ARCHIVES, READS_THEM = (25,), (1, 3, 4)

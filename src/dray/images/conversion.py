@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dray.errors import Refused
+from dray.node.containers.known import RUNTIMES, named
 from dray.node.containers.runtime import Runtime
-from dray.node.containers.runtimes import RUNTIMES, named
 
 
 class Builder(NamedTuple):

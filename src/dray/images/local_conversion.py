@@ -14,7 +14,7 @@ from dray.images.push import Source
 from dray.images.source import from_file
 from dray.node.containers import converting
 from dray.node.containers.images import hex_of
-from dray.node.containers.runtimes import ENDINGS
+from dray.node.containers.known import ENDINGS
 from dray.node.formats import files
 
 PIECE = 1 << 20

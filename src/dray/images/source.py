@@ -11,8 +11,8 @@ from pathlib import Path
 from dray.errors import NotFound, UsageError
 from dray.images.archive import Layers, checked
 from dray.images.push import Source
+from dray.node.containers.known import RUNTIMES
 from dray.node.containers.runtime import Runtime
-from dray.node.containers.runtimes import RUNTIMES
 from dray.node.formats import files
 
 REGISTRIES = ("docker://", "oras://", "library://")

@@ -13,6 +13,7 @@ from dray.description.describing import new_id
 from dray.errors import ClusterError, NotFound, Refused, StorageError, nearest
 from dray.images.conversion import ConversionSite, choose_builder
 from dray.job.model import Container, JobSpec, JobState, JobView, Resources
+from dray.job.options import shared
 from dray.job.quantities import show_size
 from dray.node.containers.runtimes import installed
 from dray.reporter import Reporter
@@ -176,8 +177,8 @@ def site_of(cluster: Cluster, state: ImageState) -> ConversionSite:
     settings = cluster.settings
     return ConversionSite(
         name=cluster.name,
-        runtime=settings.get("container", "auto"),
-        convert=settings.get("convert", "auto"),
+        runtime=shared.RUNTIME.of(settings),
+        convert=shared.CONVERT.of(settings),
         builders=state.builders,
         modules=bool(settings.get("modules") or settings.get("setup")),
     )

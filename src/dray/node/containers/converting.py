@@ -15,7 +15,7 @@ from ..code.packs import hash_of
 from ..formats import files, leases, mounts
 from . import container
 from .images import Images, Part, hex_of  # noqa: F401
-from .runtimes import of_format
+from .known import of_format
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import re
 
 from ..formats import files
 from ..jobs.jobdir import JobDir
-from .runtimes import ENDINGS, installed
+from .known import ENDINGS
+from .runtimes import installed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,34 +1,19 @@
-"""The runtimes that dray knows, and those that a node has."""
+"""Finds the runtimes that a machine has, and an image for one of them."""
 
 import os
 import shutil
 
 from ..processes.process import CannotContain
-from .apptainer import Apptainer
-from .enroot import Enroot
+from .known import ENDINGS, NAMES, RUNTIMES, named
 from .runtime import ANSWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple, Type  # noqa: F401
+    from typing import Any, Dict, List, Optional
 
     from .runtime import Runtime
 
     Record = Dict[str, Any]
-
-RUNTIMES = (Apptainer, Enroot)  # type: Tuple[Type[Runtime], ...]  # the first one is preferred
-NAMES = tuple(name for runtime in RUNTIMES for name in runtime.names)
-ENDINGS = tuple("." + runtime.format for runtime in RUNTIMES)  # of the files that dray makes
-
-
-def named(name: str) -> "Optional[Type[Runtime]]":
-    """Return the runtime that has a program of this name."""
-    return next((runtime for runtime in RUNTIMES if name in runtime.names), None)
-
-
-def of_format(ending: str) -> "Type[Runtime]":
-    """Return the runtime whose image files end like this, without the dot."""
-    return next((runtime for runtime in RUNTIMES if runtime.format == ending), RUNTIMES[0])
 
 
 def installed(path: "Optional[str]" = None) -> "List[Runtime]":
