@@ -1,7 +1,9 @@
-"""Writes docs/reference from the code: verbs, settings, JSON, exit codes. ``--check`` compares."""
+"""Writes docs/reference from the code: verbs, settings and their schema, JSON, exit codes.
+``--check`` compares."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from dray.cli.verbs import VERBS
 from dray.config.loading import INHERITED
 from dray.job.model import Attempt, JobSpec, JobState, JobView
 from dray.job.options import CLUSTERS, JOB, NOTIFY, SNAPSHOT, Option
+from dray.job.options.schema import schema
 from dray.snapshot.ignore import ALWAYS_OUT, TELLTALES
 from dray.store import Row
 
@@ -29,6 +32,20 @@ A project's file may set what a job needs, and some settings of a cluster that y
 defines; `kind` need not be repeated then. A new cluster, and what is marked with ▲ (where programs
 are started, what is run outside the job, which secrets go out), is heeded only in your own file, or
 in a project's file that you have trusted as it is: see [trust](../how-to/trust-a-project.md)."""
+IN_AN_EDITOR = """\
+[dray.schema.json](dray.schema.json) is a JSON schema of both files: editors complete keys by it,
+show what they mean and mark mistakes. Where the editor has Taplo (VS Code's extension Even Better
+TOML, Neovim, Helix, Zed), the file's first line says where the schema is: a URL, or a path seen
+from the file.
+
+```toml
+#:schema ./dray.schema.json
+[job]
+on = "local"
+```
+
+dray itself takes that line for a comment. A cluster of a kind that another package brings is not
+checked by it."""
 ENVIRONMENT = """\
 A job sees what its description says. Of the shell it was submitted from it sees only {inherited}
 and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRAY_JOB_ID`,
@@ -100,7 +117,8 @@ def help_of(command: click.Command, name: str) -> list[str]:
 
 
 def settings() -> str:
-    lines = [NOTE, "# Settings", "", HOW_FILES_COMBINE, ""]
+    lines = [NOTE, "# Settings", "", HOW_FILES_COMBINE, "", "## In an editor", ""]
+    lines += [IN_AN_EDITOR, ""]
     tables: dict[str, list[Option]] = {}
     for option in (*JOB, *SNAPSHOT, *NOTIFY):
         tables.setdefault(option.table, []).append(option)
@@ -123,7 +141,7 @@ def rows(known: list[Option]) -> list[str]:
         flag = f"`{option.flag} {option.metavar}`" if option.flag else ""
         example = f"`{option.name} = {option.example}`".replace("|", "\\|")
         name = f"`{option.name}`{'' if option.harmless else ' ▲'}"
-        lines.append(f"| {name} | {flag} | {option.default} | {example} | {option.help} |")
+        lines.append(f"| {name} | {flag} | {option.shown_default} | {example} | {option.help} |")
     return [*lines, ""]
 
 
@@ -178,7 +196,16 @@ def keys(names: object) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-PAGES = {"command-line.md": command_line, "settings.md": settings, "outcomes.md": outcomes}
+def schema_of_settings() -> str:
+    return json.dumps(schema(), indent=1, ensure_ascii=False)
+
+
+PAGES = {
+    "command-line.md": command_line,
+    "settings.md": settings,
+    "outcomes.md": outcomes,
+    "dray.schema.json": schema_of_settings,
+}
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dray.errors import NotFound, Refused
-from dray.images import engine, partly
+from dray.images import engine, partial_export
 from tests.conftest import Dray
 from tests.integration.test_cli import refuse
 from tests.rigs.containers import (
@@ -103,7 +103,7 @@ def test_an_image_is_known_by_its_layers(laptop: Podman, train_image: str) -> No
 def test_unwanted_layers_are_not_read(laptop: Podman, train_image: str) -> None:
     image = engine.find("dray-train:1")
     wanted = frozenset(image.layers[1:])
-    with partly.exported(image.id, image.layers, wanted) as found:
+    with partial_export.exported(image.id, image.layers, wanted) as found:
         assert found is not None
         folder, known = found
         sizes = {layer: (folder / file).stat().st_size for file, layer in known.items()}

@@ -11,42 +11,49 @@ from typing import Any
 
 import pytest
 
-from dray.node.containers import caches, container, local_copy, runtimes
-from dray.node.containers.container import Bind, Runtime
+from dray.node.containers import caches, container, known, local_copy, runtimes
+from dray.node.containers.apptainer import Apptainer
+from dray.node.containers.enroot import Enroot
+from dray.node.containers.runtime import Bind, Runtime, Start, in_order, unusable_path
 from dray.node.processes.process import CannotContain
 
 GOLDEN = Path(__file__).parent / "golden"
-BOX = "/scratch/dray-work-ant-7f3k-1.box-node1/0"
+FOLDER = "/scratch/dray-work-ant-7f3k-1.box-node1/0"
 BINDS = [
-    Bind(f"{BOX}/tmp", "/tmp"),
-    Bind(f"{BOX}/run", "/dray/run"),
+    Bind(f"{FOLDER}/tmp", "/tmp"),
+    Bind(f"{FOLDER}/run", "/dray/run"),
     Bind("/scratch/dray-work-ant-7f3k-1", "/workspace/isaaclab"),
     Bind("/root/jobs/ant-7f3k/outputs", "/root/jobs/ant-7f3k/outputs"),
     Bind("/cluster/data", "/data", read_only=True),
     Bind("/cluster/more", "/data/more"),
 ]
-HOME = (f"{BOX}/home", "/dray/home")
+HOME = (f"{FOLDER}/home", "/dray/home")
 PLAIN = {"containall": False, "writable": "no"}
 
 
-def said(kind: str, *, gpus: str = "", setuid: bool = False, **wanted: Any) -> list[str]:
-    image = "/images/base.sqsh" if kind == "enroot" else "/images/base.sif"
-    runtime = Runtime(kind, f"/usr/bin/{kind}", setuid)
-    return container.words(runtime, {**PLAIN, **wanted}, image, BINDS, BOX, HOME, gpus)
+def said(runtime: Runtime, *, gpus: str = "", **wanted: Any) -> list[str]:
+    image = f"/images/base.{runtime.format}"
+    return runtime.argv(Start({**PLAIN, **wanted}, image, BINDS, FOLDER, HOME, gpus))
+
+
+APPTAINER = Apptainer("apptainer", "/usr/bin/apptainer")
+WITH_SETUID = Apptainer("apptainer", "/usr/bin/apptainer", setuid=True)
+SINGULARITY = Apptainer("singularity", "/usr/bin/singularity")
+ENROOT = Enroot("enroot", "/usr/bin/enroot")
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "argv"),
     [
-        ("apptainer", said("apptainer", gpus="nvidia")),
-        ("apptainer-overlay", said("apptainer", writable="overlay", setuid=True)),
-        ("singularity", said("singularity", gpus="amd", containall=True, writable="tmpfs")),
-        ("enroot", said("enroot", gpus="nvidia", writable="overlay")),
-        ("enroot-read-only", said("enroot")),
+        ("apptainer", said(APPTAINER, gpus="nvidia")),
+        ("apptainer-overlay", said(WITH_SETUID, writable="overlay")),
+        ("singularity", said(SINGULARITY, gpus="amd", containall=True, writable="tmpfs")),
+        ("enroot", said(ENROOT, gpus="nvidia", writable="overlay")),
+        ("enroot-read-only", said(ENROOT)),
     ],
 )
-def test_the_words_are_golden(name: str, words: list[str]) -> None:
-    assert "\n".join(words) + "\n" == (GOLDEN / f"container-{name}.txt").read_text()
+def test_the_call_is_golden(name: str, argv: list[str]) -> None:
+    assert "\n".join(argv) + "\n" == (GOLDEN / f"container-{name}.txt").read_text()
 
 
 def test_the_shell_becomes_exactly_the_command(tmp_path: Path) -> None:
@@ -109,7 +116,7 @@ def test_binds_are_read_on_the_node() -> None:
 def test_of_two_binds_for_a_place_the_users_counts_and_folders_come_first() -> None:
     binds = [Bind("/a", "/data/deep/x"), Bind("/ours", "/tmp"), Bind("/b", "/data/")]
     binds += [Bind("/theirs", "/tmp/")]
-    found = [(bind.source, bind.target) for bind in container.in_order(binds)]
+    found = [(bind.source, bind.target) for bind in in_order(binds)]
     assert found == [("/theirs", "/tmp/"), ("/b", "/data/"), ("/a", "/data/deep/x")]
 
 
@@ -124,10 +131,9 @@ def test_only_chosen_variables_of_the_node_are_passed() -> None:
 
 
 def test_a_path_that_a_runtime_would_take_apart_is_found() -> None:
-    apptainer, enroot = Runtime("apptainer", "a"), Runtime("enroot", "e")
-    assert container.unspeakable(apptainer, [Bind("/a b", "/a b")]) == ""
-    assert container.unspeakable(apptainer, [Bind("/ok", "/ok"), Bind("/a,b", "/x")]) == "/a,b"
-    assert container.unspeakable(enroot, [Bind("/a b", "/x")]) == "/a b"
+    assert unusable_path(APPTAINER, [Bind("/a b", "/a b")]) == ""
+    assert unusable_path(APPTAINER, [Bind("/ok", "/ok"), Bind("/a,b", "/x")]) == "/a,b"
+    assert unusable_path(ENROOT, [Bind("/a b", "/x")]) == "/a b"
 
 
 # -- what cannot be started ---------------------------------------------------------------------
@@ -195,16 +201,16 @@ def test_the_runtime_is_chosen_by_what_is_there(
         with pytest.raises(CannotContain, match=found):
             runtimes.find(wanted, image, outside, "node1")
     else:
-        assert runtimes.find(wanted, image, outside, "node1").kind == found
+        assert runtimes.find(wanted, image, outside, "node1").name == found
 
 
 def test_images_that_cannot_be_run(tmp_path: Path) -> None:
     (tmp_path / "x.sif").touch()
-    runtimes.check_image(str(tmp_path / "x.sif"), "apptainer", "node1")
+    runtimes.check_image(str(tmp_path / "x.sif"), APPTAINER, "node1")
     with pytest.raises(CannotContain, match=r"runs \.sqsh files"):
-        runtimes.check_image(str(tmp_path / "x.sif"), "enroot", "node1")
+        runtimes.check_image(str(tmp_path / "x.sif"), ENROOT, "node1")
     with pytest.raises(CannotContain, match=r"gone.sif is not there, seen from node1: push it"):
-        runtimes.check_image(str(tmp_path / "gone.sif"), "apptainer", "node1")
+        runtimes.check_image(str(tmp_path / "gone.sif"), APPTAINER, "node1")
 
 
 def test_the_file_of_an_image_that_dray_keeps(tmp_path: Path) -> None:
@@ -215,6 +221,38 @@ def test_the_file_of_an_image_that_dray_keeps(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images/ab.sqsh").touch()
     assert (name("auto"), name("enroot")) == ("ab.sqsh", "ab.sqsh")
+
+
+def test_a_container_whose_processes_are_counted_anew() -> None:
+    assert APPTAINER.has_own_pids({"containall": True})
+    assert not APPTAINER.has_own_pids({"containall": False})
+    assert not ENROOT.has_own_pids({"containall": False})
+    assert ENROOT.refusal({"containall": True}) == "Enroot has no containall: leave it out"
+
+
+@pytest.mark.parametrize("runtime", known.RUNTIMES)
+def test_a_runtime_declares_all_that_is_asked_of_it(runtime: type[Runtime]) -> None:
+    assert runtime.names
+    assert runtime.title
+    assert f".{runtime.format}" in runtime.endings
+    assert runtime.separators
+    assert runtime.way_out
+    assert runtime.converts_layers or runtime.engine_reference("podman", "x")
+    assert known.of_format(runtime.format) is runtime
+    assert all(known.named(name) is runtime for name in runtime.names)
+    call, variables = runtime.conversion("/no/such", "docker://a/b", "/t/image", "/s")
+    assert call[0] == "/no/such"
+    assert set(variables.values()) == {"/s"}
+
+
+def test_no_other_file_asks_which_runtime_it_is() -> None:
+    source = Path(runtimes.__file__).parents[2]
+    own = {source / "node/containers" / f"{name}.py" for name in ("apptainer", "enroot")}
+    asks = re.compile(
+        r"""(==|!=|\bin\b|is_\w*)\s*\(?["'](apptainer|singularity|enroot)["']|ENROOT\b"""
+    )
+    asking = [path for path in source.rglob("*.py") if asks.search(path.read_text())]
+    assert set(asking) <= own
 
 
 # -- caches and the node's copy -----------------------------------------------------------------

@@ -12,11 +12,11 @@ import pytest
 
 from dray import recipes
 from dray.config import loading as configuration
-from dray.config.loading import outermost
 from dray.description.describing import describe, fill_in
 from dray.errors import ConfigError, NotFound, UsageError
 from dray.job.model import JobSpec, JobView
 from dray.job.options import GpuRequest, caches, counting_pattern, output_path
+from dray.job.options.option import outermost
 from dray.node.formats import files
 from dray.recipes import RECIPES, Filled, Request
 
@@ -58,7 +58,7 @@ def test_all_are_of_the_same_shape(name: str) -> None:
     assert recipe.name == name
     assert recipe.summary
     outputs = recipe.settings["job.outputs"]
-    assert outputs == outermost([output_path(one) for one in outputs])
+    assert outputs == outermost(tuple(output_path(one) for one in outputs))
     assert recipe.settings["job.resume.checkpoint"]
     number = recipe.settings.get("job.resume.number")
     assert number is None or counting_pattern(number)

@@ -193,7 +193,8 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         " [notify] in config.toml says]",
     )(function)
     for option in (one for one in reversed(JOB) if one.flag):
-        text = f"{option.help}  [default: {option.default}]" if option.default else option.help
+        default = option.shown_default
+        text = f"{option.help}  [default: {default}]" if default else option.help
         function = click.option(
             option.flag,
             variable(option),

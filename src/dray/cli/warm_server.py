@@ -22,7 +22,7 @@ from typing import Any
 
 from dray import background
 from dray.cli import terminal, warm
-from dray.clusters.registry import KINDS
+from dray.clusters import registry
 from dray.node.formats import files
 
 IDLE_SECONDS = 600.0
@@ -32,7 +32,7 @@ LENGTH = 4
 NEEDED = (
     "dray.cli.group",
     *(f"dray.cli.{verb}" for verb in warm.SERVED),
-    *(kind.partition(":")[0] for kind in KINDS.values()),
+    *registry.modules(),
     "dray.snapshot",
     "encodings.utf_8_sig",
     "tomllib",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from dray.job.model import Finding
-from dray.node.containers.container import ENROOT, NO_FUSE, NO_NAMESPACES
+from dray.node.containers.container import NO_FUSE, NO_NAMESPACES
+from dray.node.containers.known import RUNTIMES
 
 # docker 25 changed what it saves, and Apptainer reads that since 1.3.4.
 NEW_ARCHIVES, READS_THEM = (25,), (1, 3, 4)
@@ -16,15 +17,21 @@ NEW_ARCHIVES, READS_THEM = (25,), (1, 3, 4)
 def findings(facts: Mapping[str, Any]) -> list[Finding]:
     """``facts`` are those of ``runtimes``; nothing where there is no runtime."""
     if not facts:
-        detail = "neither Apptainer nor Enroot here; a module may bring one (setting modules)"
+        titles = " nor ".join(runtime.title for runtime in RUNTIMES)
+        detail = f"neither {titles} here; a module may bring one (setting modules)"
         return [Finding(ok=True, what="containers", detail=detail)]
     found = ", ".join(f"{name} {version}" for name, version in facts["runtimes"].items())
     mode = " with setuid" if facts["setuid"] else ""
     return [
         Finding(ok=True, what="containers", detail=found + mode),
         *([] if facts["setuid"] else without_privilege(facts)),
-        *([fakeroot(facts)] if facts["runtimes"].keys() - {ENROOT} else []),
+        *([fakeroot(facts)] if uses_fakeroot(facts["runtimes"]) else []),
     ]
+
+
+def uses_fakeroot(names: Collection[str]) -> bool:
+    """Tell whether one of these runtimes does."""
+    return any(set(runtime.names) & set(names) for runtime in RUNTIMES if runtime.uses_fakeroot)
 
 
 def without_privilege(facts: Mapping[str, Any]) -> list[Finding]:

@@ -19,6 +19,7 @@ from dray.clusters.agent.facts import (
     problem,
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
+from dray.clusters.options.pbs import DIALECT, GPU_RESOURCE
 from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan, Private, Snapshot
 from dray.job.quantities import show_size
 from dray.node.formats import files
@@ -64,7 +65,7 @@ def batch_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
 
 
 def qsub_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
-    is_torque = settings.get("dialect") == "torque"
+    is_torque = DIALECT.of(settings) == "torque"
     flags = [
         f"-N {name_for(job.id, TORQUE_NAME if is_torque else len(job.id))}",
         "-S /bin/bash",  # else the user's shell, whatever the first line says
@@ -95,7 +96,7 @@ def resources(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
     if wanted.gpus:
         kind = wanted.gpu_type or settings.get("gpu_type")
         parts.append(f"ngpus={wanted.gpus:.0f}")
-        parts += [f"{settings.get('gpu_resource', 'gpu_type')}={kind}"] if kind else []
+        parts += [f"{GPU_RESOURCE.of(settings)}={kind}"] if kind else []
     parts += [settings["chunk"]] if settings.get("chunk") else []
     return [f"-l select={':'.join(parts)}"]
 
@@ -205,7 +206,7 @@ def pbs_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
 
 def dialect_findings(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Finding]:
     here = hello["dialect"]
-    if settings.get("dialect", "openpbs") == here:
+    if DIALECT.of(settings) == here:
         return []
     advice = f'Set dialect = "{here}" for this cluster.'
     return [Finding(ok=False, what="dialect", detail=f"this looks like {here}", advice=advice)]

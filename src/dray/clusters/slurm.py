@@ -20,6 +20,7 @@ from dray.clusters.agent.facts import (
     problem,
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
+from dray.clusters.options.slurm import EXCLUSIVE, GPU_FLAG
 from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan
 from dray.node.formats import files
 from dray.node.jobs import arrays
@@ -78,7 +79,7 @@ def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
         flags.append(f"--time-min={minutes(wanted.time_min)}")
     if wanted.gpus:
         flags.append(gpu_flag(job, settings))
-    if settings.get("exclusive"):
+    if EXCLUSIVE.of(settings):
         flags.append("--exclusive")
     flags += [f"--{key}={settings[key]}" for key in PASSED_ON if settings.get(key)]
     if settings.get("mail"):
@@ -90,7 +91,7 @@ def gpu_flag(job: JobSpec, settings: Mapping[str, Any]) -> str:
     """As this cluster spells it; all but --gpus count those of one node."""
     wanted = job.resources
     kind = wanted.gpu_type or settings.get("gpu_type")
-    flag = settings.get("gpu_flag", "gres")
+    flag = GPU_FLAG.of(settings)
     count = int(wanted.gpus) * (wanted.nodes if flag == "gpus" else 1)
     asked = f"{kind}:{count}" if kind else f"{count}"
     return f"--{flag}=gpu:{asked}" if flag == "gres" else f"--{flag}={asked}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class Config(NamedTuple):
     @property
     def on(self) -> str:
         """The cluster that jobs go to: the default one, unless a flag names another."""
-        name: str = self.job.get("job.on", "local")
+        name: str = options.value_of(self.job, "job.on")
         return name
 
     def require_trust(self) -> None:
@@ -77,7 +77,9 @@ class Config(NamedTuple):
         return tuple(sorted(below))
 
     def _default_root(self, cluster: ClusterConfig) -> str | Path:
-        return self.home.data / cluster.name if cluster.kind == "local" else options.ROOT.default
+        from dray.job.options.shared import ROOT  # not for a listing
+
+        return self.home.data / cluster.name if cluster.kind == "local" else str(ROOT.initial)
 
     def cluster(self, name: str) -> ClusterConfig:
         try:
@@ -150,7 +152,7 @@ def load(
         project=project,
         folder=folder,
         job={key: value for key, value in settings.items() if key.startswith("job.")},
-        snapshot_max=settings.get("snapshot.max_size", 2**30),
+        snapshot_max=options.SNAPSHOT_SIZE.of(settings),
         notify={
             key.removeprefix("notify."): value
             for key, value in settings.items()
@@ -191,29 +193,12 @@ def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
-    """The stronger value wins, except that variables, outputs, secrets and binds come together: a
-    flag adds one without losing those of the project."""
+    """Let the stronger value win, or merge the two as the option says."""
     for key, value in stronger.items():
-        weaker = settings.get(key)
-        if key == "job.env":
-            settings[key] = {**(weaker or {}), **value}
-        elif key in ("job.secrets", "job.container.binds", "job.container.pass_env"):
-            settings[key] = tuple(dict.fromkeys([*(weaker or ()), *value]))
-        elif key == "job.outputs":
-            settings[key] = outermost([*(weaker or ()), *value])
-        else:
-            settings[key] = value
-
-
-def outermost(paths: Sequence[str]) -> tuple[str, ...]:
-    """Without those that lie below another: one link per output, none inside another's folder."""
-    once = dict.fromkeys(paths)
-    return tuple(path for path in once if once.keys().isdisjoint(folders_above(path)))
-
-
-def folders_above(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
+        option = options.DECLARED.get(key)
+        if option is not None and option.merge is not None:
+            value = option.merge(settings.get(key) or option.initial, value)
+        settings[key] = value
 
 
 def combine_clusters(

@@ -14,7 +14,8 @@ from dray.config import loading as configuration
 from dray.config.loading import Config
 from dray.errors import UsageError
 from dray.job.model import Container, JobSpec, Limits, Metrics, Resources, Resume
-from dray.job.options import GpuRequest, env_name
+from dray.job.options import env_name, value_of
+from dray.job.options.shared import RUNTIME
 from dray.job.quantities import show_duration
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def describe(
     filled = filled or fill_in(command, config, base)
     settings, command = filled.settings, filled.command
     name = settings.get("job.name") or name_of(command)
-    both = sorted(set(settings.get("job.secrets", ())) & set(settings.get("job.env", {})))
+    both = sorted(set(value_of(settings, "job.secrets")) & set(value_of(settings, "job.env")))
     if both:
         raise UsageError(
             f"{both[0]} is given both as a variable and as a secret",
             hint="A variable's value is written down in the job's description: leave out --env.",
         )
-    cluster = config.cluster(settings.get("job.on", "local")).settings
+    cluster = config.cluster(value_of(settings, "job.on")).settings
     resources = describe_resources(settings, cluster)
     limits = describe_limits(settings, resources, now)
     container = describe_container(settings, cluster, base)
@@ -71,22 +72,22 @@ def describe(
         resources=resources,
         resume=describe_resume(settings, shortest(resources, limits)),
         metrics=Metrics(
-            main=tuple(settings.get("job.metrics.main", ())),
+            main=tuple(value_of(settings, "job.metrics.main")),
             tensorboard=settings.get("job.metrics.tensorboard"),
             pattern=settings.get("job.metrics.pattern"),
         ),
         container=container,
-        retries=settings.get("job.retries", 0),
+        retries=value_of(settings, "job.retries"),
         recipe=settings.get("job.recipe", ""),
         launch=settings.get("job.launch") or default_launch(resources.nodes),
-        outputs=settings.get("job.outputs", ()),
-        env={**({} if container else base), **settings.get("job.env", {})},
-        secrets=settings.get("job.secrets", ()),
+        outputs=value_of(settings, "job.outputs"),
+        env={**({} if container else base), **value_of(settings, "job.env")},
+        secrets=value_of(settings, "job.secrets"),
         links=dict(filled.links),
         notes=filled.notes
         + unused_binds(settings)
         + unheld_checkpoint(settings)
-        + exposed(settings.get("job.env", {})),
+        + exposed(value_of(settings, "job.env")),
         created=now,
         limits=limits,
         hold=settings.get("job.hold"),
@@ -106,19 +107,19 @@ def fill_in(
         return recipes.Filled(tuple(command), config.job)
     recipe = recipes.find(name)
     on = config.cluster(config.on)
-    gpus = config.job.get("job.resources.gpus", GpuRequest(0.0))
+    gpus = value_of(config.job, "job.resources.gpus")
     filled = recipe.fill(
         recipes.Request(
             command=tuple(command),
             folder=config.project / config.folder,
             kind=on.kind,
-            nodes=config.job.get("job.resources.nodes", 1),
+            nodes=value_of(config.job, "job.resources.nodes"),
             gpus=int(gpus.number),
             launch=config.job.get("job.launch"),
             python=config.job.get("job.python", ()),
             image=config.job.get("job.image", ""),
             is_whole=not config.folder,
-            env={**base, **config.job.get("job.env", {})},
+            env={**base, **value_of(config.job, "job.env")},
         )
     )
     metrics = dict(recipe.metrics)
@@ -132,18 +133,18 @@ def fill_in(
 
 def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) -> Resources:
     """What the job says itself; else, for each GPU, what is usual on the cluster."""
-    gpus = settings.get("job.resources.gpus", GpuRequest(0.0))
+    gpus = value_of(settings, "job.resources.gpus")
     usual = {
-        key: math.ceil(cluster[f"{key}_per_gpu"] * gpus.number)
-        for key in ("cpus", "memory")
-        if gpus.number and f"{key}_per_gpu" in cluster
+        f"job.resources.{name}": math.ceil(cluster[f"{name}_per_gpu"] * gpus.number)
+        for name in ("cpus", "memory")
+        if gpus.number and f"{name}_per_gpu" in cluster
     }
     return Resources(
-        nodes=settings.get("job.resources.nodes", 1),
+        nodes=value_of(settings, "job.resources.nodes"),
         gpus=gpus.number,
         gpu_type=gpus.kind,
-        cpus=settings.get("job.resources.cpus", usual.get("cpus", 1)),
-        memory=settings.get("job.resources.memory", usual.get("memory")),
+        cpus=value_of({**usual, **settings}, "job.resources.cpus"),
+        memory=value_of({**usual, **settings}, "job.resources.memory"),
         time=settings.get("job.resources.time"),
         time_min=shortest_slot(settings),
     )
@@ -232,7 +233,7 @@ def describe_container(
         if key.startswith(CONTAINER)
     }
     if image:
-        runtime = cluster.get("container", "auto")
+        runtime = RUNTIME.of(cluster)
         return Container(image=image, name=image, runtime=runtime, outside=base, **given)
     return None
 
@@ -248,7 +249,7 @@ def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     from glob import has_magic  # not for a listing
 
     pattern = settings.get("job.resume.checkpoint") or ""
-    outputs = settings.get("job.outputs", ())
+    outputs = value_of(settings, "job.outputs")
     fixed = list(takewhile(lambda part: not has_magic(part), pattern.split("/")))
     if (
         not pattern
@@ -300,7 +301,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
             "--checkpoint-partner (partner) is set, but not how a checkpoint is numbered",
             hint=r"Say it: --checkpoint-number 'model_(\d+)'",
         )
-    for word in settings.get("job.resume.resume_args", ()):
+    for word in value_of(settings, "job.resume.resume_args"):
         require_placeholders(word)
     grace = settings.get("job.resume.grace")
     if grace is None:
@@ -311,24 +312,25 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
         checkpoint=checkpoint,
         number=settings.get("job.resume.number"),
         total=settings.get("job.resume.total"),
-        scale=settings.get("job.resume.scale", ()),
-        anew=settings.get("job.resume.anew", False),
+        scale=value_of(settings, "job.resume.scale"),
+        anew=value_of(settings, "job.resume.anew"),
         finished=settings.get("job.resume.finished"),
         partner=settings.get("job.resume.partner"),
         looks_for=settings.get("job.resume.looks_for"),
         beside=settings.get("job.resume.beside"),
         keep=settings.get("job.resume.keep"),
-        args=settings.get("job.resume.resume_args", ()),
-        begin_args=settings.get("job.resume.begin_args", ()),
+        args=value_of(settings, "job.resume.resume_args"),
+        begin_args=value_of(settings, "job.resume.begin_args"),
         signal=settings.get("job.resume.checkpoint_signal"),
         saves=settings.get("job.resume.saves"),
         grace=grace,
-        backoff=settings.get("job.resume.backoff", 10.0),
+        backoff=value_of(settings, "job.resume.backoff"),
     )
 
 
 def default_grace(limit: float | None) -> float:
-    return min(30.0, limit / 10) if limit else 30.0
+    grace: float = value_of({}, "job.resume.grace")
+    return min(grace, limit / 10) if limit else grace
 
 
 def default_launch(nodes: int) -> str:

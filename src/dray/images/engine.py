@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dray.errors import NotFound, Refused, nearest
-from dray.images import archive, contents, partly
+from dray.images import archive, contents, partial_export
 from dray.images.archive import Layers
 from dray.images.building import Build
 from dray.programs import calling
@@ -167,7 +167,7 @@ def reading(
     engine: str, number: str, layers: Sequence[str], wanted: frozenset[str]
 ) -> Iterator[Layers]:
     if engine == "podman" and wanted < set(layers):
-        with partly.exported(number, layers, wanted) as found:
+        with partial_export.exported(number, layers, wanted) as found:
             if found is not None:
                 yield contents.from_folder(*found, wanted)
                 return

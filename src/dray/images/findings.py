@@ -7,7 +7,7 @@ import shutil
 from dray.clusters.container_findings import numbers, pair_findings
 from dray.images.engine import ENGINES
 from dray.job.model import Finding
-from dray.node.containers.runtimes import version
+from dray.node.containers.runtime import version_of as version_of_program
 from dray.programs import calling
 
 
@@ -17,7 +17,7 @@ def image_findings() -> list[Finding]:
     apptainer = shutil.which("apptainer")
     return [
         Finding(ok=True, what="images", detail=detail or "neither docker nor podman here"),
-        *pair_findings(found.get("docker", ""), version(apptainer) if apptainer else ""),
+        *pair_findings(found.get("docker", ""), version_of_program(apptainer) if apptainer else ""),
     ]
 
 

@@ -11,16 +11,17 @@ from pathlib import Path
 from dray.errors import NotFound, UsageError
 from dray.images.archive import Layers, checked
 from dray.images.push import Source
+from dray.node.containers.known import RUNTIMES
+from dray.node.containers.runtime import Runtime
 from dray.node.formats import files
 
 REGISTRIES = ("docker://", "oras://", "library://")
-FILES = {".sif": "sif", ".simg": "sif", ".sqsh": "sqsh", ".squashfs": "sqsh"}
-MAGICS = {"sif": (32, b"SIF_MAGIC"), "sqsh": (0, b"hsqs")}
-SIF_MACHINES = {b"02": "amd64", b"04": "arm64"}  # behind the magic and the version
+FILES = {ending: runtime for runtime in RUNTIMES for ending in runtime.endings}
+UNDECIDED = RUNTIMES[0].format  # until a builder is chosen
 
 
 def find(reference: str, cache: Path) -> Source:
-    """An image of docker or podman, an archive or a file that is ready to run, or one that the
+    """Find an image of docker or podman, an archive or a file that is ready to run, or one that the
     cluster fetches by itself."""
     if reference.startswith(REGISTRIES):
         return from_registry(reference)
@@ -28,18 +29,19 @@ def find(reference: str, cache: Path) -> Source:
         return from_file(Path(reference), cache)
     from dray.images import engine
 
-    return Source(kind="layers", format="sif", **engine.find(reference)._asdict())
+    return Source(kind="layers", format=UNDECIDED, **engine.find(reference)._asdict())
 
 
 def from_registry(reference: str) -> Source:
-    """Named by the digest in it; without one by its text, since nobody here knows its content."""
+    """Name an image by the digest in it; without one by its text, since nobody here knows its
+    content."""
     pinned = re.search(r"@(sha256:[0-9a-f]{64})$", reference)
     own = "sha256:" + hashlib.sha256(reference.encode()).hexdigest()
     return Source(
         id=pinned[1] if pinned else own,
         name=reference,
         kind="registry",
-        format="sif",
+        format=UNDECIDED,
         architecture="",
         size=0,
         layers=(),
@@ -59,8 +61,8 @@ def from_file(path: Path, cache: Path) -> Source:
             f"there is no image file {path} on this machine",
             hint="One that is on the cluster is named with its absolute path there.",
         )
-    kind = FILES[path.suffix]
-    architecture = inspect_file(path, kind)
+    runtime = FILES[path.suffix]
+    architecture = inspect_file(path, runtime)
     digest = digest_of(path, cache)
 
     @contextmanager
@@ -72,7 +74,7 @@ def from_file(path: Path, cache: Path) -> Source:
         id=digest,
         name=path.name,
         kind="file",
-        format=kind,
+        format=runtime.format,
         architecture=architecture,
         size=path.stat().st_size,
         layers=(digest,),
@@ -81,22 +83,20 @@ def from_file(path: Path, cache: Path) -> Source:
     )
 
 
-def inspect_file(path: Path, kind: str) -> str:
-    """The architecture, where the file tells it."""
+def inspect_file(path: Path, runtime: type[Runtime]) -> str:
+    """Return the architecture, where the file tells it; refuse what is no image."""
     with path.open("rb") as file:
         head = file.read(64)
-    offset, magic = MAGICS[kind]
-    squashed = head.startswith(b"hsqs")  # Singularity starts these, too
-    if head[offset : offset + len(magic)] != magic and not squashed:
+    if not runtime.recognizes(head):
         raise UsageError(
             f"{path} is not an image that can be run: it begins with {head[:8]!r}",
             hint="Was it copied whole? apptainer inspect FILE tells more.",
         )
-    return SIF_MACHINES.get(head[45:47], "") if kind == "sif" and not squashed else ""
+    return runtime.architecture(head)
 
 
 def digest_of(path: Path, cache: Path) -> str:
-    """Remembered as long as the file stays as it is: they are large."""
+    """Return a file's digest, remembered as long as the file stays as it is: they are large."""
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
     name = hashlib.sha256(str(path.absolute()).encode("utf-8", "surrogateescape")).hexdigest()

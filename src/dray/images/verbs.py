@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dray.clusters.protocol import Cluster, ImageState
 from dray.description.describing import new_id
 from dray.errors import ClusterError, NotFound, Refused, StorageError, nearest
-from dray.images import roads
+from dray.images.conversion import ConversionSite, choose_builder
 from dray.job.model import Container, JobSpec, JobState, JobView, Resources
+from dray.job.options import shared
 from dray.job.quantities import show_size
-from dray.node.containers.container import RUNTIMES
+from dray.node.containers.runtimes import installed
 from dray.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ImageVerbs:
         self._sources: dict[str, Source] = {}
 
     def resolve(self, container: Container) -> Container:
-        """With the id of the image that its name means on this machine."""
+        """Fill in the id of the image that its name means on this machine."""
         if is_on_cluster(container.image):
             return container
         found = self._find(container.image)
@@ -69,8 +69,8 @@ class ImageVerbs:
         return found
 
     def bring(self, container: Container, cluster: Cluster) -> None:
-        """For a job that is about to be submitted. On a batch system the job waits for its image
-        in the queue; here it is waited for."""
+        """Bring the image of a job that is about to be submitted. On a batch system the job waits
+        for its image in the queue; here it is waited for."""
         source = self._sources.get(container.image)
         if source is None:
             raise Refused(
@@ -85,7 +85,7 @@ class ImageVerbs:
             self.require(brought, cluster)
 
     def push(self, reference: str, cluster: Cluster) -> Brought:
-        """Returns once its layers are there, and a job makes it ready if it is not."""
+        """Bring an image; returns once its layers are there. A job makes it ready if it is not."""
         return self._bring(self._find(reference), cluster)
 
     def _bring(self, source: Source, cluster: Cluster) -> Brought:
@@ -93,8 +93,8 @@ class ImageVerbs:
         state = images.look(source.id, source.layers)
         if not (state.ready or state.job):
             check_machine(source, state.machine, cluster.name)
-            source = self._on_its_road(source, place_of(cluster, state))
-            job = conversion(source, cluster)
+            source = self._with_builder(source, site_of(cluster, state))
+            job = conversion_job(source, cluster)
             cluster.check(job)
             images.announce(source.record("", keep_layers=not cluster.is_here))
             # Now its layers stay. Somebody else may have been quicker.
@@ -105,17 +105,18 @@ class ImageVerbs:
         images.announce(source.record(job.id, keep_layers=not cluster.is_here))
         return Brought(source.id, source.name, self._submit(job, cluster), *sent)
 
-    def _on_its_road(self, source: Source, place: roads.Place) -> Source:
+    def _with_builder(self, source: Source, site: ConversionSite) -> Source:
+        """Settle the format of an image's file; make it here where the cluster cannot."""
         if source.kind == "file":
             return source
-        here = [name for name in RUNTIMES if shutil.which(name)]
-        road = roads.choose(source.kind, place, here)
-        if not road.here:
-            return source._replace(format=road.format)
-        from dray.images import making
+        here = [runtime.name for runtime in installed()]
+        builder = choose_builder(source.kind, site, here)
+        if not builder.here:
+            return source._replace(format=builder.format)
+        from dray.images import local_conversion
 
-        self.reporter.say(f"making {source.name} ready with {road.builder} on this machine")
-        return making.make(source, road, self.cache)
+        self.reporter.say(f"making {source.name} ready with {builder.name} on this machine")
+        return local_conversion.make(source, builder, self.cache)
 
     def _send(self, source: Source, state: ImageState, cluster: Cluster) -> tuple[int, int]:
         from dray.images.push import QUICK, send
@@ -146,7 +147,7 @@ class ImageVerbs:
             )
 
     def remove(self, reference: str, cluster: Cluster) -> dict[str, Any]:
-        """By its name, or the beginning of its id."""
+        """Remove an image by its name, or the beginning of its id."""
         record = pick(reference, cluster.images.listing(), cluster.name)
         if record["jobs"]:
             raise Refused(
@@ -158,7 +159,8 @@ class ImageVerbs:
 
 
 def is_on_cluster(reference: str) -> bool:
-    """An absolute path is one there; what is on this machine is named or given relatively."""
+    """Tell whether it is on the cluster: an absolute path is one there; what is on this machine is
+    named or given relatively."""
     return reference.startswith("/")
 
 
@@ -171,13 +173,13 @@ def last_words(view: JobView, cluster: Cluster) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def place_of(cluster: Cluster, state: ImageState) -> roads.Place:
+def site_of(cluster: Cluster, state: ImageState) -> ConversionSite:
     settings = cluster.settings
-    return roads.Place(
+    return ConversionSite(
         name=cluster.name,
-        runtime=settings.get("container", "auto"),
-        convert=settings.get("convert", "auto"),
-        has=state.builders,
+        runtime=shared.RUNTIME.of(settings),
+        convert=shared.CONVERT.of(settings),
+        builders=state.builders,
         modules=bool(settings.get("modules") or settings.get("setup")),
     )
 
@@ -191,7 +193,7 @@ def check_machine(source: Source, machine: str, cluster: str) -> None:
         )
 
 
-def conversion(source: Source, cluster: Cluster) -> JobSpec:
+def conversion_job(source: Source, cluster: Cluster) -> JobSpec:
     name = "image-" + re.sub(r"[^a-z0-9]+", "-", source.name.lower()).strip("-")[-30:].strip("-")
     return JobSpec(
         id=new_id(name),

@@ -15,14 +15,14 @@ from dray.config.loading import Config
 from dray.config.secrets import resolve as secret_values
 from dray.errors import ClusterError, UsageError
 from dray.job.model import JobView
+from dray.job.options.other import NOTIFY_LONG_WAIT, NOTIFY_ON
 from dray.node.formats import files
 from dray.node.jobs.arrays import split
 from dray.node.notifications import notify
 from dray.reporter import Reporter
 from dray.store import Store
 
-ON = (notify.DONE, notify.FAILED, notify.STARTED)
-LONG_WAIT = 3600.0
+ON, LONG_WAIT = NOTIFY_ON.initial, NOTIFY_LONG_WAIT.initial
 MOST_AT_ONCE = 20  # messages that one look sends from here
 PATIENCE = 5.0  # seconds after which it begins to send no further one
 LOCK = "notifying.lock"

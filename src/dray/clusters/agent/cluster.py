@@ -17,8 +17,8 @@ from dray.clusters.agent.images import AgentImages
 from dray.clusters.agent.upload import Change, change_of, pack_of
 from dray.clusters.protocol import Found, Selection, Unsent
 from dray.errors import ClusterError, Refused, StorageError
-from dray.job import options
 from dray.job.model import Finding, JobArray, JobSpec, JobView, Plan, Private, Series, Snapshot
+from dray.job.options import shared
 from dray.job.quantities import show_size
 from dray.landing import Landing
 from dray.node.code.packs import Entry, entries, hash_of
@@ -51,8 +51,8 @@ class BatchCluster:
         self.host = settings.get("host", "")
         self.agent = AgentLink(
             Ssh(self.host) if self.host else Here(),
-            settings.get("root", options.ROOT.default),
-            settings.get("python", "python3"),
+            shared.ROOT.of(settings),
+            shared.PYTHON.of(settings),
             self.kind,
             on_answer=self._note_answer,
         )

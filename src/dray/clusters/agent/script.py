@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.job.options import shared
 from dray.programs import shipping
 
 # Slurm writes that word there itself; after exec the line has no effect.
@@ -15,9 +16,9 @@ ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
     """``folder`` is the job's directory, or an array's."""
-    python = shlex.quote(settings.get("python", "python3"))
-    preparing = module_lines(settings.get("modules", ()))
-    preparing += [line for one in settings.get("setup", ()) for line in setup_lines(one)]
+    python = shlex.quote(shared.PYTHON.of(settings))
+    preparing = module_lines(shared.MODULES.of(settings))
+    preparing += [line for one in shared.SETUP.of(settings) for line in setup_lines(one)]
     return [
         *([TELL_OF_CANCELLING] if preparing else ()),
         *preparing,

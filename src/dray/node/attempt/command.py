@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Union
 
-    from ..containers.sandbox import Box
+    from ..containers.sandbox import Sandbox
     from ..jobs.jobdir import JobDir
     from .ranks import Ranks
 
@@ -63,25 +63,25 @@ class Command:
         self.container = []  # type: List[str]  # how its runtime was called
         self.pid = 0
         self.status = None  # type: Optional[int]  # wait status
-        self.box = self._make_box()
+        self.sandbox = self._make_sandbox()
 
-    def _make_box(self) -> "Optional[Box]":
+    def _make_sandbox(self) -> "Optional[Sandbox]":
         if not self.job.get("container"):
             return None
-        from ..containers.sandbox import Box  # with all that containers need: not for every attempt
+        from ..containers.sandbox import Sandbox  # brings all of containers: not for every attempt
 
-        return Box(self.job_dir, self.job, self.base)
+        return Sandbox(self.job_dir, self.job, self.base)
 
     def assign_rank(self, rank: int, host: str) -> None:
         """Set its rank, where it is one of several tasks."""
         self.rank = rank
-        if self.box is not None:
-            self.box.host = host
+        if self.sandbox is not None:
+            self.sandbox.host = host
 
     def prepare(self) -> None:
         """What its container needs, once on each node."""
-        if self.box is not None:
-            self.box.prepare()
+        if self.sandbox is not None:
+            self.sandbox.prepare()
 
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         """``variables``: what its environment says of this attempt."""
@@ -90,8 +90,8 @@ class Command:
         try:
             folder = os.path.join(self.job_dir.work, self.job["folder"])
             files.make_folder(folder, durable=False)
-            if self.box is not None:
-                self.pid = self._start_in(self.box, variables, log)
+            if self.sandbox is not None:
+                self.pid = self._start_in(self.sandbox, variables, log)
             else:
                 work = self.job_dir.work
                 env = environment(self.job_dir, self.job, self.base, variables, work)
@@ -99,12 +99,12 @@ class Command:
         finally:
             os.close(log)
 
-    def _start_in(self, box: "Box", variables: "Dict[str, str]", log: int) -> int:
-        self.container = box.words(self.rank)
-        env = environment(self.job_dir, self.job, box.base(), variables, box.code())
-        script = box.input(self.rank, self.argv, env)
+    def _start_in(self, sandbox: "Sandbox", variables: "Dict[str, str]", log: int) -> int:
+        self.container = sandbox.argv(self.rank)
+        env = environment(self.job_dir, self.job, sandbox.base(), variables, sandbox.code())
+        script = sandbox.input(self.rank, self.argv, env)
         try:
-            return process.start(self.container, self.job_dir.work, box.around(), log, script)
+            return process.start(self.container, self.job_dir.work, sandbox.around(), log, script)
         finally:
             os.close(script)
 
@@ -129,8 +129,8 @@ class Command:
         if self.status is None:
             return dict(NOT_TO_BE_KILLED)
         code, name = process.read_status(self.status)
-        if self.box is not None:
-            return self.box.end(self.rank, self.argv, self.log, code, name)
+        if self.sandbox is not None:
+            return self.sandbox.end(self.rank, self.argv, self.log, code, name)
         return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}
 
     def signal(self, number: int) -> bool:
@@ -142,9 +142,9 @@ class Command:
     def _processes(self) -> "List[int]":
         """Its own, without those that a container needs around it."""
         me = os.getpid()
-        if self.box is None:
+        if self.sandbox is None:
             return process.descendants(me)
-        return process.inside(me, self.box.number(self.rank), IN_CONTAINER)
+        return process.inside(me, self.sandbox.process_id(self.rank), IN_CONTAINER)
 
     def terminate(self) -> None:
         below = self._processes() or process.descendants(os.getpid())
@@ -159,15 +159,15 @@ class Command:
         process.send(process.descendants(os.getpid()), signal.SIGKILL)
         return False
 
-    def dismiss(self) -> None:
+    def end_leftovers(self) -> None:
         """End what it left in the background."""
         left = self._processes() or process.descendants(os.getpid())
         process.send(left, signal.SIGTERM)
 
-    def put_away(self) -> None:
-        """What its container needed."""
-        if self.box is not None:
-            self.box.put_away(self.status is None or os.WIFSIGNALED(self.status))
+    def clean_up(self) -> None:
+        """Remove what its container needed."""
+        if self.sandbox is not None:
+            self.sandbox.clean_up(self.status is None or os.WIFSIGNALED(self.status))
 
     def is_gone(self) -> bool:
         started = self.pid != 0

@@ -93,7 +93,7 @@ class Ending:
         """End what the command left in the background."""
         if self.command.is_gone():
             return
-        self.command.dismiss()
+        self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
             self.wait(0.05)

@@ -81,7 +81,7 @@ class Task:
             lines = self.lines.read()
         if not self.lines.is_open and not self.leaving:  # the supervisor is gone
             kill_all(self.command, self._wait)
-            self._put_away()
+            self._clean_up()
             self.leaving = True
 
     def _say(self, what: str, **more: "Any") -> None:
@@ -158,12 +158,12 @@ class Task:
             self.command.terminate()
 
     def _clear(self, _: "Record") -> None:
-        self.command.dismiss()
+        self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
             self._wait(0.05)
         kill_all(self.command, self._wait)
-        self._put_away()
+        self._clean_up()
         self.leaving = True
 
     # -- the command ------------------------------------------------------------------------------
@@ -219,16 +219,16 @@ class Task:
 
     def _put_container_away(self) -> None:
         try:
-            self.command.put_away()
+            self.command.clean_up()
         except OSError as error:
             message = "{}: the container's folders could not be cleared: {}"
             note(message.format(self.position.host, error))
 
-    def _put_away(self) -> None:
+    def _clean_up(self) -> None:
         log = self.command.log
         if self.position.rank and log and os.path.exists(log) and os.path.getsize(log) == 0:
             files.remove(log)  # most ranks of most trainers have nothing to say
-        if self.made_tree or (self.command.box is not None and not self.position.local_rank):
+        if self.made_tree or (self.command.sandbox is not None and not self.position.local_rank):
             until = time.monotonic() + LEFTOVER_GRACE + 2.0
             while self._commands_here() and time.monotonic() < until:  # other tasks end theirs, too
                 time.sleep(0.05)

@@ -115,8 +115,8 @@ class Ranks:
     def prepare(self) -> None:
         """Each task sees to its own container."""
 
-    def put_away(self) -> None:
-        """The same."""
+    def clean_up(self) -> None:
+        """Each task cleans up after its own container."""
 
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         orders, self.input = os.pipe()
@@ -268,7 +268,7 @@ class Ranks:
             process.send([self.pid], signal.SIGTERM)  # srun kills every task, and waits for it
         return self.is_gone() if self.dismissed else self.ended()
 
-    def dismiss(self) -> None:
+    def end_leftovers(self) -> None:
         self.dismissed = True
         self.kill_began = 0.0
         self._say({"what": "clear"})

@@ -287,7 +287,7 @@ class Supervisor:
         self.ending.sweep()
         files.discard(self.attempt.heartbeat)
         try:
-            self.command.put_away()
+            self.command.clean_up()
             left = worktree.clear(self.job_dir, self.attempt, self.job["outputs"])
             left += self.command.left_elsewhere()
             if left:

@@ -29,7 +29,7 @@ IMPORTS = ".dray-imports"  # what the command's Pythons say they import: see dra
 MOST_IMPORTS = 16 * 1024  # bytes of it that are read
 PREFIX = "dray-work-"  # of trees on a node's own disk
 OURS = (PREFIX, "work.box-")  # what else begins otherwise is not ours
-BOX = ".box-"  # in the names of the folders beside them that containers need
+SANDBOX = ".box-"  # in the names of the folders beside them that containers need
 HELD = "held"  # in such a folder: locked as long as its attempt lives
 # Exit codes of the child that unpacks: the snapshot is damaged, it cannot be unpacked here, or the
 # node has trouble.
@@ -238,8 +238,8 @@ def sweep(scratch: str, root: str) -> None:
         try:
             if not name.startswith(OURS) or not is_own_folder(path):
                 continue
-            if BOX in name:
-                _sweep_box(path)
+            if SANDBOX in name:
+                _sweep_sandbox(path)
             elif name.startswith(PREFIX):
                 _sweep_one(path, root)
         except OSError:  # another attempt sweeps too, or it is nothing we can remove
@@ -300,7 +300,7 @@ def _is_old(path: str) -> bool:
     return time.time() - os.lstat(path).st_mtime > 86400
 
 
-def _sweep_box(path: str) -> None:
+def _sweep_sandbox(path: str) -> None:
     """Nothing in it is to be kept."""
     fd = _open_mark(os.path.join(path, HELD))
     if fd is None:

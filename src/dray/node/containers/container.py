@@ -1,27 +1,22 @@
-"""What a container is started with. Pure: the job's wishes and the node's facts go in, words come
-out.
+"""What a command in a container sees, and why one did not start. Pure.
 
-The command is not among the words. Apptainer turns bytes that are not UTF-8 into others, and runs
-what stands in backquotes in a variable's value; so the container's own /bin/sh is started, and
-reads the command and its variables from its input. It is the same for every runtime, and nothing
-of it is in a list of processes or on a disk.
+The command is not among a runtime's arguments. Apptainer turns bytes that are not UTF-8 into
+others, and runs what stands in backquotes in a variable's value; so the container's own /bin/sh is
+started, and reads the command and its variables from its input. It is the same for every runtime,
+and nothing of it is in a list of processes or on a disk.
 """
 
 import fnmatch
 import os
 import re
 
-from ..code.worktree import BOX
+from ..code.worktree import SANDBOX
+from .runtime import Bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Tuple
+    from typing import Dict, Iterable, List
 
-    Record = Dict[str, Any]
-
-APPTAINER, SINGULARITY, ENROOT = "apptainer", "singularity", "enroot"
-APPTAINERS = (APPTAINER, SINGULARITY)  # the same program, under its new and its old name
-RUNTIMES = APPTAINERS + (ENROOT,)
 HOME = "/dray/home"  # no path of a cluster's: what is bound below a home needs no second look
 RUN = "/dray/run"  # where the shell inside says how far it has come
 STARTED, NO_FOLDER, NO_COMMAND = "started", "no folder", "no command"
@@ -61,29 +56,14 @@ ADVICE = (
 )
 
 
-class Bind:
-    """A file or folder of the node, and where it is seen inside."""
-
-    def __init__(self, source: str, target: str, read_only: bool = False) -> None:
-        self.source = source
-        self.target = target
-        self.read_only = read_only
-
-
-class Runtime:
-    def __init__(self, kind: str, program: str, setuid: bool = False) -> None:
-        self.kind = kind
-        self.program = program
-        self.setuid = setuid
-
-
-def box_of(work: str, host: str) -> str:
-    """The folder for all that containers need on this node beside the work tree."""
-    return work + BOX + host
+def sandbox_of(work: str, host: str) -> str:
+    """Return the folder for all that containers need on this node beside the work tree."""
+    return work + SANDBOX + host
 
 
 def parse_bind(text: str, variables: "Dict[str, str]", home: str) -> Bind:
-    """``home`` is the one inside. Raises KeyError for a variable that is not set."""
+    """Read SOURCE[:TARGET[:ro]]; ``home`` is the one inside. Raises KeyError for a variable that is
+    not set."""
     source, *rest = text.split(":")
     source = expand(source, variables, variables.get("HOME", "~"))
     target = expand(rest[0], variables, home) if rest else source
@@ -91,115 +71,23 @@ def parse_bind(text: str, variables: "Dict[str, str]", home: str) -> Bind:
 
 
 def parse_cache(text: str, folder: str, home: str) -> Bind:
+    """Read NAME:TARGET; its source is below ``folder``."""
     name, _, target = text.partition(":")
     return Bind(os.path.join(folder, name), expand(target, {}, home))
 
 
 def expand(path: str, variables: "Dict[str, str]", home: str) -> str:
+    """Fill in ~ and $VARIABLES."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     return re.sub(r"\$(?:(\w+)|\{(\w+)\})", lambda found: variables[found[1] or found[2]], path)
-
-
-def in_order(binds: "Iterable[Bind]") -> "List[Bind]":
-    """Of two for the same place the later one; a folder before what is bound below it."""
-    by_target = {bind.target.rstrip("/") or "/": bind for bind in binds}
-    return sorted(by_target.values(), key=lambda bind: bind.target.rstrip("/").count("/"))
-
-
-# -- words ----------------------------------------------------------------------------------------
-
-
-def words(
-    runtime: Runtime,
-    wanted: "Record",
-    image: str,
-    binds: "List[Bind]",
-    box: str,
-    home: "Tuple[str, str]",
-    gpus: str,
-) -> "List[str]":
-    """How the runtime is called. ``wanted`` is the job's container, ``home`` its source and target,
-    ``gpus`` whose they are: nvidia, amd or nothing."""
-    if runtime.kind == ENROOT:
-        return enroot(runtime, wanted, image, binds + [Bind(*home)], box, gpus)
-    return apptainer(runtime, wanted, image, binds, box, home, gpus)
-
-
-def apptainer(
-    runtime: Runtime,
-    wanted: "Record",
-    image: str,
-    binds: "List[Bind]",
-    box: str,
-    home: "Tuple[str, str]",
-    gpus: str,
-) -> "List[str]":
-    """Also for Singularity, which had these flags first."""
-    found = [runtime.program, "--quiet", "exec", "--cleanenv"]
-    if wanted["containall"]:
-        found += ["--containall"]
-    else:  # all devices: a network card of MPI's or NCCL's, and /dev/shm between the ranks
-        found += ["--contain", "--bind", "/dev"]
-    found += {"nvidia": ["--nv"], "amd": ["--rocm"]}.get(gpus, [])
-    if wanted["writable"] == "tmpfs":
-        found += ["--writable-tmpfs"]
-    elif wanted["writable"] == "overlay":
-        # A setuid Apptainer lays no folder over an image, unless it does without its privilege.
-        found += (["--userns"] if runtime.setuid else []) + ["--overlay", overlay_of(box)]
-    found += ["--home", ":".join(home), "--pwd", "/"]
-    for bind in in_order(binds):
-        mode = ":ro" if bind.read_only else ""
-        found += ["--bind", "{}:{}{}".format(bind.source, bind.target, mode)]
-    return found + [image, "/bin/sh", "-s"]
-
-
-def enroot(
-    runtime: Runtime, wanted: "Record", image: str, binds: "List[Bind]", box: str, gpus: str
-) -> "List[str]":
-    found = [runtime.program, "start"]
-    if wanted["writable"] != "no":  # in memory: Enroot has no other way
-        found += ["--rw"]
-    found += ["--rc", rc_of(box)]
-    for name in sorted(enroot_variables(gpus)):
-        found += ["--env", name]
-    for bind in in_order(binds):
-        mode = "ro" if bind.read_only else "rw"
-        fields = [bind.source, bind.target, "none", "x-create=auto,rbind," + mode]
-        found += ["--mount", ":".join(fields)]
-    return found + [image, "/bin/sh", "-s"]
-
-
-def overlay_of(box: str) -> str:
-    return os.path.join(box, "overlay")
-
-
-def rc_of(box: str) -> str:
-    return os.path.join(box, "rc")
-
-
-RC = b'exec "$@"\n'  # instead of the image's own entry point
-
-
-def enroot_variables(gpus: str) -> "Dict[str, str]":
-    """What its hook for GPUs goes by, whatever the image says."""
-    if gpus == "nvidia":
-        return {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
-    return {"NVIDIA_VISIBLE_DEVICES": "void"}
-
-
-def unspeakable(runtime: Runtime, binds: "List[Bind]") -> str:
-    """A path that cannot be written as one of its words, if there is one."""
-    pattern = r"[:\s]" if runtime.kind == ENROOT else r"[:,]"
-    paths = [path for bind in binds for path in (bind.source, bind.target)]
-    return next((path for path in paths if re.search(pattern, path)), "")
 
 
 # -- variables and the command --------------------------------------------------------------------
 
 
 def passed(outside: "Dict[str, str]", more: "Iterable[str]") -> "Dict[str, str]":
-    """Of the node's variables those that are seen inside."""
+    """Choose the node's variables that are seen inside."""
     patterns = PASSED + tuple(more)
     return {
         name: value
@@ -211,7 +99,7 @@ def passed(outside: "Dict[str, str]", more: "Iterable[str]") -> "Dict[str, str]"
 
 
 def identity(user: str, user_id: int, group: str, group_id: int) -> "Dict[str, str]":
-    """Files are written as this user; images that make an account of their own read it here."""
+    """Name the user that files are written as; images that make an account of their own read it."""
     return {
         "USER": user,
         "LOGNAME": user,
@@ -223,7 +111,7 @@ def identity(user: str, user_id: int, group: str, group_id: int) -> "Dict[str, s
 
 
 def script(argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes) -> bytes:
-    """What the shell inside reads: it becomes the command, or says what is missing."""
+    """Write what the shell inside reads: it becomes the command, or says what is missing."""
     said = RUN.encode() + b"/said"
     exported = [name for name in sorted(env) if name.decode() not in READ_ONLY]
     others = [name + b"=" + env[name] for name in sorted(env) if name not in exported]
@@ -265,24 +153,24 @@ def quoted(word: bytes) -> bytes:
 # -- its end --------------------------------------------------------------------------------------
 
 
-def why_not_started(kind: str, said: str, argv: "List[str]", folder: str, log: str) -> str:
-    """Why the command never ran, from what the shell inside said and the log's last lines."""
+def why_not_started(runtime: str, said: str, argv: "List[str]", folder: str, log: str) -> str:
+    """Say why the command never ran, from what the shell inside said and the log's last lines."""
     if said == NO_COMMAND:
         return "the command '{}' is not in the container, or is not a program".format(argv[0])
     if said == NO_FOLDER:
         return "the folder {} is not in the container".format(folder)
-    reason = "{} could not start the container".format(kind)
+    reason = "{} could not start the container".format(runtime)
     return "{}: {}".format(reason, advised(complaint_in(log))).rstrip(": ")
 
 
 def advised(complaint: str) -> str:
-    """With the way out, where one is known."""
+    """Add the way out to a complaint, where one is known."""
     advice = next((text for sign, text in ADVICE if re.search(sign, complaint, re.I)), "")
     return "; ".join(filter(None, [complaint, advice]))
 
 
 def complaint_in(log: str) -> str:
-    """The last line in which the runtime gives up, else the last one at all."""
+    """Find the last line in which the runtime gives up, else the last one at all."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in log.splitlines()]
     lines = [line for line in lines if line]
     fatal = [line for line in lines if re.match(r"FATAL|ERROR|\[ERROR\]|enroot-", line)]
@@ -291,5 +179,6 @@ def complaint_in(log: str) -> str:
 
 
 def exit_in_own_pids(code: int, name: str) -> str:
-    """Where processes have numbers of their own, the runtime turns a signal into an exit code."""
+    """Describe an end where processes have numbers of their own: the runtime turns a signal into an
+    exit code."""
     return "exit code {} (killed by {}, or a program that says so)".format(code, name)

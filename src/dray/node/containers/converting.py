@@ -15,10 +15,13 @@ from ..code.packs import hash_of
 from ..formats import files, leases, mounts
 from . import container
 from .images import Images, Part, hex_of  # noqa: F401
+from .known import of_format
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Dict, Iterator, List  # noqa: F401
+    from typing import Any, BinaryIO, Dict, Iterator, List, Type  # noqa: F401
+
+    from .runtime import Runtime
 
     Record = Dict[str, Any]
 
@@ -31,7 +34,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
 
 class CannotConvert(Exception):
-    """Says what is wrong, and what to do."""
+    """An image that could not be made ready: says what is wrong, and what to do."""
 
 
 def main(image: str) -> int:
@@ -46,7 +49,7 @@ def main(image: str) -> int:
 
 
 def convert(images: Images, image: str) -> None:
-    """Once, also when several ask for it at the same time."""
+    """Make an image's file once, also when several ask for it at the same time."""
     with images.lock(image):
         record = images.record(image)
         if record is None:
@@ -82,8 +85,8 @@ def clear(folder: str, prefix: str) -> None:
 
 
 def scratch_place(images: Images, record: "Record") -> str:
-    """The node's own disk, where there is room for the layers and for their files unpacked. What
-    is in memory would be taken from the job's."""
+    """Choose the node's own disk, where there is room for the layers and for their files unpacked.
+    What is in memory would be taken from the job's."""
     place = tempfile.gettempdir()
     if (
         mounts.file_system(place, [(place, kind) for place, kind, _ in mounts.read_mounts()])
@@ -100,17 +103,17 @@ def make(images: Images, record: "Record", scratch: str, finished: str) -> str:
     if record["source"] == "file":
         with open(made, "wb") as file:
             assemble(images, record["layers"][0], file)
-    elif record["format"] == "sqsh":
-        import_image(record["name"], made, scratch)
-    elif record["source"] == "registry":
-        build(record["name"], made, scratch)
+        return made
+    runtime = of_format(record["format"])
+    if record["source"] == "registry" or not runtime.converts_layers:
+        build(runtime, record["name"], made, scratch)
     else:
         say("reading {} layers".format(len(record["layers"])))
         layout = Layout(os.path.join(scratch, "oci"))
         for digest in record["layers"]:
             with layout.open(digest) as file:
                 assemble(images, digest, file)
-        build(layout.finish(record["config"]), made, scratch)
+        build(runtime, layout.finish(record["config"]), made, scratch)
     return made
 
 
@@ -161,7 +164,7 @@ class Layout:
         return open(self._blob(digest), "wb")
 
     def finish(self, config: str) -> str:
-        """Returns what Apptainer calls it."""
+        """Complete the layout; return its name as an image's source."""
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
@@ -189,57 +192,27 @@ class Layout:
         files.write_json(os.path.join(self.folder, name), value, durable=False)
 
 
-def flags_of(builder: str) -> bytes:
-    words = [builder, "build", "--help"]
-    return subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout
-
-
-def squash_words(help_text: bytes) -> "List[str]":
-    """Three to six times as quick as what Apptainer does by itself, for a tenth more on disk; and
-    with no more than the job has been given. Old versions cannot be told."""
-    if b"--mksquashfs-args" not in help_text:
-        return []
-    processors = len(os.sched_getaffinity(0))
-    how = "-comp gzip -Xcompression-level 1 -mem 1G -processors {}".format(processors)
-    return ["--mksquashfs-args", how]
-
-
-def build(reference: str, target: str, scratch: str) -> None:
-    builder = next((name for name in container.APPTAINERS if shutil.which(name)), None)
-    if builder is None:
+def build(runtime: "Type[Runtime]", reference: str, target: str, scratch: str) -> None:
+    """Make an image file with the first program of a runtime's that is here."""
+    program = next((name for name in runtime.names if shutil.which(name)), None)
+    if program is None:
+        names = " nor ".join(runtime.names)
+        there_is = "there is neither {}" if len(runtime.names) > 1 else "there is no {}"
         raise CannotConvert(
-            "there is neither apptainer nor singularity on this node: load a module that has it "
+            there_is.format(names) + " on this node: load a module that has it "
             '(setting modules), or set convert = "laptop" for this cluster'
         )
-    words = [builder, "build", "--disable-cache", "--force"]
-    words += squash_words(flags_of(builder))
-    variables = {prefix + "_TMPDIR": scratch for prefix in ("APPTAINER", "SINGULARITY")}
-    carry_out(words + [target, reference], target, variables)
+    argv, variables = runtime.conversion(program, reference, target, scratch)
+    carry_out(argv, target, variables)
 
 
-def import_image(reference: str, target: str, scratch: str) -> None:
-    """By Enroot, from a registry or an engine. It would not write over a file."""
-    variables = {"ENROOT_TEMP_PATH": scratch, "ENROOT_CACHE_PATH": scratch}
-    words = ["enroot", "import", "--output", target, enroot_reference(reference)]
-    carry_out(words, target, variables)
-
-
-def enroot_reference(reference: str) -> str:
-    """Enroot has a # behind the registry: docker://images.example.org#lab/train:2.1"""
-    scheme, _, name = reference.partition("://")
-    host, slash, rest = name.partition("/")
-    if scheme == "docker" and slash and ("." in host or ":" in host or host == "localhost"):
-        return "docker://{}#{}".format(host, rest)
-    return reference
-
-
-def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> None:
-    say(" ".join(words))
+def carry_out(argv: "List[str]", target: str, variables: "Dict[str, str]") -> None:
+    say(" ".join(argv))
     env = dict(os.environ, **variables)
     said = []  # type: List[str]
     try:
         process = subprocess.Popen(
-            words,
+            argv,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -248,7 +221,7 @@ def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> N
             errors="replace",
         )
     except OSError as error:
-        raise CannotConvert("{} cannot be started: {}".format(words[0], error.strerror))
+        raise CannotConvert("{} cannot be started: {}".format(argv[0], error.strerror))
     assert process.stdout is not None
     for line in process.stdout:
         say(line.rstrip("\n"))
@@ -257,4 +230,4 @@ def carry_out(words: "List[str]", target: str, variables: "Dict[str, str]") -> N
     if code or not os.path.exists(target):
         why = container.advised(container.complaint_in("".join(said)))
         message = "{} failed with exit code {}: {}"
-        raise CannotConvert(message.format(" ".join(words[:2]), code, why))
+        raise CannotConvert(message.format(" ".join(argv[:2]), code, why))

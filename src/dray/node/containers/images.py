@@ -1,7 +1,7 @@
 """Images on a cluster: their layers as they arrive, and the file that a container starts from.
 
     images/<hex>.json      what it is, written down before its layers come
-    images/<hex>.sif       ready to run (.sqsh for Enroot)
+    images/<hex>.sif       ready to run; each runtime's files have an ending of their own
     images/layers/<hex>/   a layer, or a whole image file, in the parts in which it came
 
 A part is a gzip of a piece of the layer, named by its place there: what has arrived need not be
@@ -14,6 +14,8 @@ import re
 
 from ..formats import files
 from ..jobs.jobdir import JobDir
+from .known import ENDINGS
+from .runtimes import installed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-ENDINGS = (".sif", ".sqsh")
 PART = re.compile(r"^(\d+)-(\d+)(-last)?\.gz$")
 
 Part = collections.namedtuple("Part", "offset length is_last path")
@@ -114,11 +115,7 @@ class Images:
 
     def needs(self, digests: "List[str]") -> "Record":
         """What it takes to have an image of these layers here."""
-        import shutil
-
-        from .container import RUNTIMES  # only where an image is pushed
-
-        builders = [name for name in RUNTIMES if shutil.which(name)]
+        builders = [runtime.name for runtime in installed()]
         machine = os.uname().machine
         return {"machine": machine, "builders": builders, "lacking": self.lacking(digests)}
 

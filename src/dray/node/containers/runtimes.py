@@ -1,74 +1,78 @@
-"""What a node has to run containers with."""
+"""Finds the runtimes that a machine has, and an image for one of them."""
 
 import os
 import shutil
-import subprocess
 
 from ..processes.process import CannotContain
-from .container import APPTAINERS, ENROOT, RUNTIMES, Runtime
+from .known import ENDINGS, NAMES, RUNTIMES, named
+from .runtime import ANSWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Optional
+
+    from .runtime import Runtime
 
     Record = Dict[str, Any]
 
-ANSWER = 20.0  # seconds
+
+def installed(path: "Optional[str]" = None) -> "List[Runtime]":
+    """Find all that a machine has, by its PATH or the one given."""
+    programs = [(name, shutil.which(name, path=path)) for name in NAMES]
+    return [make(name, program) for name, program in programs if program]
 
 
-def find(wanted: str, image: str, variables: "Dict[str, str]", host: str) -> Runtime:
-    """The runtime that is wanted, or the first that can run this image file."""
-    kinds = candidates(image) if wanted == "auto" else [wanted]
-    for kind in kinds:
-        program = shutil.which(kind, path=variables.get("PATH"))
+def make(name: str, program: str) -> "Runtime":
+    runtime = named(name)
+    assert runtime is not None, name
+    return runtime(name, program)
+
+
+def find(wanted: str, image: str, variables: "Dict[str, str]", host: str) -> "Runtime":
+    """Find the runtime that is wanted, or the first that can run this image file."""
+    names = candidates(image) if wanted == "auto" else [wanted]
+    for name in names:
+        program = shutil.which(name, path=variables.get("PATH"))
         if program:
-            return Runtime(kind, program)
-    message = "there is no {} on {}".format(" or ".join(kinds), host)
+            return make(name, program)
+    message = "there is no {} on {}".format(" or ".join(names), host)
     raise CannotContain(
         message + ": load its module (modules = [...] of the cluster), or leave out the image"
     )
 
 
 def candidates(image: str) -> "List[str]":
-    if image.endswith(".sqsh"):
-        return [ENROOT, *APPTAINERS]
-    return list(APPTAINERS)
+    """List the names of those that can run this image, the one whose own it is first."""
+    able = [runtime for runtime in RUNTIMES if runtime.can_run(image)]
+    able.sort(key=lambda runtime: not image.endswith("." + runtime.format))
+    return [name for runtime in able for name in runtime.names]
 
 
 def file_of(image: str, wanted: str, root: str) -> str:
-    """Where it lies, as the runtime takes it that is wanted."""
+    """Return where an image lies, as the runtime takes it that is wanted."""
     if image.startswith("/"):
         return image
-    endings = (".sqsh", ".sif") if wanted == ENROOT else (".sif", ".sqsh")
+    own = "." + (named(wanted) or RUNTIMES[0]).format
+    endings = sorted(ENDINGS, key=lambda ending: ending != own)
     name = os.path.join(root, "images", image.partition(":")[2])
     there = [name + ending for ending in endings if os.path.exists(name + ending)]
     return (there or [name + endings[0]])[0]
 
 
-def check_image(path: str, kind: str, host: str) -> None:
+def check_image(path: str, runtime: "Runtime", host: str) -> None:
+    """Raise CannotContain where an image is not there, or not the runtime's."""
     if not os.path.exists(path):
         message = "the image {} is not there, seen from {}: push it again (dray image push)"
         raise CannotContain(message.format(path, host), for_good=True)
     if not os.access(path, os.R_OK):
         raise CannotContain("the image {} cannot be read by you".format(path), for_good=True)
-    if kind == ENROOT and not (os.path.isfile(path) and path.endswith(".sqsh")):
-        message = "Enroot runs .sqsh files, and {} is none: set container = 'apptainer'"
-        raise CannotContain(message.format(path), for_good=True)
-
-
-def is_setuid(program: str) -> bool:
-    """Whether it is installed with a starter that has root's privilege."""
-    for line in _said([program, "buildcfg"]).splitlines():
-        name, _, value = line.partition("=")
-        if name.endswith("_SUID_INSTALL"):
-            return value == "1"
-        if name == "SINGULARITY_LIBEXECDIR":  # of Singularity, which does not say it outright
-            return os.path.exists(os.path.join(value, "singularity/bin/starter-suid"))
-    return False
+    objection = runtime.objection(path)
+    if objection:
+        raise CannotContain(objection, for_good=True)
 
 
 def gpus_of(job: "Record") -> str:
-    """Whose GPUs the job has on this node."""
+    """Tell whose GPUs the job has on this node."""
     if not job["resources"]["gpus"]:
         return ""
     amd = os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl")
@@ -79,38 +83,32 @@ def gpus_of(job: "Record") -> str:
 
 
 def facts() -> "Record":
-    """What a machine has to run images with; nothing where that is nothing."""
-    programs = {kind: shutil.which(kind) or "" for kind in RUNTIMES}
-    there = {kind: path for kind, path in programs.items() if path}
+    """Describe what a machine has to run images with; nothing where that is nothing."""
+    there = installed()
     if not there:
         return {}
-    apptainers = [there[kind] for kind in APPTAINERS if kind in there]
     return {
-        "runtimes": {kind: version(path) for kind, path in there.items()},
-        "setuid": any(is_setuid(path) for path in apptainers),
+        "runtimes": {runtime.name: runtime.version() for runtime in there},
+        "setuid": any(runtime.is_setuid() for runtime in there),
         "namespaces": can_unshare(),
         "subuid": has_subuid(),
         "fuse": os.access("/dev/fuse", os.R_OK | os.W_OK),
     }
 
 
-def version(program: str) -> str:
-    flag = "version" if os.path.basename(program) == ENROOT else "--version"
-    words = _said([program, flag]).split()
-    return words[-1] if words else "unknown"
-
-
 def can_unshare() -> bool:
-    """A user namespace with a mount in it: some systems allow the one and forbid the other."""
-    words = ["unshare", "--user", "--map-root-user", "--mount", "true"]
+    """Try a user namespace with a mount in it: some systems allow the one and forbid the other."""
+    import subprocess  # the laptop reads the declared values alone
+
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "true"]
     try:
-        return subprocess.call(words, stderr=subprocess.DEVNULL, timeout=ANSWER) == 0
+        return subprocess.call(argv, stderr=subprocess.DEVNULL, timeout=ANSWER) == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
 
 def has_subuid() -> bool:
-    """Whether there are numbers for other users, which --fakeroot needs."""
+    """Tell whether there are numbers for other users, which --fakeroot needs."""
     import getpass
 
     try:
@@ -126,13 +124,3 @@ def _lists(path: str, names: "Any") -> bool:
             return any(line.split(":")[0] in names for line in file)
     except OSError:
         return False
-
-
-def _said(command: "List[str]") -> str:
-    try:
-        found = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=ANSWER, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return found.stdout.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""The container around a command: everything on the node is made ready for it, and put away.
+"""The container around a command: everything on the node is made ready for it, and cleaned up.
 
 <work tree>.box-<host>/
     held            locked as long as its attempt lives
@@ -20,21 +20,22 @@ from ..processes import process
 from ..processes.environment import IN_CONTAINER, training_library
 from ..processes.process import CannotContain, describe_end
 from . import caches, container, local_copy, runtimes
-from .container import Bind
+from .runtime import Bind, Start, unusable_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
     from ..jobs.jobdir import JobDir
+    from .runtime import Runtime  # noqa: F401
 
     Record = Dict[str, Any]
 
 TAIL = 16384  # of the log, in which a runtime's complaint is looked for
 
 
-class Box:
-    """Those of one node; each rank has a folder of its own in it."""
+class Sandbox:
+    """The containers of one node; each rank has a folder of its own in it."""
 
     def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]") -> None:
         self.job_dir = job_dir
@@ -45,15 +46,15 @@ class Box:
         self.copy = None  # type: Any
         self.before = {}  # type: Dict[str, caches.Stamps]
         self.held = -1
-        self._found = None  # type: Optional[container.Runtime]
+        self._found = None  # type: Optional[Runtime]
 
     @property
     def path(self) -> str:
-        return container.box_of(self.job_dir.work, self.host)
+        return container.sandbox_of(self.job_dir.work, self.host)
 
     @property
     def home(self) -> str:
-        """Inside."""
+        """Return the home inside."""
         if self.wanted["home"] == "scratch":
             return container.HOME
         return self.outside.get("HOME") or os.path.expanduser("~")
@@ -61,10 +62,10 @@ class Box:
     # -- once for each node -----------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """All that takes long or can go wrong."""
+        """Do all that takes long or can go wrong."""
         self._make_folder()
         image = self._image()
-        runtimes.check_image(image, self.runtime.kind, self.host)
+        runtimes.check_image(image, self.runtime, self.host)
         self._check_binds()
         files.write_json(os.path.join(self.path, "image.json"), self._near(image), durable=False)
         shared = caches.place_of(self.job_dir.root)
@@ -73,7 +74,7 @@ class Box:
             self.before[name] = caches.fetch(os.path.join(shared, name), bind.source)
 
     def _make_folder(self) -> None:
-        """Locked before it has its name: whoever sweeps here sees that it is in use."""
+        """Make the folder, locked before it has its name: whoever sweeps sees that it is in use."""
         scratch = os.path.dirname(self.path)
         worktree.sweep(scratch, self.job_dir.root)
         local_copy.sweep(scratch)
@@ -85,25 +86,25 @@ class Box:
         os.rename(new, self.path)
 
     @property
-    def runtime(self) -> container.Runtime:
+    def runtime(self) -> "Runtime":
         if self._found is None:
             self._found = self._find_runtime()
         return self._found
 
-    def _find_runtime(self) -> container.Runtime:
+    def _find_runtime(self) -> "Runtime":
         wanted = self.wanted
         found = runtimes.find(wanted["runtime"], self._image(), self.outside, self.host)
-        if found.kind == container.ENROOT and wanted["containall"]:
-            raise CannotContain("Enroot has no containall: leave it out", for_good=True)
-        if found.kind != container.ENROOT and wanted["writable"] == "overlay":
-            found.setuid = runtimes.is_setuid(found.program)
+        refusal = found.refusal(wanted)
+        if refusal:
+            raise CannotContain(refusal, for_good=True)
+        found.inspect(wanted)
         return found
 
     def _image(self) -> str:
         return runtimes.file_of(self.wanted["image"], self.wanted["runtime"], self.job_dir.root)
 
     def _near(self, image: str) -> str:
-        """Its copy on this node's disk, where there is to be one."""
+        """Return the image's copy on this node's disk, where there is to be one."""
         scratch = os.path.dirname(self.path)
         there = [(place, kind) for place, kind, _ in mounts.read_mounts()]
         if not local_copy.is_worth_it(image, scratch, self.wanted["local_copy"], there):
@@ -132,8 +133,9 @@ class Box:
         folder = os.path.join(self.path, "caches")
         return [container.parse_cache(one, folder, self.home) for one in self.wanted["caches"]]
 
-    def put_away(self, was_killed: bool) -> None:
-        """``was_killed``: something in the caches may be half written."""
+    def clean_up(self, was_killed: bool) -> None:
+        """Keep the caches and remove the rest. Where it was killed, something in the caches may be
+        half written."""
         if self.held < 0:
             return
         self._merge_caches(was_killed)
@@ -155,24 +157,24 @@ class Box:
 
     # -- for each rank ----------------------------------------------------------------------------
 
-    def words(self, rank: int) -> "List[str]":
-        """How the runtime is called."""
+    def argv(self, rank: int) -> "List[str]":
+        """Make a rank's folder ready, and return how the runtime is called."""
         own = self._own(rank)
         for name in ("tmp", "var-tmp", "run", "home", "overlay"):
             files.make_folder(os.path.join(own, name))
         runtime = self.runtime
-        if runtime.kind == container.ENROOT:
-            files.write_bytes(container.rc_of(own), container.RC, durable=False)
+        for path, content in runtime.files(own).items():
+            files.write_bytes(path, content, durable=False)
         binds = self._binds(own)
-        bad = container.unspeakable(runtime, binds)
+        bad = unusable_path(runtime, binds)
         if bad:
             message = "{} cannot be bound into a container: its name has signs that {} takes apart"
-            raise CannotContain(message.format(bad, runtime.kind), for_good=True)
+            raise CannotContain(message.format(bad, runtime.name), for_good=True)
         image = str(files.read_json(os.path.join(self.path, "image.json")))
         home = (self._home_source(own), self.home)
         gpus = runtimes.gpus_of(self.job)
         self._make_places(own, binds)
-        return container.words(runtime, self.wanted, image, binds, own, home, gpus)
+        return runtime.argv(Start(self.wanted, image, binds, own, home, gpus))
 
     def _own(self, rank: int) -> str:
         return os.path.join(self.path, str(rank))
@@ -197,8 +199,7 @@ class Box:
         return found + [container.parse_bind(one, self.outside, self.home) for one in given]
 
     def _make_places(self, own: str, binds: "List[Bind]") -> None:
-        """What is bound below a folder of ours needs a place there; elsewhere the runtime sees to
-        it."""
+        """Make what binds below a folder of ours are mounted on; elsewhere the runtime does."""
         ours = {"/tmp": os.path.join(own, "tmp"), "/var/tmp": os.path.join(own, "var-tmp")}
         ours[self.home] = self._home_source(own)
         for bind in binds:
@@ -210,30 +211,28 @@ class Box:
         return os.path.join(own, "home") if self.home == container.HOME else self.home
 
     def folder(self) -> str:
-        """Where the command starts, inside."""
+        """Return where the command starts, inside."""
         return os.path.join(self.code(), self.job["folder"])
 
     def code(self) -> str:
-        """The work tree's place, inside."""
+        """Return where the work tree is, inside."""
         return str(self.wanted["workdir"] or self.job_dir.work)
 
     def base(self) -> "Dict[str, str]":
-        """What the command's environment begins with; the image's own variables stay beside."""
+        """Return what the command's environment begins with, beside the image's own variables."""
         found = container.passed(self.outside, self.wanted["pass_env"])
         found.update(container.identity(*who_we_are()))
-        found.update({"HOME": self.home, "TMPDIR": "/tmp", IN_CONTAINER: self.runtime.kind})
+        found.update({"HOME": self.home, "TMPDIR": "/tmp", IN_CONTAINER: self.runtime.name})
         return found
 
     def around(self) -> "Dict[str, str]":
-        """The environment of the runtime itself."""
+        """Return the environment of the runtime itself."""
         found = dict(self.outside, DRAY_JOB_ID=self.job_dir.id)
-        if self.runtime.kind == container.ENROOT:
-            found.update(container.enroot_variables(runtimes.gpus_of(self.job)))
-            found["ENROOT_MOUNT_HOME"] = ""  # the home is bound like everything else
+        found.update(self.runtime.environment(runtimes.gpus_of(self.job)))
         return found
 
     def input(self, rank: int, argv: "List[str]", env: "Dict[str, str]") -> int:
-        """What the shell inside reads, as a file without a name: there are secrets in it."""
+        """Write what the shell inside reads, as a file without a name: there are secrets in it."""
         path = os.path.join(self._own(rank), "input")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.PRIVATE_FILE)
         os.unlink(path)
@@ -249,8 +248,8 @@ class Box:
     def _said(self, rank: int) -> str:
         return read_text(os.path.join(self._own(rank), "run", "said")).strip()
 
-    def number(self, rank: int) -> int:
-        """Of the command's process, as it is counted inside; 0 before it has started."""
+    def process_id(self, rank: int) -> int:
+        """Return the command's process id, as it is counted inside; 0 before it has started."""
         word = self._said(rank).rpartition(" ")[2]
         return int(word) if word.isdigit() else 0
 
@@ -262,24 +261,24 @@ class Box:
         code: "Optional[int]",
         signal_name: "Optional[str]",
     ) -> "Record":
-        """The command's, told apart from that of the runtime around it."""
+        """Describe the command's end, told apart from that of the runtime around it."""
         said = self._said(rank)
         if not said.startswith(container.STARTED):
             return self._never_started(said, argv, log, signal_name)
         reason = describe_end(code, signal_name)
-        if self.wanted["containall"] and code is not None and code > 128:
+        if self.runtime.has_own_pids(self.wanted) and code is not None and code > 128:
             reason = container.exit_in_own_pids(code, process.signal_name(code - 128))
         return {"exit_code": code, "signal": signal_name, "reason": reason}
 
     def _never_started(
         self, said: str, argv: "List[str]", log: str, signal_name: "Optional[str]"
     ) -> "Record":
-        kind = self.runtime.kind
+        name = self.runtime.name
         if signal_name:
-            reason = "{} was killed by {} while it started the container".format(kind, signal_name)
+            reason = "{} was killed by {} while it started the container".format(name, signal_name)
             return {"exit_code": None, "signal": signal_name, "reason": reason}
         tail = read_text(log, TAIL)
-        reason = container.why_not_started(kind, said, argv, self.folder(), tail)
+        reason = container.why_not_started(name, said, argv, self.folder(), tail)
         code = 127 if said == container.NO_COMMAND else None
         return {"exit_code": code, "signal": None, "reason": reason, "hopeless": bool(said)}
 

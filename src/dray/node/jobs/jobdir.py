@@ -15,7 +15,7 @@
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
-        work.box-HOST/           what its containers need beside that: see box.py
+        work.box-HOST/           what its containers need beside that: see sandbox.py
 
 The state is derived from these files each time, so no two of them can contradict each other. The
 job's own code can write to all of them: what has not the right shape counts as not being there.

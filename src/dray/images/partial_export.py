@@ -21,17 +21,17 @@ from dray.programs import calling
 
 @contextmanager
 def exported(
-    number: str, layers: Iterable[str], wanted: frozenset[str]
+    image_id: str, layers: Iterable[str], wanted: frozenset[str]
 ) -> Iterator[tuple[Path, Mapping[str, str]] | None]:
-    """A folder with the wanted layers and the layer that each file there is; None where podman
-    did something else."""
+    """Export the wanted layers into a folder, with the layer that each file there is; None where
+    podman did something else."""
     with tempfile.TemporaryDirectory(prefix="dray-", dir=archive.roomy()) as folder:
         blobs = Path(folder, "blobs/sha256")
         blobs.mkdir(parents=True)
         for layer in set(layers) - wanted:
             (blobs / hex_of(layer)).touch()
-        words = ["podman", "push", "--quiet", number, f"oci:{folder}:image"]
-        ended = calling.ask(words)
+        argv = ["podman", "push", "--quiet", image_id, f"oci:{folder}:image"]
+        ended = calling.ask(argv)
         yield found_in(Path(folder), wanted) if ended.code == 0 else None
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dray.errors import Refused
-from dray.images.roads import Place, Road, choose
+from dray.images.conversion import Builder, ConversionSite, choose_builder
 
 A, S, E = "apptainer", "singularity", "enroot"
 
@@ -31,7 +31,7 @@ A, S, E = "apptainer", "singularity", "enroot"
         ("registry", E, "auto", [E], False, [], (E, False)),
     ],
 )
-def test_a_road(
+def test_a_builder(
     kind: str,
     runtime: str,
     convert: str,
@@ -40,8 +40,8 @@ def test_a_road(
     here: list[str],
     expected: tuple[str, bool],
 ) -> None:
-    place = Place("euler", runtime, convert, there, modules)
-    assert choose(kind, place, here) == Road(*expected)
+    site = ConversionSite("euler", runtime, convert, there, modules)
+    assert choose_builder(kind, site, here) == Builder(*expected)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,10 @@ def test_a_road(
         ("registry", "auto", "auto", [], [], "Install apptainer"),
     ],
 )
-def test_no_road(
+def test_no_builder(
     kind: str, runtime: str, convert: str, there: list[str], here: list[str], hint: str
 ) -> None:
+    site = ConversionSite("euler", runtime, convert, there, modules=False)
     with pytest.raises(Refused, match="euler: there is nothing to make") as caught:
-        choose(kind, Place("euler", runtime, convert, there, modules=False), here)
+        choose_builder(kind, site, here)
     assert re.search(hint, caught.value.hint)

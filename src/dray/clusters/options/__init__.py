@@ -1,0 +1,1 @@
+"""Each kind's settings, beside the kind."""

@@ -1,0 +1,84 @@
+"""The settings of a Slurm cluster. Light: they are read before anything is done there."""
+
+from __future__ import annotations
+
+from dray.job.options.kinds import Kind
+from dray.job.options.option import Option
+from dray.job.options.shared import (
+    CONVERT,
+    HOST,
+    MODULES,
+    PYTHON,
+    RESUME_WITH,
+    ROOT,
+    RUNTIME,
+    SETUP,
+    word,
+)
+from dray.job.options.shared import KIND as KIND_OPTION
+from dray.job.options.values import Choice, texts, yes_or_no
+from dray.job.quantities import parse_count, parse_size
+
+GPU_FLAG = Option(
+    key="clusters.*.gpu_flag",
+    parse=Choice("gres", "gpus-per-node", "gpus"),
+    help="How sbatch is asked for GPUs: `gres`, `gpus-per-node` or `gpus`.",
+    example='"gpus-per-node"',
+    default="gres",
+    harmless=True,
+)
+EXCLUSIVE = Option(
+    key="clusters.*.exclusive",
+    parse=yes_or_no,
+    help="Whether jobs have their nodes to themselves.",
+    example="true",
+    default=False,
+    harmless=True,
+)
+OPTIONS = (
+    KIND_OPTION._replace(example='"slurm"'),
+    HOST,
+    ROOT,
+    PYTHON,
+    word("account", "The account to charge.", '"my_account"'),
+    word("partition", "Partition, or several with commas.", '"gpu"'),
+    word("qos", "Quality of service.", '"normal"'),
+    word("constraint", "Node features that are needed.", '"a100|h100"'),
+    word("reservation", "A reservation to use.", '"course"'),
+    word("nodelist", "Nodes to use.", '"node[1-4]"'),
+    word("exclude", "Nodes not to use.", '"node7"'),
+    word("gpu_type", "The GPU's name in gres.", '"a100"'),
+    word(
+        "mail", "Where Slurm writes when a job ends or fails.", '"me@example.org"', harmless=False
+    ),
+    GPU_FLAG,
+    Option(
+        key="clusters.*.cpus_per_gpu",
+        parse=parse_count,
+        help="CPU cores for each GPU, where a job does not say how many.",
+        example="8",
+        harmless=True,
+    ),
+    Option(
+        key="clusters.*.memory_per_gpu",
+        parse=parse_size,
+        help="Memory for each GPU, where a job does not say how much.",
+        example='"60G"',
+        harmless=True,
+    ),
+    EXCLUSIVE,
+    RUNTIME,
+    CONVERT,
+    MODULES,
+    SETUP,
+    Option(
+        key="clusters.*.extra",
+        many=True,
+        parse=texts,
+        help="Further flags for sbatch, as they are.",
+        example='["--licenses=matlab"]',
+    ),
+    RESUME_WITH,
+)
+
+KIND = Kind(OPTIONS, cluster="dray.clusters.slurm:SlurmCluster")

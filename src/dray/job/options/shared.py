@@ -1,0 +1,97 @@
+"""Settings that several kinds of cluster have in common; a kind names those that it has."""
+
+from __future__ import annotations
+
+from dray.job.options.option import Option
+from dray.job.options.values import (
+    Choice,
+    one_word,
+    remote_path,
+    runtime_name,
+    ssh_host,
+    text,
+    texts,
+)
+
+KIND = Option(
+    key="clusters.*.kind", parse=text, help="What sort of cluster it is.", example='"local"'
+)
+
+# What clusters with a login node have in common.
+HOST = Option(
+    key="clusters.*.host",
+    parse=ssh_host,
+    help="What `ssh HOST` reaches; without it, the scheduler is on this machine.",
+    example='"euler"',
+    default_text="this machine",
+)
+ROOT = Option(
+    key="clusters.*.root",
+    parse=remote_path,
+    help="The folder for jobs and code, on a file system that all nodes share.",
+    example='"$SCRATCH/dray"',
+    default="$HOME/.dray",
+)
+PYTHON = Option(
+    key="clusters.*.python",
+    parse=text,
+    help="A Python 3.6 or newer, on the login and compute nodes.",
+    example='"/usr/bin/python3"',
+    default="python3",
+)
+MODULES = Option(
+    key="clusters.*.modules",
+    many=True,
+    parse=texts,
+    help="Modules to load before the attempt; one that cannot be loaded ends the job.",
+    example='["eth_proxy"]',
+)
+SETUP = Option(
+    key="clusters.*.setup",
+    many=True,
+    parse=texts,
+    help="Shell commands to run before the attempt, each whole in itself; one that fails ends the"
+    " job.",
+    example='["ulimit -c 0"]',
+)
+RUNTIME = Option(
+    key="clusters.*.container",
+    parse=runtime_name,
+    help="What runs containers on its nodes: `apptainer`, `singularity` or `enroot`.",
+    example='"apptainer"',
+    default="auto",
+    default_text="the first of them that is there",
+    harmless=True,
+)
+CONVERT = Option(
+    key="clusters.*.convert",
+    parse=Choice("auto", "cluster", "laptop"),
+    help="Where the file that containers start from is made: on the `cluster`, by a job, so that"
+    " only new layers are sent; or on the `laptop`.",
+    example='"laptop"',
+    default="auto",
+    default_text="the cluster where it has apptainer, else the laptop",
+)
+RESUME_WITH = Option(
+    key="clusters.*.resume_with",
+    parse=Choice("requeue", "chain"),
+    help="How the next attempt is asked for: `requeue`, or `chain` (a new batch job that"
+    " depends on this one).",
+    example='"chain"',
+    default_text="requeue, and chain where that is refused",
+    harmless=True,
+)
+
+
+def word(
+    name: str, meaning: str, example: str, *, default: str | None = None, harmless: bool = True
+) -> Option:
+    """Declare a cluster's setting that is one word."""
+    return Option(
+        key=f"clusters.*.{name}",
+        parse=one_word,
+        help=meaning,
+        example=example,
+        default=default,
+        harmless=harmless,
+    )
