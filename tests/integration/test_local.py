@@ -254,7 +254,7 @@ def test_a_job_that_is_removed_while_its_cluster_is_asked(
 ) -> None:
     monkeypatch.setenv("DRAY_HOME", dray.env["DRAY_HOME"])
     verbs = launcher()
-    verbs.watching.refresh_on(verbs.cluster("local"), {"was-there": ("running", "", 1)})
+    verbs.watching.refresh_those({"local": {"was-there": ("running", "", 1)}})
     assert verbs.open_store().view("was-there") is None
 
 

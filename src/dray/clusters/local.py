@@ -114,6 +114,7 @@ class LocalCluster:
     kind = "local"
     is_here = True
     may_have_got = True
+    may_ask = True  # nobody has to log in here
     python = sys.executable
     array_size = 1000
 
@@ -291,6 +292,9 @@ class LocalCluster:
                     over.append(record)
         notices.look(str(self.root), over, notices.LAPTOP)
         return found
+
+    def hang_up(self) -> None:
+        """Nothing hangs here."""
 
     def unsent(self) -> Sequence[Unsent]:
         return ()  # this machine has tried it already

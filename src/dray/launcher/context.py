@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,6 +13,7 @@ from dray.clusters.protocol import Cluster
 from dray.config.loading import Config
 from dray.errors import ClusterError, DrayError, Refused, StorageError, from_os_error
 from dray.job.model import JobView
+from dray.launcher.asking import Answer, ask_each
 from dray.launcher.notifying import Notifier
 from dray.reporter import Reporter
 from dray.store import Damaged, Store, rebuilding, set_aside
@@ -82,14 +84,26 @@ class Context:
         return store
 
     def _fill(self, store: Store) -> None:
+        def take(cluster: Cluster, answer: Answer[list[JobView]]) -> None:
+            with self._unlisted(cluster.name):
+                store.save(unclaimed(store, answer()))
+
+        clusters: list[Cluster] = []
         for name in self.config.clusters:
-            try:
-                store.save(unclaimed(store, jobs_on(self.cluster(name))))
-            except UNAVAILABLE as error:
-                self.reporter.say(
-                    f"jobs on {name} are not listed: {told(error)}. "
-                    f"dray ps --on {name} --all finds them once it answers."
-                )
+            with self._unlisted(name):
+                clusters.append(self.cluster(name))
+        ask_each(clusters, jobs_on, take)
+
+    @contextmanager
+    def _unlisted(self, name: str) -> Iterator[None]:
+        """Say of a cluster that cannot be asked that its jobs are not known."""
+        try:
+            yield
+        except UNAVAILABLE as error:
+            self.reporter.say(
+                f"jobs on {name} are not listed: {told(error)}. "
+                f"dray ps --on {name} --all finds them once it answers."
+            )
 
     # -- the person
 

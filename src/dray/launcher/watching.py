@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from dray.clusters.protocol import Cluster
 from dray.errors import NotFound, TimedOut
 from dray.job.model import JobState, JobView, Series
+from dray.launcher.asking import Answer, ask_each
 from dray.launcher.context import UNAVAILABLE, Context, jobs_on, told, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.jobs import Jobs
@@ -58,21 +59,32 @@ class Watching:
     def refresh(self, on: str | None = None) -> None:
         """Bring the store up to date: one query per cluster with active jobs. One that does not
         answer is told of; its jobs stay as they were last seen."""
-        known = self.context.config.clusters
         active = self.context.open_store().active()
-        self._refresh([name for name in active if name in known and on in (None, name)])
+        self.refresh_those({name: active[name] for name in active if on in (None, name)})
 
-    def _refresh(self, names: Sequence[str]) -> None:
-        active = self.context.open_store().active()
-        for name in names:
-            try:
-                self.refresh_on(self.context.cluster(name), active[name])
-            except UNAVAILABLE as error:
-                self.context.reporter.say(f"{told(error)}; jobs on {name} are shown as last seen")
+    def refresh_those(self, active: Mapping[str, Mapping[str, Last]]) -> None:
+        """Ask for these jobs, by cluster: all clusters side by side."""
+        clusters: list[Cluster] = []
+        there: dict[str, Mapping[str, Last]] = {}
 
-    def refresh_on(self, cluster: Cluster, last: Mapping[str, Last]) -> None:
-        last = self._found_there(cluster, last)
-        self._take(cluster, last, cluster.glance(in_order(last)))
+        def take(cluster: Cluster, answer: Answer[Glance]) -> None:
+            with self._shown_as_last_seen(cluster.name):
+                self._take(cluster, there[cluster.name], answer())
+
+        for name in [name for name in active if name in self.context.config.clusters]:
+            with self._shown_as_last_seen(name):
+                cluster = self.context.cluster(name)
+                there[name] = self._found_there(cluster, active[name])
+                clusters.append(cluster)
+        ask_each(clusters, lambda one: one.glance(in_order(there[one.name])), take)
+
+    @contextmanager
+    def _shown_as_last_seen(self, name: str) -> Iterator[None]:
+        """Say of a cluster that cannot be asked that its jobs may have changed since."""
+        try:
+            yield
+        except UNAVAILABLE as error:
+            self.context.reporter.say(f"{told(error)}; jobs on {name} are shown as last seen")
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Those that were submitted to the cluster as it is set now."""
@@ -245,13 +257,9 @@ class Watching:
         """Return those that had not ended when last seen, and have not yet, with their cluster.
         Only their clusters are asked: another one may not answer."""
         wanted, store = set(ids), self.context.open_store()
-        known = self.context.config.clusters
-        self._refresh(
-            [
-                name
-                for name, last in store.active().items()
-                if name in known and not wanted.isdisjoint(last)
-            ]
+        active = store.active()
+        self.refresh_those(
+            {name: active[name] for name in active if not wanted.isdisjoint(active[name])}
         )
         return {
             job_id: name
