@@ -116,6 +116,7 @@ class LocalCluster:
     kind = "local"
     is_here = True
     may_have_got = True
+    may_ask = True  # nobody has to log in here
     python = sys.executable
     array_size = 1000
 
@@ -280,6 +281,9 @@ class LocalCluster:
                     over.append(record)
         root.unsent(over, LAPTOP)
         return found
+
+    def hang_up(self) -> None:
+        """Nothing hangs here."""
 
     def unsent(self) -> Sequence[Unsent]:
         return ()  # this machine has tried it already
