@@ -1,4 +1,4 @@
-"""Programs of this machine that are used as they are, such as docker and podman."""
+"""Calls programs of this machine as they are, such as docker and podman."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(words: Sequence[str]) -> Ended:
 
 
 def show(words: Sequence[str]) -> int:
-    """For people to watch, on stderr; the exit code."""
+    """Run a program with its output on stderr, for people to watch. Return its exit code."""
     tracing.trace_program(words)
     return subprocess.run(words, stdout=sys.stderr.fileno(), check=False).returncode
 
@@ -49,7 +49,8 @@ class Writer:
         self._said = said
 
     def failure(self) -> str | None:
-        """What it said, if it has failed by itself: asked where its output ends too early."""
+        """Return what the program printed if it has failed by itself; asked if its output ends too
+        early."""
         try:
             code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:  # it is still writing
@@ -60,7 +61,7 @@ class Writer:
 
 @contextmanager
 def writing(words: Sequence[str]) -> Iterator[Writer]:
-    """Ended when its reader has enough."""
+    """Start a program, and end it when its reader has enough."""
     tracing.trace_program(words)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The agent of a cluster, spoken to over any channel: one request, one answer, one round trip."""
+"""Speaks to the agent of a cluster over any channel: one request, one answer, one round trip."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FAMILIES: dict[str, type[DrayError]] = {
 
 
 class Answer:
-    """The agent's answer: a record, and a stream where so many bytes follow."""
+    """The agent's answer: a record, and a stream if ``length`` bytes follow."""
 
     def __init__(self, record: Mapping[str, Any], stream: IO[bytes], length: int) -> None:
         self.record = record
@@ -76,7 +76,7 @@ class Answer:
         self.length = length
 
     def payload(self) -> bytes:
-        """Read what follows, or what has come of it where the link broke."""
+        """Read what follows, or as much of it as has come if the link broke."""
         return bytes(frames.read_most(self.stream, min(self.length, LONGEST_PAYLOAD)))
 
 
@@ -105,13 +105,13 @@ class AgentLink:
 
     @property
     def may_have_submitted(self) -> bool:
-        """Whether the last request was to submit a job, and anything of it may have got there."""
+        """Return whether the last request was to submit a job, and any of it may have arrived."""
         return self._sent in SUBMITTING
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Open a session while the caller is busy with something else, if nobody has to be asked
-        for a password. The next call uses it."""
+        """Open a session while the caller does something else, unless that would ask for a
+        password. The next call uses it."""
         if not self.channel.is_remote or self._stands():
             yield
             return
@@ -127,7 +127,8 @@ class AgentLink:
                 session.close()
 
     def _stands(self) -> bool:
-        """A first connection may ask for a password, which nobody can type in the background."""
+        """Return whether the standing connection is open. If not, require the foreground: a first
+        connection may ask for a password, which nobody can type in the background."""
         background.wanted = True
         if standing.is_open(self._socket()):
             return True
@@ -135,8 +136,8 @@ class AgentLink:
         return False
 
     def _take_early(self) -> Session | None:
-        """None where there is none, or it has to be tried again by somebody who can be asked for
-        a password."""
+        """Return the session that was opened early; None if there is none, or it has to be tried
+        again where somebody can type a password."""
         opening, self._opening = self._opening, None
         if opening is None:
             return None
@@ -153,7 +154,8 @@ class AgentLink:
     def call(
         self, verb: str, request: Mapping[str, Any], payload: Payload | None = None
     ) -> Iterator[Answer]:
-        """One request in one round trip. The agent is sent first where it is missing."""
+        """Send one request and read its answer in one round trip. The agent is installed first if
+        it is missing."""
         if self.channel.is_remote and self._opening is None:
             self._stands()
         message = _message(verb, request, payload)
@@ -202,7 +204,8 @@ class AgentLink:
 
     @contextmanager
     def _over_standing(self, message: bytes, payload: Payload | None) -> Iterator[Answer | None]:
-        """By the connection that an earlier command has left open, if it has; else None."""
+        """Send the request over the standing connection that an earlier command has left open;
+        yield None if there is none."""
         link = standing.connect(self._socket()) if self.channel.is_remote else None
         if link is None:
             yield None
@@ -216,7 +219,7 @@ class AgentLink:
                 stream.flush()
                 answer = self._parse(stream) if self._finds(stream, MARK)[0] else None
             except (OSError, CutShort):
-                answer = None  # it broke: connect anew
+                answer = None  # it broke: connect again
             yield answer
 
     def _keep_open(self) -> None:
@@ -230,7 +233,7 @@ class AgentLink:
         return standing.socket_of(socket_folder(), *self._spec(), self.app)
 
     def open_session(self) -> subprocess.Popen[bytes]:
-        """An agent that answers many requests, on a connection that asks for no password."""
+        """Start an agent that answers many requests, on a connection that asks for no password."""
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         argv = self._argv(may_ask=False)
         return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=null)
@@ -239,7 +242,7 @@ class AgentLink:
     def _over_session(
         self, message: bytes, payload: Payload | None, install: bool
     ) -> Iterator[Answer | None]:
-        """By a session of its own; None where the agent is missing there."""
+        """Send the request over a session of its own; yield None if the agent is missing there."""
         session = self._take_early() or self._open(install)
         self._sent = self._verb
         with session, Feeding(session, message, payload) as feeding:
@@ -248,7 +251,7 @@ class AgentLink:
                     answer = self._read_answer(session)
             except DrayError:
                 feeding.break_off()
-                if feeding.error is not None:  # it was us who broke off
+                if feeding.error is not None:  # we ended the request ourselves
                     raise feeding.error from None
                 raise
             yield answer
@@ -268,7 +271,8 @@ class AgentLink:
             session.send_agent(shipping.app().content)
 
     def _argv(self, *, install: bool = False, may_ask: bool = True) -> list[str]:
-        """For any login shell: a plain sh finds the root, and Python does the rest."""
+        """Return the channel's program with a command that any login shell accepts: a plain sh
+        finds the root, and Python does the rest."""
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
@@ -282,7 +286,7 @@ class AgentLink:
         )
 
     def _said(self, session: Session, *signs: bytes) -> bytes:
-        """Which of the signs comes; what a login shell says before does not matter."""
+        """Return which of the signs comes, ignoring what a login shell prints before it."""
         sign, seen = self._finds(session.stdout, *signs)
         if sign is None:
             raise self._silence(session, seen)
@@ -320,7 +324,8 @@ class AgentLink:
         return FAMILIES.get(refused.family, ClusterError)(message)
 
     def _silence(self, session: Session, seen: bytes) -> DrayError:
-        """Return why there is no answer, by what the channel or the remote shell said instead."""
+        """Return why there is no answer, from what the channel or the remote shell printed
+        instead."""
         code = session.end()
         said = (seen + session.complaints()).decode("utf-8", "replace").strip()
         return self.channel.explain(code, said) or ClusterError(
@@ -331,7 +336,8 @@ class AgentLink:
 
 
 def patience_for(payload: Payload | None) -> float:
-    """Seconds for an answer: what is big has to get there first, over a link that may be slow."""
+    """Return how many seconds to wait for an answer: a big payload has to arrive first, over a link
+    that may be slow."""
     return ANSWER_SECONDS + (payload.size / SLOWEST if payload else 0.0)
 
 
@@ -342,7 +348,8 @@ def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> 
 
 @cache
 def bootstrap_line() -> str:
-    """On one line: not every login shell takes more than that between quotes."""
+    """Return the bootstrap program on one line: not every login shell takes more than that between
+    quotes."""
     return f"exec({json.dumps(shipping.sources()[BOOTSTRAP].decode('ascii'))})"
 
 

@@ -1,4 +1,4 @@
-"""Copying a tree of outputs on this machine, only what is new or changed."""
+"""Copies a tree of outputs on this machine, only what is new or changed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def copy_tree(
     progress: Progress,
     is_chosen: Callable[[str], bool] = lambda path: True,
 ) -> tuple[int, int]:
-    """Copy what differs in size or time, of the paths that are chosen: (files copied, files in
-    all). Each file arrives whole; one that a running job removes meanwhile is none of them."""
+    """Copy the chosen files that differ in size or time. Return (files copied, files in total).
+    Each file arrives whole; one that a running job removes in the meantime is not counted."""
     found = [file for file in walk(source) if is_chosen(file.path)]
     changed = [file for file in found if landing.wants(file)]
     gone = copy_files(source, changed, landing, progress)
@@ -34,7 +34,7 @@ def copy_tree(
 def copy_files(
     source: Path, changed: Sequence[Incoming], landing: Landing, progress: Progress
 ) -> int:
-    """Copy these files; return how many of them are gone."""
+    """Copy these files. Return how many of them are gone."""
     total = sum(file.size for file in changed)
     done = gone = 0
     for file in changed:
@@ -47,7 +47,7 @@ def copy_files(
 
 
 def walk(top: Path) -> Iterator[Incoming]:
-    """Files and links below ``top``; a socket or pipe cannot be copied."""
+    """Yield the files and links below ``top``, but no sockets or pipes, which cannot be copied."""
     for path in files.files_below(str(top)):
         try:
             status = os.lstat(path)
@@ -65,7 +65,7 @@ def described(top: Path, path: str, status: os.stat_result, link: str | None) ->
 
 
 def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:
-    """False: the source is gone."""
+    """Copy one file. Return False if the source is gone."""
     if file.link is not None:
         landing.put(file, ())
         return True
@@ -79,7 +79,8 @@ def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:
 
 
 def beginning(opened: IO[bytes], left: int) -> Iterator[bytes]:
-    """As much of it as there was when it was listed: the job may go on writing for ever."""
+    """Yield as much of the file as there was when it was listed: the job may go on writing for
+    ever."""
     while left and (piece := opened.read(min(left, CHUNK))):
         left -= len(piece)
         yield piece

@@ -1,24 +1,24 @@
-"""A job's own directory: where each file lies, and what state the files together tell.
+"""A job's own directory: where each file lies, and the state that the files add up to.
 
     <root>/jobs/<id>/
         job.json                 the description, and how often it was resumed
-        batch.sh, scheduler.json what the scheduler was given, and the number it gave the job
-        batch.log, pbs.log       what the batch script printed; what PBS itself brings at the end
+        batch.sh, scheduler.json what the scheduler was given, and the id it gave the job
+        batch.log, pbs.log       what the batch script printed; what PBS itself copies at the end
         secrets.json             values for the command's environment; gone once the job has ended
-        notify.json              who is told of the job, see notices.py; gone once they were
-        alive                    locked as long as somebody cares for the job; the keeper's pid
+        notify.json              who gets notices, see notices.py; gone once they are sent
+        alive                    locked while the job is supervised; holds the keeper's pid
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
-        dray.log                 what dray itself had to say
+        dray.log                 dray's own messages
         attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
-        attempts/001/ranks/      the logs of further ranks, of those that wrote anything
+        attempts/001/ranks/      the logs of further ranks, if they wrote anything
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
         work.box-HOST/           what its containers need beside that: see box.py
 
 The state is derived from these files each time, so no two of them can contradict each other. The
-job's own code can write to all of them: what has not the right shape counts as not being there.
+job's own code can write to all of them: what does not have the right shape counts as missing.
 """
 
 import os
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 ENDED = ("done", "failed", "stopped", "lost")
 MOST_ATTEMPTS = 99999
-SILENT = 180.0  # seconds without a sign of life, which should come every ten
-LARGEST_OF_ATTEMPT = 1 << 20  # bytes of what is written down of one attempt
+SILENT = 180.0  # seconds without a heartbeat, which should come every ten
+LARGEST_OF_ATTEMPT = 1 << 20  # bytes of one attempt's records
 LARGEST_WITH_COMMANDS = 256 << 20  # bytes of an array's description, which has every command in it
 NUMBER = re.compile(r"[0-9][\w.\[\]-]{0,99}$")  # as Slurm and PBS number their jobs
 
@@ -65,13 +65,13 @@ class JobDir:
         return os.path.dirname(os.path.dirname(self.path))
 
     def numbers(self) -> "List[int]":
-        """The attempts made so far, in order."""
+        """Return the numbers of the attempts made so far, in order."""
         try:
             with os.scandir(self.attempts) as entries:
                 names = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
         except OSError as error:
             if error.errno not in files.NO_FILE:
-                raise  # a disk that does not tell must not make it "none"
+                raise  # an error of the disk must not look like "no attempts"
             return []
         numbers = [int(name) for name in names if re.match("[0-9]{3,5}$", name)]
         return sorted(one for one in numbers if self.attempt(one).name in names)
@@ -80,26 +80,27 @@ class JobDir:
         return (self.numbers() or [0])[-1] + 1
 
     def unfinished(self) -> "Optional[AttemptDir]":
-        """The last attempt, if its outcome has not been written."""
+        """Return the last attempt if its outcome has not been written; else None."""
         numbers = self.numbers()
         last = self.attempt(numbers[-1]) if numbers else None
         return last if last is not None and last.ended() is None else None
 
     def description(self) -> "Optional[Record]":
-        """None where there is none, or one that is damaged."""
+        """Read the job's description; None if it is missing or damaged."""
         return shapes.description(files.read_record(self.job, LARGEST_WITH_COMMANDS))
 
     def is_damaged(self) -> bool:
-        """Whether there is a description that cannot be used."""
+        """Return whether there is a description that cannot be used."""
         return files.exists(self.job) and self.description() is None
 
     def ended(self) -> "Optional[Record]":
-        """The job's end, once it was written down."""
+        """Read the job's end; None if none has been written."""
         end = shapes.fitting(files.read_record(self.end), shapes.END)
         return end if end.get("state") in ENDED else None
 
     def stop_request(self) -> "Optional[Record]":
-        """What was asked for; one that was cut short is a request all the same."""
+        """Read the request to stop the job; None if there is none. A file that was cut short is a
+        request all the same."""
         if not os.path.lexists(self.stop):
             return None
         return {"now": (files.read_record(self.stop) or {}).get("now") is True}
@@ -111,11 +112,12 @@ class JobDir:
         return [self.attempt(number).record() for number in self.numbers()]
 
     def is_cared_for(self) -> bool:
-        """Whether a keeper or supervisor holds the job's lock right now."""
+        """Return whether a keeper or supervisor holds the job's lock right now."""
         return files.is_locked(self.alive)
 
     def drop_secrets(self) -> None:
-        """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
+        """Delete secrets that a killed keeper has left. A resume, which holds the lock, brings new
+        ones."""
         if not files.exists(self.secrets):
             return
         fd = files.open_lock(self.alive)
@@ -134,12 +136,13 @@ class JobDir:
             pass
 
     def known_number(self) -> "Optional[str]":
-        """What the scheduler calls the job, if it is known here."""
+        """Return the scheduler's id of the job; None if it is not known here."""
         number = (files.read_record(self.scheduler) or {}).get("id")
         return number if isinstance(number, str) and NUMBER.match(number) else None
 
     def keeper_pid(self) -> "Optional[int]":
-        """Of a process that was started for this job: job code can write any number there."""
+        """Return the pid of the job's keeper; None if there is none. Job code can write any number
+        into the file, so the process must be one that was started for this job."""
         try:
             with files.open_regular(self.alive) as file:
                 pid = int(file.read(20) or b"0")
@@ -169,7 +172,7 @@ class AttemptDir:
         return "{}-{}".format(self.left, host)
 
     def ended(self) -> "Optional[Record]":
-        """Its outcome, once it was written down."""
+        """Read the attempt's outcome; None if none has been written."""
         outcome = self._raw_outcome()
         return shapes.fitting(outcome, shapes.ATTEMPT) if outcome else None
 
@@ -178,8 +181,8 @@ class AttemptDir:
         return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
 
     def silence(self) -> "Optional[float]":
-        """Seconds since its supervisor gave a sign of life, by the clock of the file system that
-        both write to; None before the first one."""
+        """Return the seconds since the supervisor's last heartbeat; None before the first one. The
+        clock is that of the file system, to which both sides write."""
         try:
             beat = os.stat(self.heartbeat).st_mtime
             return files.now_in(self.path) - beat
@@ -187,14 +190,15 @@ class AttemptDir:
             return None
 
     def seems_silent(self) -> bool:
-        """By our own clock, which is quickly asked and may be wrong."""
+        """Guess by our own clock whether the heartbeat has stopped: quick, and possibly wrong."""
         try:
             return not 0 <= time.time() - os.stat(self.heartbeat).st_mtime < SILENT / 3
         except OSError:
             return False
 
     def record(self) -> "Record":
-        """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
+        """Return everything known about this attempt as one flat record. ``outcome`` is None while
+        it runs."""
         told = {}  # type: Record
         for part in (self.attempt, self.heartbeat):
             told.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
@@ -205,7 +209,7 @@ class AttemptDir:
 
 
 def described(job: JobDir) -> "Record":
-    """The description, for a process that can do nothing without it."""
+    """Return the description, or exit: the process can do nothing without it."""
     description = job.description()
     if description is None:
         raise SystemExit("the job's description is damaged: {}".format(job.job))
@@ -213,8 +217,8 @@ def described(job: JobDir) -> "Record":
 
 
 def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
-    """The job's state and reason. ``cared_for`` is asked before the files are read: a job that
-    ends in between is then found ended, not lost."""
+    """Return the job's state and reason. ``cared_for`` is determined before the files are read, so
+    that a job that ends in between is found ended, not lost."""
     end = job.ended()
     if end is not None:
         return end
@@ -224,11 +228,11 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     running = bool(attempts) and attempts[-1]["outcome"] is None
     decision = None if running else decide(description, attempts)
     ending = decision is not None and not decision.again
-    if cared_for:  # an attempt that has ended for good is still being cleared away
+    if cared_for:  # the last attempt has ended and is still being cleaned up
         return {"state": "running" if running or ending else "queued", "reason": ""}
     if not attempts:
         return {"state": "lost", "reason": "dray was killed before it could start the job"}
-    if decision is not None and not decision.again:  # killed before it could write the end down
+    if decision is not None and not decision.again:  # killed before it could record the end
         return {
             "state": decision.state,
             "reason": decision.reason,
@@ -239,7 +243,7 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
 
 
 def end_without_description(job: JobDir, cared_for: bool) -> "Record":
-    """Report the state of a job whose description is damaged. A running supervisor continues; the
+    """Return the state of a job whose description is damaged. A running supervisor continues; the
     job cannot be resumed."""
     state = "running" if job.unfinished() else "queued"
     end = job.ended() or {"state": state if cared_for else "lost"}
@@ -247,7 +251,7 @@ def end_without_description(job: JobDir, cared_for: bool) -> "Record":
 
 
 def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
-    """What comes after these attempts; those before the last resume no longer count."""
+    """Decide what follows these attempts. Those before the last resume no longer count."""
     if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
         return policy.Decision("failed", "given up: there is no number left for another attempt")
     counted = [one for one in attempts if one["number"] > description["resumed_after"]]
@@ -259,7 +263,7 @@ def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
 def too_late(
     description: "Record", attempts: "List[Record]", now: float
 ) -> "Optional[policy.Decision]":
-    """The end of a job that has not begun by the moment that it names; None for all others."""
+    """Return the end of a job that has not started by its ``start_by``; None for all others."""
     by = (description.get("limits") or {}).get("start_by")
     if by is None or now <= by or has_begun(description, attempts):
         return None
@@ -267,12 +271,12 @@ def too_late(
 
 
 def has_begun(description: "Record", attempts: "List[Record]") -> bool:
-    """Whether an attempt was made since the job was submitted or last resumed."""
+    """Return whether an attempt was made since the job was submitted or last resumed."""
     return any(one["number"] > description["resumed_after"] for one in attempts)
 
 
 def is_held(attempts: "List[Record]") -> bool:
-    """Whether the last attempt has crashed, and what it had is kept for a look."""
+    """Return whether the last attempt has crashed and its resources are held for a look."""
     return bool(attempts) and time.time() < (attempts[-1].get("held") or 0.0)
 
 
@@ -287,7 +291,7 @@ def clock(moment: float) -> str:
 
 
 def hung(job: JobDir) -> str:
-    """That a running attempt gives no sign of life, in words; nothing while it does."""
+    """Say that a running attempt has stopped its heartbeat; "" while it has not."""
     attempt = job.unfinished()
     if attempt is None or not attempt.seems_silent():
         return ""
@@ -298,8 +302,10 @@ def hung(job: JobDir) -> str:
 
 
 def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
-    """What the job's files tell, or None where there is no such job. Where a scheduler knows
-    whether it is ``cared_for``, the lock is not asked."""
+    """Return what the job's files say; None if there is no such job.
+
+    ``cared_for``: whether somebody runs the job, if a scheduler knows; else its lock is checked.
+    """
     if cared_for is None:
         cared_for = job.is_cared_for()
         if not cared_for:
@@ -323,13 +329,13 @@ def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]
 
 
 def of_nothing(job_id: str) -> "Record":
-    """A record of a job of which nothing can be read."""
+    """Return the record of a job about which nothing can be read."""
     return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
 
 
 def unreadable(job_id: str, state: str, error: Exception) -> "Record":
-    """A record of a job whose files could not be read. An error of the disk may pass, and tells
-    nothing of the job: the laptop goes by what it last saw. Damage stays."""
+    """Return the record of a job whose files could not be read. A disk error may pass and says
+    nothing about the job, so the laptop goes by what it last saw. Damage stays."""
     if isinstance(error, OSError):
         reason = "its files cannot be read: {}".format(error)
         return dict(of_nothing(job_id), state=state, reason=reason, unreadable=True)
