@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dray.errors import SnapshotError
 from dray.job.model import Snapshot
-from dray.node.code.pack_store import enlist, lock_of, make
+from dray.node.code.pack_store import lock_of, make, register
 from dray.node.code.packs import CHUNK, FOOTER, INDEX_ROW, MAGIC, Entry, Packs, entries, new_hash
 from dray.node.formats import files
 from dray.snapshot.ignore import as_rule
@@ -29,11 +29,11 @@ def write_snapshot(root: str, snapshot: Snapshot, progress: Progress) -> None:
 
 
 def add_snapshot(packs: Packs, snapshot: Snapshot, progress: Progress) -> None:
-    missing = enlist(packs, snapshot.id, snapshot.manifest)
+    missing = register(packs, snapshot.id, snapshot.manifest)
     if missing:
         wanted = {entry.hash: entry for entry in entries(snapshot.manifest)}
         write_pack(packs, snapshot, [wanted[digest] for digest in missing], progress)
-        enlist(packs, snapshot.id, snapshot.manifest)
+        register(packs, snapshot.id, snapshot.manifest)
 
 
 def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress: Progress) -> str:

@@ -27,7 +27,7 @@ def lock_of(packs: Packs) -> str:
     return os.path.join(packs.packs, "lock")
 
 
-def enlist(
+def register(
     packs: Packs, snapshot: str, manifest: bytes, needed: "Optional[Set[str]]" = None
 ) -> "List[str]":
     """Register the snapshot if all of its content is here; else return what is missing.
