@@ -166,7 +166,7 @@ def test_a_change_is_not_taken_on_trust(place: Place) -> None:
     assert packs_after(place.packs, before, middle, "") is None
     with pytest.raises(Damaged):
         register(place.packs, snapshot.id, snapshot.manifest + b"d - 0 more\0", {*before, new})
-    place.packs.doubt(before[0])
+    place.packs.mark_damaged(before[0])
     assert packs_after(place.packs, before, middle, new) is None
     os.unlink(place.packs.mark(before[0]))
     place.pack_files()[place.packs.names().index(before[0])].unlink()
@@ -487,7 +487,7 @@ def test_prune_clears_away_what_a_killed_process_left(place: Place) -> None:
     snapshot = place.stage()
     (place.root / "packs" / "new-1.tmp").write_bytes(b"half a pack")
     (place.root / "snapshots" / f"{snapshot}.1.tmp").write_bytes(b"half a snapshot")
-    place.packs.doubt("0" * 40 + ".pack")
+    place.packs.mark_damaged("0" * 40 + ".pack")
     prune(str(place.root))
     assert place.is_whole(snapshot)
     make_old(place)

@@ -127,7 +127,7 @@ class Packs:
             raise Damaged("the index of pack {} is damaged at {}".format(name, path))
         return index
 
-    def doubt(self, name: str) -> None:
+    def mark_damaged(self, name: str) -> None:
         """Mark this pack as damaged, for whoever can write its contents again."""
         try:
             os.close(os.open(self.mark(name), os.O_WRONLY | os.O_CREAT, 0o600))
@@ -174,7 +174,7 @@ class Packs:
                     made.add(folder)
                 write_entry(pack, offset, length, entry, destination)
         except Damaged:
-            self.doubt(current)
+            self.mark_damaged(current)
             raise
         finally:
             if pack is not None:
