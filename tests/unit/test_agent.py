@@ -48,8 +48,8 @@ def test_those_of_a_resume_after_the_queue_was_asked_stay(
     """It is handed over while the status is told."""
     told = jobdir.status
 
-    def resumed_meanwhile(job_dir: JobDir, cared_for: bool | None = None) -> Any:
-        record = told(job_dir, cared_for)
+    def resumed_meanwhile(job_dir: JobDir, supervised: bool | None = None) -> Any:
+        record = told(job_dir, supervised)
         time.sleep(0.01)  # longer than the tick of the file system's clock
         with agent.Submission(job_dir):
             arrays.rewrite(job_dir, {"secrets.json": b'{"KEY": "new"}'}, None)

@@ -325,7 +325,7 @@ def test_whatever_has_the_right_shape_can_be_used(
             write_raw(job_dir.attempt(number).outcome, outcome)
         if end is not None:
             write_raw(job_dir.end, end)
-        record = jobdir.status(job_dir, cared_for=False)
+        record = jobdir.status(job_dir, supervised=False)
         description = job_dir.description()
         if description is not None:
             jobdir.decide(description, job_dir.records())

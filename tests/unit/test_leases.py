@@ -205,7 +205,7 @@ def test_a_second_attempt_does_not_run_beside_one_that_beats_on_another_node(
     at = os.stat(path).st_mtime - 100
     os.utime(path, (at, at))
     charge.take()
-    assert job_dir.is_cared_for()
+    assert job_dir.is_supervised()
     charge.leave()
     assert not path.exists()
 
@@ -343,4 +343,4 @@ def test_locks_that_work_are_found_to(tmp_path: Path) -> None:
 def test_locks_that_are_refused_are_found_out(tmp_path: Path) -> None:
     assert leases.facts(str(tmp_path))["work"] is False
     assert agent.hello(make_agent(tmp_path), {})["locks"]["work"] is False
-    assert JobDir(str(tmp_path)).is_cared_for() is False
+    assert JobDir(str(tmp_path)).is_supervised() is False

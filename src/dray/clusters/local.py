@@ -355,7 +355,7 @@ class LocalCluster:
         job_dir = self._dir(job_id)
         files.write_json(job_dir.stop, {"now": now, "time": time.time()})
         pid = job_dir.keeper_pid()
-        if pid is None or not job_dir.is_cared_for():
+        if pid is None or not job_dir.is_supervised():
             return
         # Wakes a keeper that waits; a supervisor looks for the request once a second anyway.
         with suppress(ProcessLookupError):
@@ -414,7 +414,7 @@ class LocalCluster:
 
         job_dir = self._dir(job_id)
         description = job_dir.description()
-        if description and not job_dir.is_cared_for():
+        if description and not job_dir.is_supervised():
             # Lost with its supervisor: what it saved last may still lie in the work tree.
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)

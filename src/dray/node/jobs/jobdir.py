@@ -111,7 +111,7 @@ class JobDir:
     def records(self) -> "List[Record]":
         return [self.attempt(number).record() for number in self.numbers()]
 
-    def is_cared_for(self) -> bool:
+    def is_supervised(self) -> bool:
         """Return whether a keeper or supervisor holds the job's lock right now."""
         return files.is_locked(self.alive)
 
@@ -216,19 +216,19 @@ def described(job: JobDir) -> "Record":
     return description
 
 
-def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
-    """Return the job's state and reason. ``cared_for`` is determined before the files are read, so
+def end_of(job: JobDir, description: "Record", supervised: bool) -> "Record":
+    """Return the job's state and reason. ``supervised`` is determined before the files are read, so
     that a job that ends in between is found ended, not lost."""
     end = job.ended()
     if end is not None:
         return end
     attempts = job.records()
-    if cared_for and is_held(attempts):
+    if supervised and is_held(attempts):
         return {"state": "running", "reason": held_in_words(job.id, attempts[-1])}
     running = bool(attempts) and attempts[-1]["outcome"] is None
     decision = None if running else decide(description, attempts)
     ending = decision is not None and not decision.again
-    if cared_for:  # the last attempt has ended and is still being cleaned up
+    if supervised:  # the last attempt has ended and is still being cleaned up
         return {"state": "running" if running or ending else "queued", "reason": ""}
     if not attempts:
         return {"state": "lost", "reason": "dray was killed before it could start the job"}
@@ -242,11 +242,11 @@ def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
     return {"state": "lost", "reason": reason}
 
 
-def end_without_description(job: JobDir, cared_for: bool) -> "Record":
+def end_without_description(job: JobDir, supervised: bool) -> "Record":
     """Return the state of a job whose description is damaged. A running supervisor continues; the
     job cannot be resumed."""
     state = "running" if job.unfinished() else "queued"
-    end = job.ended() or {"state": state if cared_for else "lost"}
+    end = job.ended() or {"state": state if supervised else "lost"}
     return dict(end, reason="its description is damaged: " + job.job)
 
 
@@ -301,22 +301,22 @@ def hung(job: JobDir) -> str:
     return "no sign of life for {:.0f} min".format(silence // 60)
 
 
-def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
+def status(job: JobDir, supervised: "Optional[bool]" = None) -> "Optional[Record]":
     """Return what the job's files say; None if there is no such job.
 
-    ``cared_for``: whether somebody runs the job, if a scheduler knows; else its lock is checked.
+    ``supervised``: whether somebody runs the job, if a scheduler knows; else its lock is checked.
     """
-    if cared_for is None:
-        cared_for = job.is_cared_for()
-        if not cared_for:
+    if supervised is None:
+        supervised = job.is_supervised()
+        if not supervised:
             job.drop_secrets()
     description = job.description()
     if description is None and not job.is_damaged():
         return None
     if description is None:
-        end = end_without_description(job, cared_for)
+        end = end_without_description(job, supervised)
     else:
-        end = end_of(job, description, cared_for)
+        end = end_of(job, description, supervised)
     return {
         "id": job.id,
         "job": description or shapes.stand_in(job.id),
