@@ -50,7 +50,7 @@ def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Or
         remarks += set_aside(outputs, rules, wanted, number)
     remarks += restoring.put_back(outputs, rules)
     # What ``retry_on`` says to try again is not the checkpoint's fault.
-    suspect = [one for one in counted if not policy.passes(job, one)]
+    suspect = [one for one in counted if not policy.may_retry(job, one)]
     origin = choose(outputs, rules, suspect)
     if origin.checkpoint is None:
         require_disk(outputs)

@@ -76,7 +76,7 @@ def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
     if len(crashes) > retries:
         used = "1 retry" if retries == 1 else "{} retries".format(retries)
         return Decision("failed", "{}; {} used up".format(reason, used))
-    if can_resume(job) and fruitless(attempts, lambda one: crashed(job, one)) >= FRUITLESS_LIMIT:
+    if can_resume(job) and streak(attempts, lambda one: crashed(job, one)) >= FRUITLESS_LIMIT:
         return Decision("failed", reason + "; given up: two crashes without a new checkpoint")
     return Decision(delay=pause(job, len(crashes)))
 
@@ -87,16 +87,16 @@ def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
     if timed_out(last) and not can_resume(job):
         return Decision("failed", reason + "; no checkpoint is set to go on from")
     is_short = timed_out(last) and not last.get("progress") and was_short(job, last)
-    if fruitless(attempts, lambda one: timed_out(one) and not was_short(job, one)) >= (
+    if streak(attempts, lambda one: timed_out(one) and not was_short(job, one)) >= (
         FRUITLESS_LIMIT
     ):
         return Decision("failed", reason + " twice without a new checkpoint")
-    if fruitless(attempts, lambda one: interrupted(one) or passes(job, one)) >= LOST_LIMIT:
+    if streak(attempts, lambda one: interrupted(one) or may_retry(job, one)) >= LOST_LIMIT:
         return Decision("failed", reason + "; given up: interrupted three times without progress")
-    if passes(job, last):
-        times = fruitless(attempts, lambda one: passes(job, one))
+    if may_retry(job, last):
+        times = streak(attempts, lambda one: may_retry(job, one))
         return Decision(delay=pause(job, max(times, 1)))
-    return Decision(delay=pause(job, fruitless(attempts, hindered)), whole=is_short)
+    return Decision(delay=pause(job, streak(attempts, was_hindered)), whole=is_short)
 
 
 def pause(job: "Record", times: int) -> float:
@@ -111,7 +111,7 @@ def can_resume(job: "Record") -> bool:
     return bool(job["resume"].get("checkpoint"))
 
 
-def passes(job: "Record", attempt: "Record") -> bool:
+def may_retry(job: "Record", attempt: "Record") -> bool:
     """Return whether the attempt crashed with an exit code that means "try again"
     (``retry_on``)."""
     if attempt["outcome"] != "failed" or attempt.get("hopeless"):
@@ -137,14 +137,14 @@ def was_short(job: "Record", attempt: "Record") -> bool:
 
 
 def crashed(job: "Record", attempt: "Record") -> bool:
-    return attempt["outcome"] == "failed" and not passes(job, attempt)
+    return attempt["outcome"] == "failed" and not may_retry(job, attempt)
 
 
 def timed_out(attempt: "Record") -> bool:
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == "time"
 
 
-def hindered(attempt: "Record") -> bool:
+def was_hindered(attempt: "Record") -> bool:
     """Return whether trouble of the node kept the attempt from starting."""
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == trouble.CAUSE
 
@@ -153,7 +153,7 @@ def interrupted(attempt: "Record") -> bool:
     return attempt["outcome"] in ("interrupted", "lost")
 
 
-def fruitless(attempts: "List[Record]", ended_so: "Callable[[Record], bool]") -> int:
+def streak(attempts: "List[Record]", ended_so: "Callable[[Record], bool]") -> int:
     """Count the attempts at the end of the list that ended this way, in a row, without progress."""
     count = 0
     for one in reversed(attempts):
