@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-wanted = False  # a cluster is remote: a warm process is worth having for the next command
+keep_warm = False  # a cluster is remote: a warm process is worth having for the next command
 _can_give_back = False
 _postponed: list[Callable[[], None]] | None = None
 
 
-class GivenBack(Exception):
+class NeedsTerminal(Exception):
     """The user's own process has to do this. Nothing has been done yet."""
 
 
@@ -25,10 +25,10 @@ def enter() -> None:
 
 def require_foreground() -> None:
     if _can_give_back:
-        raise GivenBack
+        raise NeedsTerminal
 
 
-def go_ahead() -> None:
+def commit() -> None:
     """Rule out giving the command back from here on."""
     global _can_give_back
     _can_give_back = False
@@ -40,7 +40,7 @@ def at_end(act: Callable[[], None]) -> None:
         _postponed.append(act)
 
 
-def later(act: Callable[[], None]) -> None:
+def after_reply(act: Callable[[], None]) -> None:
     """Run something that only helps the next command: in the background, only once the user has the
     answer."""
     if _postponed is None:

@@ -292,7 +292,7 @@ class Launcher:
 
         with cluster.prepared():
             job = self._register(job, cluster)
-            background.go_ahead()
+            background.commit()
             faults.reach("run:intent-stored")
             with self._intended([job.id], cluster):
                 if given is not None:
@@ -357,7 +357,7 @@ class Launcher:
             while not self.store.add_intents(array, cluster.name, cluster.place("")):
                 renamed = replace(common, id=new_id(common.name, next(letters)))
                 array = array._replace(common=renamed)
-            background.go_ahead()
+            background.commit()
             with self._intended(array.ids, cluster):
                 project = self.config.project if snapshot else None
                 act = self._with_image(cluster, submit)

@@ -97,7 +97,7 @@ class Scanner:
             except _Vanished:
                 continue
             if remember and scan.changed:
-                background.later(lambda: self._save(scan, snapshot))  # noqa: B023
+                background.after_reply(lambda: self._save(scan, snapshot))  # noqa: B023
             return snapshot
         raise SnapshotError(
             f"files in {self.root} come and go faster than they can be read",

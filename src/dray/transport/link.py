@@ -129,7 +129,7 @@ class AgentLink:
     def _stands(self) -> bool:
         """Return whether the standing connection is open. If not, require the foreground: a first
         connection may ask for a password, which nobody can type in the background."""
-        background.wanted = True
+        background.keep_warm = True
         if standing.is_open(self._socket()):
             return True
         background.require_foreground()
