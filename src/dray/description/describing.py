@@ -358,9 +358,9 @@ def require_placeholders(word: str) -> None:
 def name_of(command: Sequence[str]) -> str:
     """Return what a person would call it: the script, else the module behind -m, else the
     program."""
-    words = [word for word in command if re.search(r"\.(py|sh)$", word)]
-    if words:
-        name = words[0].rpartition("/")[2].rpartition(".")[0]
+    scripts = [word for word in command if re.search(r"\.(py|sh)$", word)]
+    if scripts:
+        name = scripts[0].rpartition("/")[2].rpartition(".")[0]
     elif "-m" in command[:-1]:
         name = command[list(command).index("-m") + 1].rpartition(".")[2]
     else:

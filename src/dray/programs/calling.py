@@ -20,10 +20,10 @@ class Ended(NamedTuple):
     errors: str
 
 
-def ask(words: Sequence[str]) -> Ended:
-    tracing.trace_program(words)
+def ask(argv: Sequence[str]) -> Ended:
+    tracing.trace_program(argv)
     ended = subprocess.run(
-        words,
+        argv,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -33,10 +33,10 @@ def ask(words: Sequence[str]) -> Ended:
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
-def show(words: Sequence[str]) -> int:
+def show(argv: Sequence[str]) -> int:
     """Run a program with its output on stderr, for people to watch. Return its exit code."""
-    tracing.trace_program(words)
-    return subprocess.run(words, stdout=sys.stderr.fileno(), check=False).returncode
+    tracing.trace_program(argv)
+    return subprocess.run(argv, stdout=sys.stderr.fileno(), check=False).returncode
 
 
 class Writer:
@@ -60,12 +60,12 @@ class Writer:
 
 
 @contextmanager
-def writing(words: Sequence[str]) -> Iterator[Writer]:
+def writing(argv: Sequence[str]) -> Iterator[Writer]:
     """Start a program, and end it when its reader has enough."""
-    tracing.trace_program(words)
+    tracing.trace_program(argv)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
         )
         writer = Writer(process, said)
         try:

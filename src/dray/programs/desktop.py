@@ -26,13 +26,13 @@ def commands(title: str, text: str) -> list[list[str]]:
 
 def show(title: str, text: str) -> str:
     """Show a notification. Return why it could not be shown; "" if it was."""
-    for program, *words in commands(title, text):
+    for program, *arguments in commands(title, text):
         found = shutil.which(program)
         if found is None:
             continue
         try:
             ended = subprocess.run(
-                [found, *words], capture_output=True, timeout=PATIENCE, check=False
+                [found, *arguments], capture_output=True, timeout=PATIENCE, check=False
             )
         except (OSError, subprocess.SubprocessError) as error:
             return f"{program}: {type(error).__name__}"

@@ -30,7 +30,7 @@ class Program(NamedTuple):
     """One library's program to train or play, as a checkout has it."""
 
     path: str  # where it is written, for people
-    words: tuple[str, ...]  # what Python runs
+    arguments: tuple[str, ...]  # what Python runs
     text: str = ""  # the sources that show which flags it knows; "" if not found
     told: tuple[str, ...] = ()  # arguments for isaaclab.sh instead; none before 3.0
 
@@ -52,9 +52,9 @@ def find(folder: Path, library: str, action: str = "train") -> Program | None:
             told = (action, LIBRARY, library)
             script = f"{SCRIPTS}/{action}.py"
             has_script = (folder / script).is_file()
-            words = (script, *told[1:]) if has_script else ("-m", MODULE, *told)
+            arguments = (script, *told[1:]) if has_script else ("-m", MODULE, *told)
             beside = [one.format(library) for one in others]
-            return Program(path, words, read(folder / path, beside), told)
+            return Program(path, arguments, read(folder / path, beside), told)
     paths = (one.format(library, action) for one in PER_LIBRARY)
     path = next((one for one in paths if (folder / one).is_file()), "")
     return Program(path, (path,), read(folder / path, ["cli_args.py"])) if path else None

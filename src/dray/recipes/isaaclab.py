@@ -130,7 +130,7 @@ class IsaacLab:
         if LAUNCHER in python[0] and program.told and request.workers == 1:
             command = (python[0], *program.told, *request.command)
         else:
-            command = (*workers_of(request, python), *program.words, *request.command)
+            command = (*workers_of(request, python), *program.arguments, *request.command)
         if request.workers > 1 and SPREADS not in command:
             command += (SPREADS,)
         settings, notes = self.read(program, request)

@@ -276,8 +276,8 @@ class AgentLink:
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        words = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
-        script = f'r="{self._shell_root}"; exec {python} {words}'
+        arguments = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
+        script = f'r="{self._shell_root}"; exec {python} {arguments}'
         return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 
     def _read_answer(self, session: Session) -> Answer | None:

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 
 from dray import tracing
-from dray.transport.ssh import LOST, ssh_words
+from dray.transport.ssh import LOST, ssh_argv
 
 NOBODY = "dray-asks-about-no-host"
 
@@ -59,12 +59,12 @@ def reach(host: str, seconds: float) -> str:
     """Return why nobody answers there, in ssh's own words; '' if somebody does. A login that needs
     a password counts as a failure, unless an earlier connection is still open."""
     first = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={math.ceil(seconds)}"]
-    words = [*first, *ssh_words()[1:], "--", host, "exit 0"]
-    tracing.trace_program(words)
+    argv = [*first, *ssh_argv()[1:], "--", host, "exit 0"]
+    tracing.trace_program(argv)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             code = subprocess.run(
-                words,
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -82,11 +82,11 @@ def reach(host: str, seconds: float) -> str:
 
 def _holds(host: str, condition: str) -> bool:
     script = f'{condition} >/dev/null && printf "\\nit-%s\\n" holds'
-    words = [*ssh_words(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
-    tracing.trace_program(words)
+    argv = [*ssh_argv(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    tracing.trace_program(argv)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
-            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)
+            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)
         except OSError:
             return False
         said.seek(0)

@@ -34,12 +34,12 @@ class Payload(Protocol):
 
 
 class Session:
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, argv: list[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipe = subprocess.PIPE
-        tracing.trace_program(words)
+        tracing.trace_program(argv)
         self.process = subprocess.Popen(
-            words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
+            argv, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

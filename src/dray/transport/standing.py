@@ -52,8 +52,8 @@ def start(path: Path, *spec: str) -> None:
     with open(os.devnull, "r+b") as null:
         actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), stream) for stream in (0, 1, 2)]
         # -P: nothing is imported from the current folder.
-        words = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *spec]
-        os.posix_spawn(words[0], words, os.environ, file_actions=actions, setsid=True)
+        argv = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *spec]
+        os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
 
 
 def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> None:

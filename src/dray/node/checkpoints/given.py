@@ -94,17 +94,17 @@ def copy(path: str, target: str) -> None:
 
 def place_for(path: str, pattern: "Optional[str]") -> str:
     """Return the shortest end of this path that the checkpoint pattern matches; "" if none does."""
-    words = path.split("/")
-    for start in range(len(words) - 1, -1, -1):
-        if pattern and matches(words[start:], pattern.split("/")):
-            return "/".join(words[start:])
+    names = path.split("/")
+    for start in range(len(names) - 1, -1, -1):
+        if pattern and matches(names[start:], pattern.split("/")):
+            return "/".join(names[start:])
     return ""
 
 
-def matches(words: "Sequence[str]", pattern: "Sequence[str]") -> bool:
+def matches(names: "Sequence[str]", pattern: "Sequence[str]") -> bool:
     """Return whether a glob matches this path. ``**`` stands for any number of folders."""
-    if not pattern or not words:
-        return not pattern and not words
+    if not pattern or not names:
+        return not pattern and not names
     if pattern[0] == "**":
-        return any(matches(words[start:], pattern[1:]) for start in range(len(words)))
-    return fnmatch.fnmatchcase(words[0], pattern[0]) and matches(words[1:], pattern[1:])
+        return any(matches(names[start:], pattern[1:]) for start in range(len(names)))
+    return fnmatch.fnmatchcase(names[0], pattern[0]) and matches(names[1:], pattern[1:])

@@ -100,8 +100,8 @@ def place_of(job: "JobDir", number: int, host: str = "") -> str:
         if not folder:
             continue
         sweep(folder, job.root)
-        words = [PREFIX + job.id, str(number), host, os.urandom(6).hex()]
-        path = os.path.join(folder, "-".join(word for word in words if word))
+        parts = [PREFIX + job.id, str(number), host, os.urandom(6).hex()]
+        path = os.path.join(folder, "-".join(part for part in parts if part))
         try:
             os.mkdir(path, files.PRIVATE_FOLDER)
             return path
@@ -158,8 +158,8 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
         except BaseException as error:
             status = NOT_HERE if isinstance(error, OSError) else DAMAGED
             status = TROUBLE if trouble.is_of_node(error) else status
-            words = str(error) or repr(error)
-            os.write(writer, words.encode("utf-8", "replace")[:4000])
+            text = str(error) or repr(error)
+            os.write(writer, text.encode("utf-8", "replace")[:4000])
         finally:
             os._exit(status)
     os.close(writer)

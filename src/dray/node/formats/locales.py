@@ -27,8 +27,8 @@ def ensure_utf8(arguments: "List[str]") -> None:
             continue
         env = dict(os.environ, LC_ALL=name)
         env[KEPT] = os.environ.get("LC_ALL", "")
-        words = [sys.executable, "-I", "-S", sys.argv[0]]
-        os.execve(sys.executable, words + arguments, env)
+        argv = [sys.executable, "-I", "-S", sys.argv[0]]
+        os.execve(sys.executable, argv + arguments, env)
 
 
 def original_environment() -> "Dict[str, str]":

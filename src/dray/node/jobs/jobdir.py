@@ -147,10 +147,10 @@ class JobDir:
             with files.open_regular(self.alive) as file:
                 pid = int(file.read(20) or b"0")
             with open("/proc/{}/cmdline".format(pid), "rb") as file:
-                words = file.read().split(b"\0")
+                argv = file.read().split(b"\0")
         except (OSError, ValueError):
             return None
-        return pid if os.fsencode(self.path) in words else None
+        return pid if os.fsencode(self.path) in argv else None
 
 
 class AttemptDir:

@@ -60,8 +60,8 @@ def start(
         complaint = pipe.read()
     if complaint:
         os.waitpid(pid, 0)
-        number, _, words = complaint.decode("utf-8", "replace").partition(" ")
-        raise CannotStart(words, int(number))
+        number, _, text = complaint.decode("utf-8", "replace").partition(" ")
+        raise CannotStart(text, int(number))
     return pid
 
 
@@ -146,11 +146,11 @@ def descendants(ancestor: int) -> "List[int]":
 def is_keeper(pid: int) -> bool:
     try:
         with open("/proc/{}/cmdline".format(pid), "rb") as file:
-            words = file.read().split(b"\0")
+            argv = file.read().split(b"\0")
     except OSError:
         return False
     # A keeper leads a session of its own; what it forks (supervisors) does not.
-    return b"keep" in words and any(b"/dray-node-" in word for word in words) and _leads(pid)
+    return b"keep" in argv and any(b"/dray-node-" in one for one in argv) and _leads(pid)
 
 
 def _leads(pid: int) -> bool:
