@@ -334,7 +334,7 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
     return left
 
 
-def imports_told(job: "JobDir") -> "List[str]":
+def reported_imports(job: "JobDir") -> "List[str]":
     """Return the lines in which the command's Pythons report what they import, each once. Any job
     can write anything there."""
     try:

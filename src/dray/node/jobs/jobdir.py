@@ -199,13 +199,13 @@ class AttemptDir:
     def record(self) -> "Record":
         """Return everything known about this attempt as one flat record. ``outcome`` is None while
         it runs."""
-        told = {}  # type: Record
+        found = {}  # type: Record
         for part in (self.attempt, self.heartbeat):
-            told.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
-        told["outcome"] = None
-        told.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
-        record = shapes.fitting(told, shapes.ATTEMPT)
-        return dict(record, outcome=told["outcome"], number=self.number)
+            found.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
+        found["outcome"] = None
+        found.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
+        record = shapes.fitting(found, shapes.ATTEMPT)
+        return dict(record, outcome=found["outcome"], number=self.number)
 
 
 def described(job: JobDir) -> "Record":

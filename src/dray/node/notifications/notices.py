@@ -332,8 +332,8 @@ def send_left(
     is_wanted_now = event == notify.STARTED or notify.wanted_end(settings, facts)
     channels = settings["left"].get(event, sorted(settings["to"])) if is_wanted_now else []
     to = {one: settings["to"][one] for one in channels if one in settings["to"]}
-    told = sending.send_all(to, facts, min(seconds, sending.PATIENCE)) if to else {}
-    failed = {one: told[one] for one in sorted(told) if told[one]}
+    results = sending.send_all(to, facts, min(seconds, sending.PATIENCE)) if to else {}
+    failed = {one: results[one] for one in sorted(results) if results[one]}
     if facts["sent_by"] == NODE:  # elsewhere stdout carries an answer
         for channel in failed:
             note("it was not told by {} ({}): {}".format(channel, event, failed[channel]))

@@ -21,10 +21,10 @@ def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -
     channel that takes too long is left alone: a name lookup cannot be cancelled."""
     import threading  # only where there is something to send
 
-    told = dict.fromkeys(to, "no answer within {:g} s".format(seconds))
+    failures = dict.fromkeys(to, "no answer within {:g} s".format(seconds))
 
     def send_one(channel: str, address: str) -> None:
-        told[channel] = send(channel, address, facts)
+        failures[channel] = send(channel, address, facts)
 
     threads = [
         threading.Thread(target=send_one, args=one, daemon=True) for one in sorted(to.items())
@@ -34,7 +34,7 @@ def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -
         thread.start()
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
-    return dict(told)
+    return dict(failures)
 
 
 def send(channel: str, address: str, facts: "Record") -> str:
@@ -73,8 +73,8 @@ def post(request: notify.Request) -> str:
 
 def described(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    told = getattr(error, "strerror", None) if isinstance(number, int) else None
-    return "{} ({})".format(type(error).__name__, told) if told else type(error).__name__
+    text = getattr(error, "strerror", None) if isinstance(number, int) else None
+    return "{} ({})".format(type(error).__name__, text) if text else type(error).__name__
 
 
 def mail(message: bytes) -> str:

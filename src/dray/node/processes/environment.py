@@ -24,13 +24,13 @@ def environment(
     job_dir: "JobDir",
     job: "Record",
     base: "Dict[str, str]",
-    told: "Dict[str, str]",
+    variables: "Dict[str, str]",
     code: str,
 ) -> "Dict[str, str]":
     """Build the environment of the command.
 
-    ``base``: the variables to start from. ``told``: those that describe the attempt. ``code``: the
-    work tree as the command sees it. Secrets are read here, and nowhere before.
+    ``base``: the variables to start from. ``variables``: those that describe the attempt.
+    ``code``: the work tree as the command sees it. Secrets are read here, and nowhere before.
     """
     env = dict(base)
     if env.get("TERM", "") in NO_TERMINAL:
@@ -41,7 +41,7 @@ def environment(
         env.setdefault("WANDB_RUN_ID", job_dir.id)
         env.setdefault("WANDB_RESUME", "allow")
         env.setdefault("WANDB_DIR", job_dir.outputs)
-    env.update(told)
+    env.update(variables)
     env["DRAY_CODE"] = code
     if not job.get("scheduler") and job.get("project"):  # submitted on this machine
         env["DRAY_PROJECT"] = job["project"]
