@@ -293,7 +293,7 @@ def move_folder_aside(folder: int, name: str) -> None:
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def complain(landing: Landing) -> None:
+def raise_if_refused(landing: Landing) -> None:
     """Raise if files of the user's own were in the way."""
     if landing.refused:
         some = ", ".join(landing.refused[:3]) + (" …" if len(landing.refused) > 3 else "")

@@ -483,7 +483,7 @@ class LocalCluster:
         from dray.node.formats import leases
 
         try:
-            ok = leases.try_out(str(self.root))
+            ok = leases.locks_work(str(self.root))
         except OSError as error:
             return Finding(ok=False, what="locks", detail=str(error))
         kind = leases.mount_of(str(self.root))["kind"]

@@ -88,8 +88,8 @@ def describe(
         links=dict(filled.links),
         notes=filled.notes
         + unused_binds(settings)
-        + unheld_checkpoint(settings)
-        + exposed(settings.get("job.env", {})),
+        + note_unheld_checkpoint(settings)
+        + note_exposed_secrets(settings.get("job.env", {})),
         created=now,
         limits=limits,
         hold=settings.get("job.hold"),
@@ -248,7 +248,7 @@ def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return ("the binds are not used: there is no image, so the command sees all of the node",)
 
 
-def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def note_unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note if no declared output can hold what the checkpoint's pattern matches."""
     from glob import has_magic  # not for a listing
 
@@ -259,7 +259,7 @@ def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
         not pattern
         or not outputs
         or not fixed
-        or any(meets(fixed, one.split("/")) for one in outputs)
+        or any(overlap(fixed, one.split("/")) for one in outputs)
     ):
         return ()
     where = f"lies in no declared output ({', '.join(outputs)})"
@@ -267,13 +267,13 @@ def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"the checkpoint {pattern} {where}: {found}",)
 
 
-def meets(path: Sequence[str], output: Sequence[str]) -> bool:
+def overlap(path: Sequence[str], output: Sequence[str]) -> bool:
     """Return whether one of the two lies below the other."""
     shorter = min(len(path), len(output))
     return list(path[:shorter]) == list(output[:shorter])
 
 
-def exposed(variables: Mapping[str, str]) -> tuple[str, ...]:
+def note_exposed_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return a note for each variable that looks like a secret."""
     return tuple(
         f"{name} looks like a secret, and its value is written down in the job's description: "

@@ -1000,7 +1000,7 @@ class Launcher:
         self, reference: str, target: Path | None = None, wanted: Selection = ALL_OUTPUTS
     ) -> Pulled:
         """Bring the outputs home. Can be repeated."""
-        from dray.landing import OUTPUTS_MARK, Landing, complain
+        from dray.landing import OUTPUTS_MARK, Landing, raise_if_refused
         from dray.launcher.receipts import Pulled, Receipts, mark_outputs  # with OpenSSL's hashes
 
         view = self._require_files(reference)
@@ -1022,7 +1022,7 @@ class Launcher:
                 if is_new and [one.name for one in target.iterdir()] == [OUTPUTS_MARK]:
                     (target / OUTPUTS_MARK).unlink()
                     target.rmdir()
-        complain(landing)
+        raise_if_refused(landing)
         if not count and wanted != ALL_OUTPUTS:
             raise NotFound(nothing_fits(view.id, wanted), hint=f"dray pull {view.id} brings all.")
         return Pulled(target.absolute(), copied, count, landing.size, tuple(landing.unwanted))

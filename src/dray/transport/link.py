@@ -112,7 +112,7 @@ class AgentLink:
     def prepared(self) -> Iterator[None]:
         """Open a session while the caller does something else, unless that would ask for a
         password. The next call uses it."""
-        if not self.channel.is_remote or self._stands():
+        if not self.channel.is_remote or self._has_standing():
             yield
             return
         session = Session(self._argv(install=True, may_ask=False))
@@ -126,7 +126,7 @@ class AgentLink:
                 self._opening = None
                 session.close()
 
-    def _stands(self) -> bool:
+    def _has_standing(self) -> bool:
         """Return whether the standing connection is open. If not, require the foreground: a first
         connection may ask for a password, which nobody can type in the background."""
         background.keep_warm = True
@@ -157,7 +157,7 @@ class AgentLink:
         """Send one request and read its answer in one round trip. The agent is installed first if
         it is missing."""
         if self.channel.is_remote and self._opening is None:
-            self._stands()
+            self._has_standing()
         message = _message(verb, request, payload)
         # What may take long would keep others waiting: it gets a session of its own.
         bulky = verb == "pull" or (payload is not None and payload.size > BULKY)
@@ -289,7 +289,7 @@ class AgentLink:
         """Return which of the signs comes, ignoring what a login shell prints before it."""
         sign, seen = self._finds(session.stdout, *signs)
         if sign is None:
-            raise self._silence(session, seen)
+            raise self._explain_silence(session, seen)
         return sign
 
     def _finds(self, stream: IO[bytes], *signs: bytes) -> tuple[bytes | None, bytes]:
@@ -323,7 +323,7 @@ class AgentLink:
             return from_os_error(OSError(refused.errno, message))
         return FAMILIES.get(refused.family, ClusterError)(message)
 
-    def _silence(self, session: Session, seen: bytes) -> DrayError:
+    def _explain_silence(self, session: Session, seen: bytes) -> DrayError:
         """Return why there is no answer, from what the channel or the remote shell printed
         instead."""
         code = session.end()

@@ -478,7 +478,7 @@ def status_in_damaged_array(
     """None where the array has no such job."""
     if not array.is_damaged() or array.common()["commands"]:
         return None
-    record = jobdir.of_nothing(job_id)
+    record = jobdir.blank_record(job_id)
     reason = "its description is damaged: " + array.job
     return dict(record, state="queued" if queued else "lost", reason=reason)
 

@@ -55,11 +55,11 @@ def to_begin_from(outputs: str, rules: "Record") -> "Optional[Checkpoint]":
     if not newest.is_whole(path):
         return None
     if placed != path:
-        put_among(outputs, rules, path, placed)
+        copy_into_outputs(outputs, rules, path, placed)
     return newest.look_at(placed)
 
 
-def put_among(outputs: str, rules: "Record", path: str, placed: str) -> None:
+def copy_into_outputs(outputs: str, rules: "Record", path: str, placed: str) -> None:
     """Copy the given checkpoint and its partner to their place among the outputs."""
     worktree.make_parents(outputs, os.path.relpath(placed, outputs))
     partner = partner_of(path, rules)

@@ -68,7 +68,7 @@ def put_back(outputs: str, resume: "Record") -> "List[str]":
             continue
         shown = os.path.relpath(path, outputs)
         try:
-            done.append("{} was not whole: {}".format(shown, mend(path)))
+            done.append("{} was not whole: {}".format(shown, repair(path)))
         except OSError as error:  # no space for it now: the next attempt tries again
             note("{} could not be put back: {}".format(path, error))
     return done
@@ -82,7 +82,7 @@ def overwritten(outputs: str, resume: "Record") -> "Iterator[str]":
             yield from beside(one.path, resume)
 
 
-def mend(path: str) -> str:
+def repair(path: str) -> str:
     """Replace the damaged file by its copy, or move it aside. Return what was done, in words."""
     kept = copy_of(path)
     if newest.is_whole(kept):

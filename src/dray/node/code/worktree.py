@@ -243,7 +243,7 @@ def sweep(scratch: str, root: str) -> None:
             if not name.startswith(OURS) or not is_own_folder(path):
                 continue
             if BOX in name:
-                _sweep_box(path)
+                _sweep_sandbox(path)
             elif name.startswith(PREFIX):
                 _sweep_one(path, root)
         except OSError:  # another attempt is sweeping too, or we cannot remove it
@@ -304,7 +304,7 @@ def _is_old(path: str) -> bool:
     return time.time() - os.lstat(path).st_mtime > 86400
 
 
-def _sweep_box(path: str) -> None:
+def _sweep_sandbox(path: str) -> None:
     """Remove a container's abandoned sandbox. Nothing in it is to be kept."""
     fd = _open_mark(os.path.join(path, HELD))
     if fd is None:
@@ -378,7 +378,7 @@ def _prune(top: str, boundary: int) -> "List[str]":
             if _is_new(path, boundary):
                 left.append(os.path.relpath(path, top))
             else:
-                files.unlink_anyway(path)
+                files.force_unlink(path)
         try:
             os.rmdir(folder)
         except OSError:

@@ -252,7 +252,7 @@ def discard(path: str) -> None:
         pass
 
 
-def unlink_anyway(path: str) -> None:
+def force_unlink(path: str) -> None:
     """Remove a file, even from a folder that the command has made read-only."""
     try:
         os.unlink(path)
@@ -289,7 +289,7 @@ def remove_tree(path: str) -> "List[str]":
             left = [path] if subprocess.call(["rm", "-rf", "--", path]) else []
     elif os.path.lexists(path):  # rmtree would wait for somebody to write to a pipe
         try:
-            unlink_anyway(path)
+            force_unlink(path)
         except OSError:
             left.append(path)
     return left

@@ -199,7 +199,7 @@ def mount_of(folder: str) -> "Record":
     return {"kind": kind, "options": options.split(",")}
 
 
-def try_out(folder: str) -> bool:
+def locks_work(folder: str) -> bool:
     """Return whether a lock that one process holds keeps another one out."""
     path = os.path.join(folder, ".lock-probe-" + os.urandom(6).hex())
     held = files.open_lock(path)
@@ -233,6 +233,6 @@ def facts(folder: str) -> "Record":
     return {
         "file_system": mount["kind"],
         "options": said,
-        "work": try_out(folder),
+        "work": locks_work(folder),
         "only_here": keeps_locks_to_itself(mount["kind"], mount["options"]),
     }

@@ -328,7 +328,7 @@ def status(job: JobDir, supervised: "Optional[bool]" = None) -> "Optional[Record
     }
 
 
-def of_nothing(job_id: str) -> "Record":
+def blank_record(job_id: str) -> "Record":
     """Return the record of a job about which nothing can be read."""
     return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
 
@@ -338,5 +338,7 @@ def unreadable(job_id: str, state: str, error: Exception) -> "Record":
     nothing about the job, so the laptop goes by what it last saw. Damage stays."""
     if isinstance(error, OSError):
         reason = "its files cannot be read: {}".format(error)
-        return dict(of_nothing(job_id), state=state, reason=reason, unreadable=True)
-    return dict(of_nothing(job_id), state=state, reason="its files are damaged: {!r}".format(error))
+        return dict(blank_record(job_id), state=state, reason=reason, unreadable=True)
+    return dict(
+        blank_record(job_id), state=state, reason="its files are damaged: {!r}".format(error)
+    )

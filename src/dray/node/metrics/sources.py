@@ -172,7 +172,7 @@ class Events(Source):
         for point in self._new(paths):
             self.seen = True
             yield point
-        if not self.seen and self._make_do(paths, before):
+        if not self.seen and self._fall_back(paths, before):
             self.offsets = before
             for point in self._new(paths):
                 yield point
@@ -186,7 +186,7 @@ class Events(Source):
             for tag, step, value, moment in found:
                 yield Point(tag, step, finite(value), moment)
 
-    def _make_do(self, paths: "List[str]", offsets: "Dict[str, int]") -> bool:
+    def _fall_back(self, paths: "List[str]", offsets: "Dict[str, int]") -> bool:
         """Fall back to the likeliest tag if none of the wanted ones is there. Return whether one
         was found."""
         tags = []  # type: List[str]
@@ -302,7 +302,7 @@ class Watch:
         self.next_look = 0.0
         self.pace = Pace()
         self.complaint = ""
-        self._tolerantly(lambda source: source.skip())
+        self._for_each_source(lambda source: source.skip())
 
     def look(self, last: bool = False) -> None:
         """Read what is new: never for more than 0.05 % of a CPU, but always at the end."""
@@ -310,7 +310,7 @@ class Watch:
         if now < self.next_look and not last:
             return
         with self.pace:
-            self._tolerantly(self._read)
+            self._for_each_source(self._read)
         self.next_look = now + self.pace.rest()
 
     def _read(self, source: Source) -> None:
@@ -320,7 +320,7 @@ class Watch:
             latest[point.name] = point
             self.courses.setdefault((index, point.name), Course()).add(point.value)
 
-    def _tolerantly(self, act: "Callable[[Source], None]") -> None:
+    def _for_each_source(self, act: "Callable[[Source], None]") -> None:
         """Call ``act`` for each source, and log errors: a file that vanished, or is no such file at
         all, must not end the attempt."""
         for source in self.sources:
@@ -360,12 +360,12 @@ def series(job: "Record", job_dir: "JobDir") -> "Record":
     if name is None:
         return {"name": "", "points": []}
     points = under(name, found)
-    give_attempts(points, job_dir.records())
+    assign_attempts(points, job_dir.records())
     kept = thin_out(without_superseded(points))
     return {"name": name, "points": [[one.step, one.value, one.attempt] for one in kept]}
 
 
-def give_attempts(points: "List[Point]", records: "List[Record]") -> None:
+def assign_attempts(points: "List[Point]", records: "List[Record]") -> None:
     """Fill in the attempt of points that only have a time: the one that ran then."""
     begun = sorted((one["started"], one["number"]) for one in records if one.get("started"))
     starts = [started for started, _ in begun]

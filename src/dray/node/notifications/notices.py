@@ -310,14 +310,14 @@ def deliver(
         settings = read(job_dir)
         facts = facts_in(settings) if settings is not None else None
         if settings is None or facts is None:
-            give_back(claim, job_dir, settings)
+            release(claim, job_dir, settings)
             return False
         return send_left(claim, job_dir, settings, dict(facts, sent_by=sent_by), seconds)
     finally:
         claim.__exit__()
 
 
-def give_back(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None:
+def release(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None:
     """Delete the claim: another process has sent the notice, or the last job of the array will.
     The settings are deleted too, unless they hold the end of a job that recorded none itself."""
     claim.settle()
