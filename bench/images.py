@@ -74,7 +74,7 @@ def measure(laptop: Laptop, podman: Podman, apptainer: Apptainer, folder: Path) 
 
 
 def turns(laptop: Laptop, *flags: str) -> int:
-    """The fewest of several: packets may come in two halves."""
+    """Return the fewest round trips of several runs: packets may come in two halves."""
     found = []
     for _ in range(5):
         before = laptop.link.turns

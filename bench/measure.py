@@ -34,7 +34,7 @@ def seconds(act: Callable[[], object]) -> float:
 
 
 def best_of(acts: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The shortest time of each, taken in turns so that all meet the same weather."""
+    """Return the shortest time of each, measured in turns so that all meet the same load."""
     times: dict[str, list[float]] = {name: [] for name in acts}
     for _ in range(rounds):
         for name, act in acts.items():

@@ -13,7 +13,7 @@ from dray.store import Store
 
 
 def fill(store: Path, count: int) -> None:
-    """A store with this many ended jobs, the newest of today."""
+    """Fill a store with this many ended jobs, the newest of today."""
     now = time.time()
     Store(store).save(
         JobView(

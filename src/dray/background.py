@@ -1,21 +1,21 @@
-"""What differs where a command is carried out in the background, for a user's own process.
+"""What is different when the warm process carries out a command for the user's own process.
 
-Such a process has the user's arguments, folder, variables and open files, but not the terminal
+The warm process has the user's arguments, folder, variables and open files, but not the terminal
 (nobody can type a password into it), nor the limits and the priority that a job on this machine
-would inherit. What needs those is given back, before anything has been done.
+would inherit. A command that needs those is given back, before anything has been done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-wanted = False  # a cluster is far away: it is worth it to have a process ready for the next command
+keep_warm = False  # a cluster is remote: a warm process is worth having for the next command
 _can_give_back = False
 _postponed: list[Callable[[], None]] | None = None
 
 
-class GivenBack(Exception):
-    """The user's own process has to do this; nothing has been done yet."""
+class NeedsTerminal(Exception):
+    """The user's own process has to do this. Nothing has been done yet."""
 
 
 def enter() -> None:
@@ -25,24 +25,24 @@ def enter() -> None:
 
 def require_foreground() -> None:
     if _can_give_back:
-        raise GivenBack
+        raise NeedsTerminal
 
 
-def go_ahead() -> None:
-    """From here on there is no way back."""
+def commit() -> None:
+    """Rule out giving the command back from here on."""
     global _can_give_back
     _can_give_back = False
 
 
 def at_end(act: Callable[[], None]) -> None:
-    """What the end of an ordinary process does by itself."""
+    """Register what an ordinary process does by itself when it ends."""
     if _postponed is not None:
         _postponed.append(act)
 
 
-def later(act: Callable[[], None]) -> None:
-    """Something that only helps the next command: in the background it is done when the user has
-    got the answer."""
+def after_reply(act: Callable[[], None]) -> None:
+    """Run something that only helps the next command: in the background, only once the user has the
+    answer."""
     if _postponed is None:
         act()
     else:

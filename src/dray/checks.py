@@ -48,7 +48,7 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 def note(value: Any) -> str:
-    """Read a text that is only shown: it may be cut, and holds nothing that cannot be stored."""
+    """Read a text that is only shown. It may be cut, and holds nothing that cannot be stored."""
     read = text(value, sys.maxsize)
     cut = read if len(read) <= LONGEST_NOTE else f"{read[: LONGEST_NOTE - 1]}…"
     return cut.encode("utf-8", "replace").decode()
@@ -132,7 +132,7 @@ def table(check: Check[T]) -> Check[dict[str, T]]:
 
 
 def fields(value: Any, checks: Mapping[str, Check[Any]]) -> dict[str, Any]:
-    """Read those of these fields that are there; others, which a newer dray may write, are left."""
+    """Read those of these fields that are present; skip others, which a newer dray may write."""
     found = record(value)
     read = {}
     for key, check in checks.items():
@@ -145,7 +145,7 @@ def fields(value: Any, checks: Mapping[str, Check[Any]]) -> dict[str, Any]:
 
 
 def required(value: Any, /, **checks: Check[Any]) -> dict[str, Any]:
-    """Read these fields, all of which have to be there."""
+    """Read these fields, all of which must be present."""
     read = fields(value, checks)
     for key in checks:
         if key not in read:

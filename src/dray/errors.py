@@ -103,7 +103,7 @@ class TimedOut(DrayError):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` or nothing, to be put behind a sentence."""
+    """Return `` Did you mean 'x'?`` or nothing, to be appended to a sentence."""
     import difflib  # only for a mistake
 
     found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
@@ -120,7 +120,7 @@ STORAGE_HINTS = {
 
 
 def from_os_error(error: OSError) -> DrayError:
-    """An operating system's error as a sentence with the way out."""
+    """Turn an error of the operating system into a sentence with a way out."""
     where = error.filename if isinstance(error.filename, str) else ""
     text = f"{error.strerror or error}{f': {where}' if where else ''}"
     hint = STORAGE_HINTS.get(error.errno or 0)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Home(NamedTuple):
-    """Settings, what must not be lost, and what can be made again."""
+    """The folders for settings, for what must not be lost, and for what can be made again."""
 
     config: Path
     data: Path

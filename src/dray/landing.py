@@ -1,8 +1,8 @@
-"""A folder on this machine into which files from elsewhere are put.
+"""A folder on this machine into which files from elsewhere are written.
 
 The other side chooses the names, so each one is checked, and every step from the folder down is
-taken by a file descriptor that follows no link: nothing outside of the folder can be reached,
-also where an earlier file of the same transfer, or another process, put a link in the way.
+taken by a file descriptor that follows no link. So nothing outside of the folder can be reached,
+even if an earlier file of the same transfer, or another process, put a link in the way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)  # a link or a file, by 
 
 Stamp = tuple[str | None, int, int]  # where a link leads, or a file's size and time
 PART = re.compile(r"\.[0-9a-f]{12}\.part")  # a file on its way
-ABANDONED = 60.0  # seconds for which one that is written to has not been touched
+ABANDONED = 60.0  # seconds without a write after which a partial file is abandoned
 FOLDER_STAMP: Stamp = (None, -1, -1)
 
 
@@ -46,12 +46,12 @@ class Incoming(NamedTuple):
 
     @property
     def stamp(self) -> Stamp:
-        """What differs once it has changed."""
+        """Return a value that differs once the file has changed."""
         return (self.link, 0, 0) if self.link is not None else (None, self.size, self.mtime)
 
 
 def split(path: str) -> list[str]:
-    """The names on the way to a file, or Malformed where they could lead anywhere else."""
+    """Return the names on the way to a file. Raise Malformed if they could lead anywhere else."""
     parts = path.split("/")
     if not is_encodable(path) or len(parts) > MOST_PARTS or "\0" in path:
         raise Malformed(f"{brief(path)} is not the name of a file")
@@ -71,8 +71,8 @@ def is_encodable(text: str) -> bool:
 
 
 def leads_out(path: str, link: str) -> bool:
-    """Whether a link at this path may lead out of the folder. Behind a name that may be a link
-    itself, nobody can tell where '..' leads."""
+    """Return whether a link at this path may lead out of the folder. Behind a name that may itself
+    be a link, nobody can tell where '..' leads."""
     if "\0" in link or not is_encodable(link) or len(os.fsencode(link)) > LONGEST_LINK:
         return True
     parts = [part for part in link.split("/") if part not in ("", ".")]
@@ -93,12 +93,13 @@ def is_unwanted(file: Incoming) -> bool:
 
 
 def as_seen(name: str) -> str:
-    """The name to a file system that ignores case and invisible characters."""
+    """Return the name as a file system sees it that ignores case and invisible characters."""
     return "".join(one for one in name if one.isprintable()).casefold()
 
 
 class Landing:
-    """``owns``: whether a file that is there already may be replaced, by its path and stamp."""
+    """A folder that files from elsewhere are put into. ``owns``: tells by path and stamp whether a
+    file that is already there may be replaced."""
 
     def __init__(self, folder: Path, owns: Callable[[str, Stamp], bool] | None = None) -> None:
         self.folder = folder
@@ -142,13 +143,13 @@ class Landing:
                     os.unlink(name, dir_fd=opened)
 
     def _is_free(self, parts: list[str]) -> bool:
-        """Whether nothing of the user's own is in the way; what is, is refused."""
+        """Return whether nothing of the user's own is in the way. What is, is listed as refused."""
         found = self._in_the_way(parts)
         return found is None or self._may_replace(*found)
 
     def _in_the_way(self, parts: list[str]) -> tuple[str, Stamp] | None:
-        """What is here under this name, or a file or link where a folder has to be; looked for on
-        one way down, as there may be many files, and deep ones."""
+        """Return what already has this name, or a file or link where a folder is needed. One pass
+        down the path finds it: there may be many files, and deep ones."""
         fd = os.dup(self._fd)
         try:
             for depth, part in enumerate(parts, 1):
@@ -172,7 +173,7 @@ class Landing:
         return False
 
     def _stamp(self, parts: list[str]) -> Stamp | None:
-        """What is here under this name; None: nothing."""
+        """Return the stamp of what has this name; None if nothing does."""
         try:
             with self._opened(parts[:-1]) as folder:
                 return stamp_at(folder, parts[-1])
@@ -182,9 +183,9 @@ class Landing:
             raise
 
     def put(self, file: Incoming, pieces: Iterable[bytes]) -> None:
-        """Place it whole, or, where ``pieces`` fails, not at all."""
+        """Write the file whole or, if ``pieces`` fails, not at all."""
         parts = split(file.path)
-        if not self._is_free(parts):  # somebody may have made it since it was asked for
+        if not self._is_free(parts):  # somebody may have created it since it was requested
             for _ in pieces:
                 pass
             return
@@ -207,7 +208,7 @@ class Landing:
 
     @contextmanager
     def _opened(self, parts: list[str], make: bool = False) -> Iterator[int]:
-        """The folder below this one, entered step by step."""
+        """Open the folder below this one, entering it step by step."""
         fd = os.dup(self._fd)
         try:
             for part in parts:
@@ -219,7 +220,7 @@ class Landing:
             os.close(fd)
 
     def read(self, name: str, most: int) -> bytes | None:
-        """The beginning of a file right in the folder; None where there is no plain file."""
+        """Return the beginning of a file directly in the folder; None if it is no plain file."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             fd = os.open(name, flags, dir_fd=self._fd)
@@ -232,8 +233,8 @@ class Landing:
 
 
 def enter(folder: int, name: str, make: bool) -> int:
-    """Open a folder in this one. To ``make`` it, what used to be a link or a file there gives way:
-    writing through an old link would change another file."""
+    """Open a folder inside this one. With ``make``, replace a link or file of that name: writing
+    through an old link would change another file."""
     try:
         return os.open(name, FOLDER, dir_fd=folder)
     except OSError as error:
@@ -256,7 +257,8 @@ def stamp_at(folder: int, name: str) -> Stamp:
 
 
 def is_abandoned(folder: int, name: str) -> bool:
-    """Whether nobody writes to a part any more: whoever does holds its lock, and changes it."""
+    """Return whether nobody writes to a partial file any more: a writer holds its lock, and changes
+    it."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if time.time() - status.st_ctime < ABANDONED:
         return False
@@ -281,7 +283,7 @@ def write_file(folder: int, name: str, file: Incoming, pieces: Iterable[bytes]) 
 
 
 def move_folder_aside(folder: int, name: str) -> None:
-    """A folder in the place of a file is kept under another name."""
+    """Rename a folder that is in the place of a file, so that it is kept."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -291,8 +293,8 @@ def move_folder_aside(folder: int, name: str) -> None:
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def complain(landing: Landing) -> None:
-    """Raise where files of the user's own were in the way."""
+def raise_if_refused(landing: Landing) -> None:
+    """Raise if files of the user's own were in the way."""
     if landing.refused:
         some = ", ".join(landing.refused[:3]) + (" …" if len(landing.refused) > 3 else "")
         raise Refused(

@@ -1,4 +1,4 @@
-"""Reading files that somebody else may have made: regular ones of a bounded size, nothing else."""
+"""Reads files that somebody else may have made: regular ones of bounded size, nothing else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MOST = 1 << 20  # bytes; more is no file that a person has written
 
 
 def read(path: str | Path, most: int = MOST) -> tuple[bytes, os.stat_result]:
-    """The content, and whose file it is. An OSError says what else it is: opening a pipe would
-    wait for ever, reading a device never end."""
+    """Return the content, and the file's status. Raise an OSError that says what it is if it is no
+    regular file: opening a pipe would wait for ever, and reading a device never end."""
     require_regular(os.stat(path), path)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
@@ -35,7 +35,7 @@ def require_regular(status: os.stat_result, path: str | Path) -> None:
 
 
 def special_kind(mode: int) -> str:
-    """What something is that is neither file, folder nor link."""
+    """Name what is neither file, folder nor link."""
     if stat.S_ISSOCK(mode):
         return "socket"
     if stat.S_ISFIFO(mode):

@@ -1,4 +1,4 @@
-"""Where a project begins, and whose its files are."""
+"""Finds where a project begins, and to whom its files belong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROJECT_FILE = "dray.toml"
 
 
 def find_project(start: Path) -> Path:
-    """The nearest folder with a dray.toml, else with a .git, else where the user stands."""
+    """Return the nearest folder with a dray.toml, else with a .git, else the current one."""
     folders = searched(start)
     for mark in (PROJECT_FILE, ".git"):
         for folder in folders:
@@ -20,8 +20,8 @@ def find_project(start: Path) -> Path:
 
 
 def searched(start: Path) -> list[Path]:
-    """The folders in which a project's files are looked for: this one and those above it, up to
-    the home folder, as long as they are on one file system and nobody else could have put a file
+    """Return the folders in which a project's files are looked for: this one and those above it, up
+    to the home folder, while they are on one file system and nobody else could have put a file
     there."""
     home = identity(os.path.expanduser("~"))
     found = [start]
@@ -37,8 +37,8 @@ def searched(start: Path) -> list[Path]:
 
 
 def strangers(status: os.stat_result) -> str:
-    """Who other than the user and the system's administrator decides what is there: '' if nobody.
-    It is the end of a sentence about a file."""
+    """Say who, other than the user and the administrator, controls a file: '' if nobody does. The
+    result is the end of a sentence about the file."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {user_name(status.st_uid)}"
     return "can be changed by everybody" if status.st_mode & stat.S_IWOTH else ""

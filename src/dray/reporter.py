@@ -9,7 +9,7 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 def no_progress(done: int, total: int) -> None:
-    """Shows nothing."""
+    """Show nothing."""
 
 
 class Reporter(NamedTuple):

@@ -1,7 +1,7 @@
 """The laptop's own index of jobs: SQLite, used by several dray processes at once.
 
-The jobs' directories on the clusters are the truth; this is what was last seen of them, so a
-damaged store is moved aside and rebuilt.
+The jobs' directories on the clusters are the truth. The store holds what was last seen of them, so
+a damaged one is moved aside and rebuilt.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ class Damaged(StoreError):
 
 
 class Store:
-    """``patience``: how long to wait for another process that writes, in seconds."""
+    """The index of jobs. ``patience``: how many seconds to wait for another process that writes."""
 
     def __init__(self, path: Path, patience: float = BUSY_SECONDS) -> None:
         self.path = path
         self.patience = patience
-        self.is_new = False  # made just now: knows of no job yet
+        self.is_new = False  # just created: knows no job yet
         files.make_folder(str(path.parent))
-        # Before it is opened: if it is replaced right now, the new file is never taken for ours.
+        # Before it is opened: if the file is replaced right now, the new one is not taken for ours.
         self._identity = identify(path)
         with self._errors():
             self._connection = sqlite3.connect(
@@ -147,7 +147,8 @@ class Store:
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _choose_wal(self, connection: sqlite3.Connection) -> None:
-        """SQLite does not wait by itself where two processes choose at the same moment."""
+        """Switch to write-ahead logging. SQLite does not wait by itself if two processes do so at
+        once."""
         until = time.monotonic() + self.patience
         while True:
             try:
@@ -170,7 +171,8 @@ class Store:
 
     @contextmanager
     def _errors(self, opened: bool = False) -> Iterator[None]:
-        """SQLite's errors as dray's. Damage that shows only now is left to the next dray."""
+        """Raise SQLite's errors as dray's. Damage found only now is left to the next dray
+        process."""
         try:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -200,7 +202,7 @@ class Store:
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """A record that cannot be read is damage, too."""
+        """Treat a record that cannot be read as damage, too."""
         try:
             yield
         except ValueError as error:
@@ -215,10 +217,10 @@ class Store:
             known.hint = f"It was moved to {aside}. {known.hint}"
 
     def _move_aside(self) -> Path | None:
-        """None where another process has replaced the damaged file, or does so right now: the file
-        of this name is then not the one that was read."""
+        """Move the damaged file aside; None if another process has replaced it, or does so right
+        now: the file of this name is then not the one that was read."""
         lock = rebuilding(self.path)
-        if not lock.take(wait=False):  # maybe this process: waiting would never end
+        if not lock.take(wait=False):  # perhaps by this process: waiting would never end
             return None
         try:
             return set_aside(self.path) if identify(self.path) == self._identity else None
@@ -226,7 +228,7 @@ class Store:
             lock.__exit__()
 
     def _complaint(self) -> str:
-        """What the system says, where SQLite only says that it could not open the file."""
+        """Return what the system says if SQLite only says that it could not open the file."""
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, files.PRIVATE_FILE))
         except OSError as error:
@@ -255,7 +257,7 @@ class Store:
             raise
 
     def add_intent(self, spec: JobSpec, cluster: str, place: str = "") -> bool:
-        """Write down that this job is about to be submitted; False where the id is taken."""
+        """Record that this job is about to be submitted. Return False if the id is taken."""
         with self._writing() as connection:
             made = connection.execute(
                 "INSERT OR IGNORE INTO jobs"
@@ -274,7 +276,8 @@ class Store:
             return made.rowcount == 1
 
     def add_intents(self, array: JobArray, cluster: str, place: str = "") -> bool:
-        """The same for all jobs of an array; False where an id is taken."""
+        """Record that all jobs of an array are about to be submitted. Return False if an id is
+        taken."""
         common = array.common
         rows = [
             (job_id, cluster, place, common.name, common.created, json.dumps(command))
@@ -300,7 +303,7 @@ class Store:
         return True
 
     def save_submitted(self, array: JobArray) -> None:
-        """All jobs of the array are queued."""
+        """Record that all jobs of the array are queued."""
         with self._writing() as connection:
             connection.execute(
                 "UPDATE arrays SET spec = ? WHERE id = ?",
@@ -311,7 +314,7 @@ class Store:
             )
 
     def save_waiting(self, reasons: Mapping[str, str]) -> None:
-        """These jobs are queued, for that reason."""
+        """Record that these jobs are queued, each with its reason."""
         with self._writing() as connection:
             connection.executemany(
                 "UPDATE jobs SET state = 'queued', reason = ?, submitted = 1 WHERE id = ?",
@@ -319,14 +322,14 @@ class Store:
             )
 
     def save(self, views: Iterable[JobView]) -> None:
-        """What was just seen of these jobs, each as ``as_seen`` has it."""
+        """Record what was just seen of these jobs, each as returned by ``as_seen``."""
         with self._writing() as connection:
             for view in views:
                 self._save_one(connection, view)
 
     def move(self, found: Iterable[JobView], place: str) -> None:
-        """Our own jobs were found where their cluster keeps jobs now. Only the job itself tells
-        when it was created."""
+        """Record that our own jobs were found where their cluster keeps jobs now. Only the time of
+        creation identifies a job."""
         with self._writing() as connection:
             connection.executemany(
                 "UPDATE jobs SET place = ?1 WHERE id = ?2 AND cluster = ?3 AND created = ?4"
@@ -335,7 +338,7 @@ class Store:
             )
 
     def save_own(self, view: JobView) -> None:
-        """This machine has just submitted or resumed the job, as it is described here."""
+        """Record a job that this machine has just submitted or resumed, with its description."""
         with self._writing() as connection:
             self._save_one(connection, view)
             connection.execute("UPDATE jobs SET own = 1 WHERE id = ?", (view.id,))
@@ -399,7 +402,7 @@ class Store:
             return self._connection.execute(query, values).fetchall()
 
     def active(self) -> Mapping[str, dict[str, Last]]:
-        """Jobs that were not yet at their end when last seen, by cluster."""
+        """Return the jobs that had not ended when last seen, by cluster."""
         query = (
             "SELECT cluster, id, state, reason, submitted FROM jobs"
             " WHERE state IN ('queued', 'running')"
@@ -410,7 +413,7 @@ class Store:
         return found
 
     def numbers(self) -> dict[str, dict[str, int]]:
-        """How many jobs were queued and running when last seen, by cluster and state."""
+        """Count the jobs that were queued and running when last seen, by cluster and state."""
         query = (
             "SELECT cluster, state, COUNT(*) FROM jobs"
             " WHERE state IN ('queued', 'running') GROUP BY cluster, state"
@@ -421,12 +424,12 @@ class Store:
         return found
 
     def ids_on(self, cluster: str) -> list[str]:
-        """All jobs of this cluster that are known here."""
+        """Return the ids of all known jobs of this cluster."""
         return [row[0] for row in self._rows("SELECT id FROM jobs WHERE cluster = ?", (cluster,))]
 
     def listing(self, since: float, most: int, on: str | None = None) -> list[Row]:
-        """Active jobs, and those that came in or ended since then: newest first. With ``on``, only
-        that cluster's."""
+        """Return the active jobs, and those created or ended since then, newest first. ``on``: only
+        those of this cluster."""
         columns = ", ".join(Row._fields)
         wanted = "submitted AND (?1 IS NULL OR cluster = ?1)"
         recent = []
@@ -446,7 +449,7 @@ class Store:
     def fitting(
         self, since: float, most: int, on: str | None, fits: Callable[[Row], bool]
     ) -> tuple[list[Row], int]:
-        """As ``listing``, of those that fit; and how many others do."""
+        """Return the rows of ``listing`` that fit, and how many more jobs would fit."""
         found = [row for row in self.listing(0.0, -1, on) if fits(row)]
         recent = [row for row in found if max(row.created, row.ended or 0.0) >= since]
         shown = {row.id for row in (recent if most < 0 else recent[:most])}
@@ -454,8 +457,8 @@ class Store:
         return kept, len(found) - len(kept)
 
     def others(self, listed: int, on: str | None = None) -> int:
-        """How many submitted jobs there are beside so many that are listed. SQLite counts jobs by
-        an index; it is seldom that one of them has not been submitted."""
+        """Count the submitted jobs beside those that are listed. SQLite counts all jobs by an
+        index; few of them were never submitted."""
         where = "" if on is None else " WHERE cluster = ?"
         values = () if on is None else (on,)
         rest = int(self._rows(f"SELECT count(*) FROM jobs{where}", values)[0][0]) - listed
@@ -465,7 +468,7 @@ class Store:
         return rest - int(self._rows(f"SELECT count(*) FROM jobs WHERE {intents}", (on,))[0][0])
 
     def ids_of_project(self, project: str) -> set[str]:
-        """The jobs that were submitted from this folder."""
+        """Return the ids of the jobs that were submitted from this folder."""
         # As json.dumps writes it; within another text its quotation marks would be escaped.
         sign = (f'"project": {json.dumps(project)}',)
         own = self._rows("SELECT id FROM jobs WHERE instr(spec, ?)", sign)
@@ -476,7 +479,7 @@ class Store:
         return int(self._rows("SELECT count(*) FROM jobs")[0][0])
 
     def matching(self, prefix: str) -> list[tuple[str, str]]:
-        """(id, cluster) of the job of this id, else of those whose id begins so."""
+        """Return (id, cluster) of the job with this id, else of those whose id begins with it."""
         if not prefix.isascii():  # no id is like that, and SQLite takes no broken text
             return []
         exact = self._rows("SELECT id, cluster FROM jobs WHERE id = ?", (prefix,))
@@ -490,14 +493,14 @@ class Store:
         return [tuple(row) for row in rows]
 
     def in_array(self, array: str) -> list[str]:
-        """The jobs of this array, in order; none where there is no such array."""
+        """Return the ids of this array's jobs, in order; none if there is no such array."""
         if not array.isascii():
             return []
         query = "SELECT id FROM jobs WHERE id >= ? AND id < ? ORDER BY length(id), id"
         return [row[0] for row in self._rows(query, ids_in(array))]
 
     def latest(self) -> str | None:
-        """The job that was submitted last; of an array, its first."""
+        """Return the id of the job that was submitted last; for an array, its first job."""
         rows = self._rows(
             "SELECT id FROM jobs WHERE submitted ORDER BY created DESC, length(id), id LIMIT 1"
         )
@@ -508,13 +511,13 @@ class Store:
         return [tuple(row) for row in rows]
 
     def recent(self, most: int = 200) -> list[tuple[str, str, float]]:
-        """The newest jobs: id, state when last seen, and when it was submitted."""
+        """Return the newest jobs: id, state when last seen, and time of submission."""
         query = "SELECT id, state, created FROM jobs ORDER BY created DESC LIMIT ?"
         return [tuple(row) for row in self._rows(query, (most,))]
 
     def recent_images(self, most: int = 200) -> dict[str, float]:
-        """The images of the newest jobs from here, as their users call them, and when each was last
-        used."""
+        """Return the images of the newest jobs from here, as their users call them, and when each
+        was last used."""
         query = "SELECT spec, created FROM jobs WHERE own ORDER BY created DESC LIMIT ?"
         found: dict[str, float] = {}
         for spec, created in self._rows(query, (most,)):
@@ -525,7 +528,7 @@ class Store:
         return found
 
     def view(self, job_id: str) -> JobView | None:
-        """The job as it was last seen."""
+        """Return the job as it was last seen."""
         row = self._row(job_id, "cluster, state, reason, ended")
         if row is None:
             return None
@@ -544,8 +547,8 @@ class Store:
             )
 
     def _row(self, job_id: str, columns: str) -> tuple[Any, ...] | None:
-        """Read these columns of a job and what ``read_spec`` needs. One statement reads it all:
-        between two of them, another process may remove the job together with its array."""
+        """Read these columns of a job, and what ``read_spec`` needs. One statement reads it all:
+        between two, another process may remove the job together with its array."""
         rows = self._rows(
             f"SELECT {columns}, command, jobs.spec, arrays.spec"
             " FROM jobs LEFT JOIN arrays ON arrays.id = ? WHERE jobs.id = ?",
@@ -554,24 +557,27 @@ class Store:
         return rows[0] if rows else None
 
     def is_own(self, job_id: str) -> bool:
-        """Whether this machine has submitted it: then its description is our own."""
+        """Return whether this machine has submitted the job, so that its description is our own."""
         return bool(self._rows("SELECT 1 FROM jobs WHERE id = ? AND own", (job_id,)))
 
     def place(self, job_id: str) -> str:
-        """Where its cluster kept jobs when it was submitted; '' where that is not known."""
+        """Return where the job's cluster kept jobs when it was submitted; '' if not known."""
         rows = self._rows("SELECT place FROM jobs WHERE id = ?", (job_id,))
         return str(rows[0][0]) if rows else ""
 
     def active_places(self, cluster: str) -> set[str]:
-        """The same of all jobs there that have not ended."""
+        """Return where this cluster kept jobs when those that have not ended were submitted."""
         query = (
             "SELECT DISTINCT place FROM jobs WHERE state IN ('queued', 'running') AND cluster = ?"
         )
         return {row[0] for row in self._rows(query, (cluster,))}
 
     def as_seen(self, view: JobView) -> JobView | None:
-        """The job with what a cluster says of it now. Of our own jobs the cluster tells how they
-        do, not what they are; of another cluster's jobs it tells nothing, hence None."""
+        """Merge the stored job with what a cluster reports about it.
+
+        For our own jobs the cluster says how they do, not what they are. About another cluster's
+        jobs it says nothing, hence None.
+        """
         row = self._row(view.id, "cluster, own")
         if row is None:
             return view
@@ -586,12 +592,12 @@ class Store:
         with self._decoding():
             ours = read_spec(view.id, *described)
         told = view.spec
-        if told.command:  # else its description is damaged there
+        if told.command:  # otherwise its description is damaged there
             ours = replace(ours, snapshot=told.snapshot, resumed_after=told.resumed_after)
         return replace(view, spec=ours)
 
     def intent_age(self, job_id: str) -> float | None:
-        """How long ago the submission began, if it was never seen to succeed."""
+        """Return how long ago the submission began, if it was never seen to succeed."""
         rows = self._rows("SELECT created FROM jobs WHERE id = ? AND NOT submitted", (job_id,))
         return time.time() - rows[0][0] if rows else None
 
@@ -601,7 +607,7 @@ class Store:
 
 
 def in_listing(attempt: Attempt) -> dict[str, Any]:
-    """What a listing tells of a job's last attempt."""
+    """Return the fields of an attempt that a listing shows."""
     return {name: getattr(attempt, name) for name in LISTED}
 
 
@@ -611,7 +617,8 @@ def ids_in(array: str) -> tuple[str, str]:
 
 
 def read_spec(job_id: str, command: str, own: str, common: str | None) -> JobSpec:
-    """Build the job's spec from its own, or from its array's; ValueError where it has neither."""
+    """Build the job's spec from its own, or from its array's; raise ValueError if it has
+    neither."""
     if own:
         return JobSpec.from_dict(json.loads(own))
     record = {**json.loads(common or ""), "id": job_id, "command": json.loads(command)}
@@ -624,7 +631,7 @@ def rebuilding(path: Path) -> files.Lock:
 
 
 def identify(path: Path) -> tuple[int, int] | None:
-    """Return what tells this file from a later one of the same name; None if there is none."""
+    """Return what tells this file from a later one of the same name; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -633,8 +640,8 @@ def identify(path: Path) -> tuple[int, int] | None:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged store out of the way, with the files SQLite keeps beside it. The caller holds
-    the lock of ``rebuilding``."""
+    """Move a damaged store aside, with the files that SQLite keeps beside it. The caller holds the
+    lock of ``rebuilding``."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""Tells what dray does behind a command: each program it starts and each request, with its time.
+"""Traces what dray does behind a command: each program it starts and each request, with its time.
 
-Requests are told by their verb and size: what is in them may be secret.
+Only the verb and size of a request are shown: its content may be secret.
 """
 
 from __future__ import annotations

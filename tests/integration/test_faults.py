@@ -327,7 +327,7 @@ def test_the_zipapp_runs_on_the_oldest_python(dray: Dray, tmp_path: Path) -> Non
     end = wait_for(lambda: files.read_json(job_dir.end))
     assert end["state"] == "done"
     assert Path(job_dir.attempt(1).log).read_text() == "hällo a b\n"
-    wait_for(lambda: not job_dir.is_cared_for())
+    wait_for(lambda: not job_dir.is_supervised())
 
 
 def oldest_python() -> str:

@@ -50,7 +50,7 @@ def command(words):
     if what == "foreground":
         background.require_foreground()
     if what == "later":
-        background.later(lambda: time.sleep(3))
+        background.after_reply(lambda: time.sleep(3))
     try:
         print(json.dumps(about), flush=True)
         if what == "sleep":

@@ -83,5 +83,5 @@ class Children:
             (node_process, "send", self.send),
             (node_process, "reap", self.reap),
             (node_process, "memory_of", lambda pids: 0),
-            (leases, "try_out", lambda folder: True),  # it forks
+            (leases, "locks_work", lambda folder: True),  # it forks
         ]

@@ -206,7 +206,7 @@ def test_a_second_attempt_does_not_run_beside_one_that_beats_on_another_node(
     at = os.stat(path).st_mtime - 100
     os.utime(path, (at, at))
     charge.take()
-    assert job_dir.is_cared_for()
+    assert job_dir.is_supervised()
     charge.leave()
     assert not path.exists()
 

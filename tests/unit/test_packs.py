@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dray.node.code.packs
 from dray.job.model import Snapshot
-from dray.node.code.pack_store import FEW_PACKS, MOST_PACKS, YOUNG, enlist, packs_after, prune
+from dray.node.code.pack_store import FEW_PACKS, MOST_PACKS, YOUNG, packs_after, prune, register
 from dray.node.code.packs import FOOTER, INDEX_ROW, Damaged, Entry, Packs, entries, hash_of
 from dray.snapshot import Scanner, write_snapshot
 from dray.snapshot.pack import write_pack
@@ -155,7 +155,7 @@ def test_a_small_change_needs_the_packs_before_and_its_own(place: Place) -> None
     before, middle, new, snapshot = change_b(place)
     needed = packs_after(place.packs, before, middle, new)
     assert needed == {*before, new}
-    assert enlist(place.packs, snapshot.id, snapshot.manifest, needed) == []
+    assert register(place.packs, snapshot.id, snapshot.manifest, needed) == []
     assert place.is_whole(snapshot.id)
 
 
@@ -165,8 +165,8 @@ def test_a_change_is_not_taken_on_trust(place: Place) -> None:
     before, middle, new, snapshot = change_b(place)
     assert packs_after(place.packs, before, middle, "") is None
     with pytest.raises(Damaged):
-        enlist(place.packs, snapshot.id, snapshot.manifest + b"d - 0 more\0", {*before, new})
-    place.packs.doubt(before[0])
+        register(place.packs, snapshot.id, snapshot.manifest + b"d - 0 more\0", {*before, new})
+    place.packs.mark_damaged(before[0])
     assert packs_after(place.packs, before, middle, new) is None
     os.unlink(place.packs.mark(before[0]))
     place.pack_files()[place.packs.names().index(before[0])].unlink()
@@ -179,7 +179,7 @@ def test_packs_that_are_no_longer_needed_do_not_pile_up(place: Place) -> None:
     for _ in range(3 * FEW_PACKS):
         _, middle, new, snapshot = change_b(place)
         needed = packs_after(place.packs, names, middle, new)
-        assert enlist(place.packs, snapshot.id, snapshot.manifest, needed) == []
+        assert register(place.packs, snapshot.id, snapshot.manifest, needed) == []
         names = place.packs.read_snapshot(snapshot.id)[0]
         assert len(names) <= FEW_PACKS
     assert place.is_whole(snapshot.id)
@@ -487,7 +487,7 @@ def test_prune_clears_away_what_a_killed_process_left(place: Place) -> None:
     snapshot = place.stage()
     (place.root / "packs" / "new-1.tmp").write_bytes(b"half a pack")
     (place.root / "snapshots" / f"{snapshot}.1.tmp").write_bytes(b"half a snapshot")
-    place.packs.doubt("0" * 40 + ".pack")
+    place.packs.mark_damaged("0" * 40 + ".pack")
     prune(str(place.root))
     assert place.is_whole(snapshot)
     make_old(place)

@@ -32,7 +32,7 @@ def main() -> None:
     from dray import background
 
     code = run(arguments)
-    if background.wanted:
+    if background.keep_warm:
         warm.start()
     sys.exit(code)
 

@@ -185,7 +185,7 @@ def result_of(arguments: list[str]) -> bytes:
 
     try:
         code = run(arguments)
-    except background.GivenBack:
+    except background.NeedsTerminal:
         return warm.BACK
     except BaseException as error:
         terminal.say_traceback(type(error), error, error.__traceback__)

@@ -328,7 +328,7 @@ class LocalCluster:
         job_dir = self._files.job(job_id)
         files.write_json(job_dir.stop, {"now": now, "time": time.time()})
         pid = job_dir.keeper_pid()
-        if pid is None or not job_dir.is_cared_for():
+        if pid is None or not job_dir.is_supervised():
             return
         # Wakes a keeper that waits; a supervisor looks for the request once a second anyway.
         with suppress(ProcessLookupError):
@@ -437,7 +437,7 @@ class LocalCluster:
         from dray.node.formats import leases
 
         try:
-            ok = leases.try_out(str(self.root))
+            ok = leases.locks_work(str(self.root))
         except OSError as error:
             return Finding(ok=False, what="locks", detail=str(error))
         kind = leases.mount_of(str(self.root))["kind"]

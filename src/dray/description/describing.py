@@ -1,4 +1,4 @@
-"""From settings and a command to the description of a job. Pure but for the id's randomness."""
+"""Makes the description of a job from settings and a command. Pure but for the id's randomness."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dray.recipes import Filled
 
 CONTAINER = "job.container."
-LONG_SLOT = 4 * 3600.0  # seconds; a job that asks for so many is often made to wait
+LONG_SLOT = 4 * 3600.0  # seconds; a job that asks for this much often has to wait
 LEAST_SLOT = 3600.0
 LONGEST_WAIT = 10 * 366 * 86400.0
 ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
@@ -44,8 +44,11 @@ def describe(
     now: float,
     filled: Filled | None = None,
 ) -> JobSpec:
-    """The job that the settings and this command make. ``filled``: with what is filled in already,
-    where the command is another job's."""
+    """Return the job that the settings and this command make.
+
+    ``base``: the environment to start from. ``filled``: what is already filled in, if the command
+    is another job's.
+    """
     if not command and filled is None:
         raise UsageError(
             "there is no command", hint="Write it behind --: dray run -- python train.py"
@@ -98,8 +101,8 @@ def describe(
 def fill_in(
     command: Sequence[str], config: Config, base: Mapping[str, str] = MappingProxyType({})
 ) -> Filled:
-    """The command and all settings, with the recipe's where there is one. Its paths are seen from
-    where the command starts."""
+    """Return the command and all settings, with the recipe's if there is one. Its paths are
+    relative to where the command starts."""
     from dray import recipes  # not for a listing
 
     name = config.job.get("job.recipe")
@@ -151,8 +154,8 @@ def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) 
 
 
 def shortest_slot(settings: Mapping[str, Any]) -> float | None:
-    """What a job that resumes makes do with. Each start costs it minutes, and Slurm may give no
-    more than this: a quarter, and an hour at least, is worth starting for."""
+    """Return the shortest time slot that a job that resumes accepts. Each start costs it minutes,
+    and Slurm may give no more than this: a quarter, but at least an hour, is worth starting for."""
     time, least = settings.get("job.resources.time"), settings.get("job.resources.time_min")
     resumes = bool(settings.get("job.resume.checkpoint"))
     if least is None:
@@ -173,7 +176,7 @@ def shortest_slot(settings: Mapping[str, Any]) -> float | None:
 
 
 def describe_limits(settings: Mapping[str, Any], resources: Resources, now: float) -> Limits:
-    """The job's own limits; a moment that was given as a duration counts from now on."""
+    """Return the job's own limits. A time that was given as a duration counts from now."""
     hours = settings.get("job.limits.gpu_hours")
     if hours is not None and not resources.gpus:
         raise UsageError(
@@ -188,8 +191,8 @@ def describe_limits(settings: Mapping[str, Any], resources: Resources, now: floa
 
 
 def renewed_limits(job: JobSpec, given: Mapping[str, Any], now: float) -> Limits:
-    """Those of a job that is resumed: its own, but for those that are given. By when it has to
-    have begun was said of its first start."""
+    """Return the limits of a job that is resumed: its own, except for those given now. ``start_by``
+    applied to its first start only."""
     own = {
         "job.limits.total_time": job.limits.total_time,
         "job.limits.gpu_hours": job.limits.gpu_hours,
@@ -207,7 +210,7 @@ def moment_of(given: float | datetime | None, now: float) -> float | None:
 
 
 def shortest(resources: Resources, limits: Limits) -> float | None:
-    """The time in which an attempt has to come to an end, whatever limits it."""
+    """Return the time within which an attempt has to end, whatever limits it."""
     hours = limits.gpu_hours
     budget = hours * 3600 / (resources.gpus * resources.nodes) if hours else None
     known = [one for one in (resources.time, limits.total_time, budget) if one]
@@ -225,7 +228,8 @@ def describe_codes(settings: Mapping[str, Any]) -> dict[str, Any]:
 def describe_container(
     settings: Mapping[str, Any], cluster: Mapping[str, Any], base: Mapping[str, str]
 ) -> Container | None:
-    """With the image as the user calls it: which one that is on the cluster is found out later."""
+    """Return the container, with the image as the user calls it: which one that is on the cluster
+    is found out later."""
     image = settings.get("job.image")
     given = {
         key.removeprefix(CONTAINER): value
@@ -244,8 +248,8 @@ def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return ("the binds are not used: there is no image, so the command sees all of the node",)
 
 
-def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note where no declared output can hold what the checkpoint's pattern means."""
+def note_unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note if no declared output can hold what the checkpoint's pattern matches."""
     from glob import has_magic  # not for a listing
 
     pattern = settings.get("job.resume.checkpoint") or ""
@@ -255,7 +259,7 @@ def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
         not pattern
         or not outputs
         or not fixed
-        or any(meets(fixed, one.split("/")) for one in outputs)
+        or any(overlap(fixed, one.split("/")) for one in outputs)
     ):
         return ()
     where = f"lies in no declared output ({', '.join(outputs)})"
@@ -263,14 +267,14 @@ def unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"the checkpoint {pattern} {where}: {found}",)
 
 
-def meets(path: Sequence[str], output: Sequence[str]) -> bool:
-    """Whether one of the two lies below the other."""
+def overlap(path: Sequence[str], output: Sequence[str]) -> bool:
+    """Return whether one of the two lies below the other."""
     shorter = min(len(path), len(output))
     return list(path[:shorter]) == list(output[:shorter])
 
 
-def exposed(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """A note for each variable that looks like a secret."""
+def note_exposed_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a note for each variable that looks like a secret."""
     return tuple(
         f"{name} looks like a secret, and its value is written down in the job's description: "
         f"give it with --secret {name} instead"
@@ -338,7 +342,7 @@ def default_launch(nodes: int) -> str:
 
 
 def require_placeholders(word: str) -> None:
-    """Refuse what is meant for a placeholder and would go to the trainer as it is."""
+    """Refuse what is meant as a placeholder but would be passed to the trainer as it is."""
     import difflib  # only for a job that resumes
 
     from dray.node.checkpoints.resuming import PLACEHOLDERS
@@ -353,10 +357,11 @@ def require_placeholders(word: str) -> None:
 
 
 def name_of(command: Sequence[str]) -> str:
-    """What a person would call it: the script, else the module behind -m, else the program."""
-    words = [word for word in command if re.search(r"\.(py|sh)$", word)]
-    if words:
-        name = words[0].rpartition("/")[2].rpartition(".")[0]
+    """Return what a person would call it: the script, else the module behind -m, else the
+    program."""
+    scripts = [word for word in command if re.search(r"\.(py|sh)$", word)]
+    if scripts:
+        name = scripts[0].rpartition("/")[2].rpartition(".")[0]
     elif "-m" in command[:-1]:
         name = command[list(command).index("-m") + 1].rpartition(".")[2]
     else:
@@ -370,7 +375,7 @@ def new_id(name: str, letters: int = 4) -> str:
 
 
 def add_to_environment(pairs: Sequence[str]) -> dict[str, str]:
-    """--env K=V, or --env K for the value it has now."""
+    """Parse --env K=V, or --env K for the variable's current value."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,5 @@
-"""From a job's description back to the settings that make the same one (``dray run --like``)."""
+"""Goes from a job's description back to the settings that make the same one (``dray run
+--like``)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from dray.job.model import JobSpec
 from dray.job.options import GpuRequest
 from dray.recipes import Filled
 
-# What a recipe fills in: of another recipe, it would be wrong.
+# What a recipe fills in. It would be wrong for another recipe.
 FILLED = ("job.resume.", "job.metrics.", CONTAINER, "job.outputs", "job.launch")
 RENAMED = {"args": "resume_args", "signal": "checkpoint_signal"}
 NOT_SET: tuple[Any, ...] = (None, "", (), {}, False)
@@ -27,8 +28,8 @@ SHAPE = ("job.recipe", "job.python", "job.resources.gpus", "job.resources.nodes"
 
 
 def config_like(config: Config, spec: JobSpec, cluster: str, *, anew: bool) -> Config:
-    """The settings of a job like this one, with the flags that were given. What the project's file
-    says of jobs today is not asked. ``anew``: with another command."""
+    """Return the settings of a job like this one, with the flags that were given. What the
+    project's file says about jobs today is ignored. ``anew``: with another command."""
     settings = settings_of(spec, cluster, keep_name=not anew)
     recipe = config.flags.get("job.recipe", spec.recipe)
     if recipe != spec.recipe:
@@ -40,7 +41,7 @@ def config_like(config: Config, spec: JobSpec, cluster: str, *, anew: bool) -> C
 
 
 def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[str, Any]:
-    """What makes this description, by config key."""
+    """Return the settings that make this description, by config key."""
     wanted, container = spec.resources, spec.container
     found: dict[str, Any] = {
         "job.on": cluster,
@@ -57,7 +58,7 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
         "job.retry_on": spec.retry_on,
         "job.fail_on": spec.fail_on,
         "job.hold": spec.hold,
-        # By when that job had to begin is over.
+        # That job's start_by is over.
         "job.limits.total_time": spec.limits.total_time,
         "job.limits.gpu_hours": spec.limits.gpu_hours,
         "job.outputs": spec.outputs,
@@ -80,12 +81,13 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
 
 
 def own_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Without those that a job on this machine has of the shell it was submitted from."""
+    """Return the variables without those that a local job has from the shell it was submitted
+    from."""
     return {name: env[name] for name in env if not configuration.is_inherited(name)}
 
 
 def as_before(spec: JobSpec, config: Config) -> Filled:
-    """The command of that job as it was, for a new one with these settings."""
+    """Return that job's command as it was, for a new job with these settings."""
     is_other = bool(spec.recipe) and any(key in config.flags for key in SHAPE)
     made_then = (
         f"the command is that of {spec.id}, as the recipe made it then: write its arguments behind "

@@ -1,1 +1,1 @@
-"""Programs of this machine that dray starts, and its own program for the clusters."""
+"""Starts programs of this machine, and builds dray's own program for the clusters."""

@@ -1,4 +1,4 @@
-"""Programs of this machine that are used as they are, such as docker and podman."""
+"""Calls programs of this machine as they are, such as docker and podman."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Ended(NamedTuple):
     errors: str
 
 
-def ask(words: Sequence[str]) -> Ended:
-    tracing.trace_program(words)
+def ask(argv: Sequence[str]) -> Ended:
+    tracing.trace_program(argv)
     ended = subprocess.run(
-        words,
+        argv,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -33,10 +33,10 @@ def ask(words: Sequence[str]) -> Ended:
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
-def show(words: Sequence[str]) -> int:
-    """For people to watch, on stderr; the exit code."""
-    tracing.trace_program(words)
-    return subprocess.run(words, stdout=sys.stderr.fileno(), check=False).returncode
+def show(argv: Sequence[str]) -> int:
+    """Run a program with its output on stderr, for people to watch. Return its exit code."""
+    tracing.trace_program(argv)
+    return subprocess.run(argv, stdout=sys.stderr.fileno(), check=False).returncode
 
 
 class Writer:
@@ -49,7 +49,8 @@ class Writer:
         self._said = said
 
     def failure(self) -> str | None:
-        """What it said, if it has failed by itself: asked where its output ends too early."""
+        """Return what the program printed if it has failed by itself; asked if its output ends too
+        early."""
         try:
             code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:  # it is still writing
@@ -59,12 +60,12 @@ class Writer:
 
 
 @contextmanager
-def writing(words: Sequence[str]) -> Iterator[Writer]:
-    """Ended when its reader has enough."""
-    tracing.trace_program(words)
+def writing(argv: Sequence[str]) -> Iterator[Writer]:
+    """Start a program, and end it when its reader has enough."""
+    tracing.trace_program(argv)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
         )
         writer = Writer(process, said)
         try:

@@ -1,4 +1,4 @@
-"""Notifications on this machine's desktop."""
+"""Shows notifications on this machine's desktop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SCRIPT = (
 
 
 def commands(title: str, text: str) -> list[list[str]]:
-    """What shows it, on Linux and on macOS. A text is never a script, an option or markup."""
+    """Return the commands that show it, on Linux and on macOS. The text is never a script, an
+    option or markup."""
     safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     script = [word for line in SCRIPT for word in ("-e", line)]
     return [
@@ -24,14 +25,14 @@ def commands(title: str, text: str) -> list[list[str]]:
 
 
 def show(title: str, text: str) -> str:
-    """Why it could not be shown, or nothing."""
-    for program, *words in commands(title, text):
+    """Show a notification. Return why it could not be shown; "" if it was."""
+    for program, *arguments in commands(title, text):
         found = shutil.which(program)
         if found is None:
             continue
         try:
             ended = subprocess.run(
-                [found, *words], capture_output=True, timeout=PATIENCE, check=False
+                [found, *arguments], capture_output=True, timeout=PATIENCE, check=False
             )
         except (OSError, subprocess.SubprocessError) as error:
             return f"{program}: {type(error).__name__}"

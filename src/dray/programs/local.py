@@ -1,4 +1,4 @@
-"""Starting programs on this machine."""
+"""Starts dray's own programs on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def keeper_command(app: Path | str, job_dir: str, alive: int | str, ticket: int 
 def start_keeper(
     app: Path, job_dir: str, alive: int, ticket: int, log: str, extra_env: dict[str, str]
 ) -> None:
-    """Start it detached and return once it has taken charge. It inherits the two locks."""
+    """Start a job's keeper, detached, and return once it is running. It inherits the two locks.
+
+    ``alive``: the job's lock. ``ticket``: its place in the queue.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     argv = keeper_command(app, job_dir, alive, ticket)
     tracing.trace_program(argv)
@@ -47,7 +50,7 @@ def start_keeper(
 
 
 def count_gpus() -> int:
-    """As many as nvidia-smi lists; none where it is missing or does not answer."""
+    """Return how many GPUs nvidia-smi lists; 0 if it is missing or does not answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0

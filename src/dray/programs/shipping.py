@@ -1,6 +1,6 @@
-"""The node side and the trainers' library as one file, named by the SHA-256 of its bytes.
+"""Builds the node side and the trainers' library as one file, named by the SHA-256 of its bytes.
 
-Whoever is about to run it can tell by its name whether it is what it should be.
+So anyone about to run it can check it by its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EPOCH = (2020, 1, 1, 0, 0, 0)  # fixed, so that equal sources make equal files
 # depends on what else the process has imported.
 PLAIN_MARSHAL = 2
 DIGEST = 64  # hex digits of a SHA-256
-NAMED_BY = 32  # so many of them are in the name
+NAMED_BY = 32  # how many of them are in the name
 DAY = 86400.0
 FORGET_AFTER = 30 * DAY  # seconds after which another version's file leaves the cache
 
@@ -62,7 +62,7 @@ def sources() -> dict[str, bytes]:
 
 @cache
 def app() -> App:
-    """Build the file, unless it was kept; touches nothing."""
+    """Build the file, unless a kept one can be used. Nothing is written."""
     content = sources()
     everything = b"\0".join(key.encode() + b"\0" + value for key, value in content.items())
     kept = find_home().cache / "node" / hash_of(sys.version.encode() + everything)[:32]
@@ -73,10 +73,10 @@ def app() -> App:
 
 
 def remember() -> None:
-    """Keep the file for the next command, once this one is about to use it."""
+    """Keep the file for the next command, now that this one is about to use it."""
     files.sweep_temporaries(str(app().kept.parent), time.time() - DAY)
     if not app().is_kept:
-        with suppress(OSError):  # it is built anew each time, then
+        with suppress(OSError):  # then it is built again each time
             keep(app().kept, app().content)
 
 
@@ -85,7 +85,7 @@ def name() -> str:
 
 
 def recall(path: Path) -> bytes | None:
-    """What was kept, if it is whole and nobody else could have written it."""
+    """Return what was kept, if it is whole and nobody else could have written it."""
     try:
         bootstrap.check_folder(str(path.parent))
         stored = path.read_bytes()
@@ -105,7 +105,8 @@ def keep(path: Path, content: bytes) -> None:
 
 
 def build(content: dict[str, bytes]) -> bytes:
-    """Sources for any Python, and beside them what this one compiles them to, for a quick start."""
+    """Build the zipapp: sources for any Python and, for a quick start, what this one compiles them
+    to."""
     import zipfile  # rarely needed: the file is built once for each version
 
     buffer = io.BytesIO()
@@ -118,7 +119,8 @@ def build(content: dict[str, bytes]) -> bytes:
 
 
 def compiled(name: str, source: bytes) -> bytes:
-    """What Python keeps in a .pyc, of the kind that is never compared with its source again."""
+    """Return the content of a .pyc file of the kind that is never compared with its source
+    again."""
     from importlib.util import MAGIC_NUMBER, source_hash
 
     code = compile(source, name, "exec", dont_inherit=True)
@@ -134,7 +136,7 @@ def dumped(code: CodeType) -> bytes:
 
 
 def install(root: Path) -> Path:
-    """Put the file below ``root`` unless it lies there already, whole."""
+    """Put the file below ``root``, unless it is already there and whole."""
     path = root / "node" / name()
     remember()
     try:

@@ -1,8 +1,8 @@
-"""What dray knows about trainers: the Recipe protocol, on one screen, and the lazy table of them.
+"""Recipes, what dray knows about trainers: the Recipe protocol and the lazy table of recipes.
 
-A recipe is data, made by a pure function on the submitting machine. What it says is only a default:
-flags and files win. How its rules for resuming are read is told in ``resuming``, which
-knows no trainer; so a recipe of somebody else's needs nothing on the cluster.
+A recipe is data, made by a pure function on the submitting machine. It only sets defaults: flags
+and files take precedence. Its rules for resuming are documented in ``resuming``, which knows no
+trainer, so a recipe of another package needs nothing on the cluster.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dray.errors import ConfigError, NotFound, nearest
 
 
 class Request(NamedTuple):
-    """What there is to fill in."""
+    """The command, project and resources for which a recipe fills in the settings."""
 
     command: tuple[str, ...]  # the whole, or only the trainer's arguments
     folder: Path  # where it starts, on this machine
     kind: str = "local"  # of the cluster
     nodes: int = 1
     gpus: int = 0  # of each node
-    launch: str | None = None  # where the user has said it
+    launch: str | None = None  # if the user has set it
     python: tuple[str, ...] = ()  # the same
     image: str = ""  # of the container it runs in
     is_whole: bool = True  # the folder is the whole project, no part of it
@@ -32,7 +32,7 @@ class Request(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """How many processes train."""
+        """Return how many processes train."""
         return self.nodes * max(self.gpus, 1)
 
 
@@ -49,22 +49,22 @@ class Recipe(Protocol):
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """Return one line about the recipe."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """By config key: job.outputs, job.resume.checkpoint …"""
+        """Return the settings by config key: job.outputs, job.resume.checkpoint …"""
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """``tensorboard``, a glob in the outputs, with the tags that matter most as ``main``; or
-        ``pattern``, a regular expression over the log."""
+        """Return where the curve is: ``tensorboard``, a glob in the outputs, with the tags that
+        matter most as ``main``; or ``pattern``, a regular expression over the log."""
 
     def detect(self, project: Path) -> str:
-        """Why this folder looks like one for it, or nothing."""
+        """Return why this folder looks like one for this recipe; "" if it does not."""
 
     def fill(self, request: Request) -> Filled:
-        """The command as it is started; raise UsageError where it cannot be."""
+        """Return the command as it is started. Raise UsageError if it cannot be."""
 
 
 RECIPES = {
@@ -96,7 +96,7 @@ def find(name: str) -> Recipe:
 
 
 def everyone() -> Iterator[Recipe]:
-    """The built-in ones, then those of other packages."""
+    """Yield the built-in recipes, then those of other packages."""
     for name in RECIPES:
         yield find(name)
     for name, entry in announced().items():
@@ -104,7 +104,7 @@ def everyone() -> Iterator[Recipe]:
 
 
 def announced() -> dict[str, Any]:
-    """The entry points of other packages; a built-in name cannot be taken."""
+    """Return the entry points of other packages. They cannot take a built-in name."""
     from importlib.metadata import entry_points  # reads every installed package: not for each job
 
     found = {one.name: one for one in entry_points(group=GROUP)}

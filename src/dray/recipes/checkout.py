@@ -1,5 +1,6 @@
-"""How a checkout starts Isaac Lab's training: by a script for each library, or (since 3.0) by one
-program for all of them that is told the library. Found by what is there, as are the flags."""
+"""Finds how a checkout starts Isaac Lab's training: by a script for each library, or (since 3.0)
+by one program that takes the library as an argument. Both this and the flags are read from the
+files."""
 
 from __future__ import annotations
 
@@ -26,39 +27,41 @@ MODULE = "isaaclab"
 
 
 class Program(NamedTuple):
-    """One library's training or playing, as a checkout has it."""
+    """One library's program to train or play, as a checkout has it."""
 
     path: str  # where it is written, for people
-    words: tuple[str, ...]  # what Python runs
-    text: str = ""  # all that says which flags it knows; nothing where that is not to be seen
-    told: tuple[str, ...] = ()  # what isaaclab.sh is told instead; nothing before 3.0
+    arguments: tuple[str, ...]  # what Python runs
+    text: str = ""  # the sources that show which flags it knows; "" if not found
+    told: tuple[str, ...] = ()  # arguments for isaaclab.sh instead; none before 3.0
 
     def has(self, flag: str) -> bool:
         return starting.has_flag(self.text, flag)
 
     def lacks(self, flag: str) -> bool:
-        """Whether that is to be seen: each of them has --max_iterations, whatever else."""
+        """Return whether the program is known to lack this flag. All of them have --max_iterations,
+        so its text was found if that is in it."""
         return self.has("--max_iterations") and not self.has(flag)
 
 
 def find(folder: Path, library: str, action: str = "train") -> Program | None:
-    """What starts this library's training in this folder; or playing, which is the action."""
+    """Return what starts this library's training in this folder, or another ``action`` such as
+    playing."""
     for place, *others in PARTS:
         path = f"{place.format(library)}{action}_{library}.py"
         if (folder / path).is_file():
             told = (action, LIBRARY, library)
             script = f"{SCRIPTS}/{action}.py"
             has_script = (folder / script).is_file()
-            words = (script, *told[1:]) if has_script else ("-m", MODULE, *told)
+            arguments = (script, *told[1:]) if has_script else ("-m", MODULE, *told)
             beside = [one.format(library) for one in others]
-            return Program(path, words, read(folder / path, beside), told)
+            return Program(path, arguments, read(folder / path, beside), told)
     paths = (one.format(library, action) for one in PER_LIBRARY)
     path = next((one for one in paths if (folder / one).is_file()), "")
     return Program(path, (path,), read(folder / path, ["cli_args.py"])) if path else None
 
 
 def named_in(request: Request, library: str) -> Program:
-    """What a whole command starts, as far as it can be seen."""
+    """Return the program that a whole command starts, as far as it can be seen."""
     if starts_any(request.command):
         unseen = Program("", (), "", ("train", LIBRARY, library))
         return find(request.folder, library) or unseen
@@ -67,13 +70,14 @@ def named_in(request: Request, library: str) -> Program:
 
 
 def hides_how_python_ended(folder: Path) -> bool:
-    """Whether isaaclab.sh ends well even where Python failed, as in the first beta of 3.0."""
+    """Return whether isaaclab.sh succeeds even if Python failed, as in the first beta of 3.0."""
     text = starting.content(folder / COMMAND_LINE)
     return "run_python_command(args.python[0], args.python[1:])" in text
 
 
 def starts_any(command: tuple[str, ...]) -> bool:
-    """Whether this is the program for all libraries: it is told which."""
+    """Return whether this is the program for all libraries, which takes the library as an
+    argument."""
     return any(re.match(rf"{LIBRARY}(=|$)", word) for word in command)
 
 

@@ -1,4 +1,4 @@
-"""A first command for a project, so that somebody who is new has one that works."""
+"""Suggests a first command for a project, so that a newcomer has one that works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_FOLDERS = 5000
 
 
 def first_command(recipe: str, project: Path, python: str) -> tuple[str, ...]:
-    """What to put behind ``dray run --``; where nothing is known, the trainer's own help."""
+    """Return what to put behind ``dray run --``; if nothing is known, the trainer's own help."""
     if recipe in WHOLE:
         script = next((one for one in SCRIPTS if (project / one).is_file()), "")
         return (python, script) if script else (python, "-c", 'print("it works")')
@@ -34,7 +34,8 @@ def easiest(tasks: list[str]) -> str:
 
 
 def tasks_in(project: Path) -> list[str]:
-    """The tasks that an Isaac Lab checkout or extension registers, by the look of its files."""
+    """Return the tasks that an Isaac Lab checkout or extension registers, by the look of its
+    files."""
     modules = (Path(folder, "__init__.py") for folder in islice(folders(project), MOST_FOLDERS))
     return [task for one in modules for task in TASK.findall(starting.content(one))]
 

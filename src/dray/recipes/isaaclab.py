@@ -1,8 +1,8 @@
-"""Isaac Lab's training with each of four libraries. How a checkout starts it: see ``checkout``.
+"""Recipes for Isaac Lab's training with four libraries. How a checkout starts it: see ``checkout``.
 
-All of them make a new folder for every start, save only now and then, and are told with
---max_iterations how long to train. They differ in how they count. An app that is asked to end
-closes while Python goes on, or hangs: nothing is to be hoped for from SIGTERM.
+All of them make a new folder for every start, save only now and then, and take --max_iterations.
+They differ in how they count. An app that gets SIGTERM closes while Python continues, or hangs, so
+no checkpoint can be expected from it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class IsaacLab:
     main: tuple[str, ...]
     more: Mapping[str, Any] = field(default_factory=dict)
     many_gpus: bool = True
-    goes_on_since: str = ""  # the first Isaac Lab whose script can be told to, if not all can
+    goes_on_since: str = ""  # the first Isaac Lab whose script can resume, if not all can
     spreads_since: str = ""  # the same, for several GPUs
 
     @property
@@ -130,7 +130,7 @@ class IsaacLab:
         if LAUNCHER in python[0] and program.told and request.workers == 1:
             command = (python[0], *program.told, *request.command)
         else:
-            command = (*workers_of(request, python), *program.words, *request.command)
+            command = (*workers_of(request, python), *program.arguments, *request.command)
         if request.workers > 1 and SPREADS not in command:
             command += (SPREADS,)
         settings, notes = self.read(program, request)
@@ -163,8 +163,8 @@ class IsaacLab:
     def read(
         self, program: checkout.Program, request: Request
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Settings and notes for what this very program can be told, which differs from version
-        to version."""
+        """Return settings and notes for what this program accepts, which differs between
+        versions."""
         notes = starting.totals(request, {"environments": ("--num_envs",)})
         settings = inside(request)
         if self.goes_on_since and program.lacks(GOES_ON):
@@ -180,7 +180,7 @@ class IsaacLab:
         return {**self.after_another_run(request.command, args), **settings}, notes
 
     def arguments_for(self, program: checkout.Program) -> tuple[str, ...]:
-        """How it is told to go on."""
+        """Return the arguments that make this program resume."""
         looks_for_runs = "--resume" in self.resume_args
         takes_a_path = program.has(GOES_ON) or bool(program.told)
         if looks_for_runs and takes_a_path and not program.has("--resume"):  # since 3.0
@@ -190,8 +190,8 @@ class IsaacLab:
         return self.resume_args
 
     def after_another_run(self, command: tuple[str, ...], args: tuple[str, ...]) -> dict[str, Any]:
-        """Where the first attempt goes on from a checkpoint of the user's, iterations count from
-        there; where that does not tell its number, how many are left is not known."""
+        """Return the rule for counting iterations if the first attempt resumes from the user's own
+        checkpoint: from its number on. Without a number, how many are left is not known."""
         asked = "--resume" if "--resume" in args else GOES_ON
         counts_on = self.total.get("rest") and "job.resume.anew" not in self.more
         if not counts_on or not any(re.match(rf"{asked}(=|$)", word) for word in command):
@@ -221,7 +221,7 @@ def has_launcher(request: Request) -> bool:
 
 
 def workers_of(request: Request, python: tuple[str, ...]) -> tuple[str, ...]:
-    """Python as one worker for each GPU: jax does not know torchrun."""
+    """Return Python started as one worker for each GPU. jax does not work with torchrun."""
     workers = starting.torchrun(request, python)
     if workers == python or not uses_jax(request.command):
         return workers
@@ -233,8 +233,8 @@ def uses_jax(command: tuple[str, ...]) -> bool:
 
 
 def isaac_sim(request: Request) -> str | None:
-    """Where a binary installation of Isaac Sim lies, for the launcher's link to it, which git
-    ignores; nothing where the launcher does without, None where that is not known."""
+    """Return where a binary installation of Isaac Sim lies, for the launcher's link to it, which
+    git ignores; "" if the launcher does without, None if that is not known."""
     given = request.env.get("ISAACSIM_PATH", "")
     if given or request.kind != "local":
         return given or None
@@ -245,8 +245,8 @@ def isaac_sim(request: Request) -> str | None:
 
 
 def inside(request: Request) -> dict[str, Any]:
-    """What a container of Isaac Lab needs. Isaac Sim writes beside its own program. Where the
-    project is Isaac Lab itself, it takes the place of the image's."""
+    """Return the settings that a container of Isaac Lab needs. Isaac Sim writes beside its own
+    program. If the project is Isaac Lab itself, it replaces the image's."""
     if not request.image:
         return {}
     found: dict[str, Any] = {"job.container.caches": CACHES, "job.container.writable": "overlay"}

@@ -1,5 +1,5 @@
-"""Lightning: the Trainer, with or without LightningCLI, and Fabric. Its ranks are started by srun
-on Slurm, and by itself elsewhere."""
+"""Recipe for Lightning: the Trainer, with or without LightningCLI, and Fabric. On Slurm, srun
+starts its ranks; elsewhere Lightning does."""
 
 from __future__ import annotations
 

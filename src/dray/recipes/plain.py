@@ -1,5 +1,5 @@
-"""One's own trainer: a program that writes into ``checkpoints`` and looks at $DRAY_CHECKPOINT (or
-uses ``dray.training``), once or as one worker for each GPU."""
+"""Recipes for your own trainer: a program that writes into ``checkpoints`` and reads
+$DRAY_CHECKPOINT (or uses ``dray.training``), run once or as one worker for each GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Plain:
             return Filled(command, {"job.launch": "torchrun"}, notes)
         python = (command[0],) if is_python(command[0]) else request.python or ("python",)
         workers = starting.torchrun(request, python)
-        if workers == python:  # it is the cluster's to do
+        if workers == python:  # the cluster does it
             return Filled(command, notes=notes)
         rest = command[1:] if is_python(command[0]) else ("--no-python", *command)
         return Filled((*workers, *rest), notes=notes)

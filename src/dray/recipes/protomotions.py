@@ -1,4 +1,5 @@
-"""ProtoMotions: resumes by itself from results/<experiment>/last.ckpt, and spreads by Fabric."""
+"""Recipe for ProtoMotions, which resumes by itself from results/<experiment>/last.ckpt and
+spreads by Fabric."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class ProtoMotions:
         return Filled(command, settings, notes)
 
     def spread(self, request: Request) -> tuple[str, ...]:
-        """What Fabric has to be told, where the user has not."""
+        """Return what Fabric has to be told and the user has not given."""
         counts = {"--ngpu": max(request.gpus, 1), "--nodes": request.nodes}
         return tuple(
             word

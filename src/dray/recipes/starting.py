@@ -1,4 +1,4 @@
-"""How trainers are started: what recipes have in common. Pure, but for a look into scripts."""
+"""How trainers are started: what the recipes share. Pure, but for a look into scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALL = 1 << 20
 
 
 def content(path: Path) -> str:
-    """What is in a script, or nothing."""
+    """Return the beginning of a script; "" if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(SMALL).decode(errors="replace")
@@ -22,7 +22,7 @@ def content(path: Path) -> str:
 
 
 def script_of(request: Request) -> Path | None:
-    """The script that the command starts, where it is one of the project's."""
+    """Return the script that the command starts, if it is one of the project's."""
     paths = (request.folder / word for word in request.command if word.endswith(".py"))
     return next((path for path in paths if path.is_file()), None)
 
@@ -32,8 +32,8 @@ def has_flag(text: str, flag: str) -> bool:
 
 
 def flag_like(text: str, pattern: str) -> str:
-    """The first flag with a value, of those that a script adds to its parser, whose name the
-    pattern is found in."""
+    """Return the first flag with a value that a script adds to its parser and whose name
+    matches."""
     for found in re.finditer(r"""["'](--[\w-]+)["']([^)]*)""", text):
         if re.search(pattern, found[1]) and "action=" not in found[2]:
             return found[1]
@@ -41,7 +41,8 @@ def flag_like(text: str, pattern: str) -> str:
 
 
 def is_arguments(command: Sequence[str]) -> bool:
-    """Whether only the trainer's arguments were given: flags, or overrides such as agent.seed=1."""
+    """Return whether only the trainer's arguments were given: flags, or overrides such as
+    agent.seed=1."""
     return not command or re.match(r"-|[\w.+~/@]+=", command[0]) is not None
 
 
@@ -55,8 +56,8 @@ def require_command(request: Request, name: str) -> tuple[str, ...]:
 
 
 def torchrun(request: Request, python: Sequence[str]) -> tuple[str, ...]:
-    """Python as one worker for each GPU of the one node there is; as it is where that is not
-    wanted, or is the cluster's to do."""
+    """Return Python started as one worker for each GPU of a single node; unchanged if that is not
+    wanted, or the cluster does it."""
     if request.nodes > 1 or request.gpus < 2 or request.launch not in (None, "none"):
         return tuple(python)
     workers = f"--nproc-per-node={request.gpus}"
@@ -64,7 +65,7 @@ def torchrun(request: Request, python: Sequence[str]) -> tuple[str, ...]:
 
 
 def value_of(command: Sequence[str], flags: Sequence[str]) -> tuple[str, int] | None:
-    """The flag and its whole number, where one of these is given."""
+    """Return the flag and its whole number, if one of these flags is given."""
     for position, word in enumerate(command):
         flag, equals, value = word.partition("=")
         if flag in flags:
@@ -75,7 +76,8 @@ def value_of(command: Sequence[str], flags: Sequence[str]) -> tuple[str, int] | 
 
 
 def totals(request: Request, counts: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """What counts for each GPU makes in all: ``counts`` has the flags for each thing counted."""
+    """Return notes on what per-GPU counts add up to. ``counts``: the flags for each thing
+    counted."""
     if request.workers == 1:
         return ()
     where = f"{request.workers} GPUs" if request.gpus else f"{request.workers} nodes"

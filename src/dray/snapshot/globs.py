@@ -36,7 +36,7 @@ class Malformed(Exception):
 
 
 class TooMany(Exception):
-    """More patterns than anybody has written."""
+    """There are more patterns than anybody would have written."""
 
 
 class Patterns:
@@ -50,7 +50,8 @@ class Patterns:
         self._of_files = _choices([one for one in patterns if not one.only_folders])
 
     def verdict(self, path: bytes, is_folder: bool) -> bool | None:
-        """Whether the path, relative to the ignore file, is left out; None: nothing is said."""
+        """Return whether the path, relative to the ignore file, is left out; None if no pattern
+        matches."""
         for choice in self._of_folders if is_folder else self._of_files:
             verdict = choice.verdict(path)
             if verdict is not None:
@@ -63,7 +64,7 @@ def _choices(patterns: list[Pattern]) -> list[_Choice]:
 
 
 class _Choice:
-    """Some patterns as one regular expression."""
+    """Several patterns as one regular expression."""
 
     def __init__(self, patterns: list[Pattern]) -> None:
         self._verdicts = [not one.negated for one in patterns]
@@ -75,7 +76,7 @@ class _Choice:
 
 
 class Pattern:
-    """One line."""
+    """One line of an ignore file."""
 
     def __init__(self, line: bytes) -> None:
         self.negated = line.startswith(b"!")
@@ -102,14 +103,14 @@ def read_patterns(content: bytes) -> Iterator[Pattern]:
 
 
 def trim(line: bytes) -> bytes:
-    """Without the spaces at its end, unless a backslash keeps one."""
+    """Strip the spaces at the line's end, unless a backslash keeps one."""
     kept = re.match(rb"(?:\\.|[^\\ ]++| ++(?!\Z))*+\\?", line, re.S)
     return kept[0] if kept else b""
 
 
 def translate(glob: bytes, anchored: bool) -> bytes:
-    """A regular expression that matches in a time of about the lengths' product, however many
-    stars there are."""
+    """Translate a glob into a regular expression that matches in about the product of the lengths,
+    however many stars there are."""
     wilds: list[bytes] = [b""]
     fixed: list[bytes] = [b""]  # behind each of them
     for piece in _pieces(glob, anchored):
@@ -122,10 +123,13 @@ def translate(glob: bytes, anchored: bool) -> bytes:
 
 
 def _joined(wilds: list[bytes], fixed: list[bytes]) -> bytes:
-    """What stands behind a star is looked for once, at the first place where it is: a later one
-    leaves the next star nothing that it could not have from the first. Behind folders that is so
-    for all up to the next folders, since they begin and end with whole names. Only what stands
-    behind the last of them must reach to the end, and may be looked for again."""
+    """Join the fixed pieces so that each one after a star is searched for only once.
+
+    It is taken at its first place: a later one leaves the next star nothing that it could not have
+    from the first. After folders that holds for everything up to the next folders, since they begin
+    and end with whole names. Only what follows the last of them must reach to the end, and may be
+    searched for again.
+    """
     blocks: list[bytes] = []
     block = b""
     for number in reversed(range(len(wilds))):
@@ -163,7 +167,8 @@ def _pieces(glob: bytes, anchored: bool) -> Iterator[bytes]:
 
 
 def _stars(glob: bytes, at: int, whole_folders: bool) -> tuple[bytes, int]:
-    """Two stars between slashes stand for any number of folders, others for a part of a name."""
+    """Translate a run of stars. Two between slashes stand for any number of folders, others for a
+    part of a name."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
@@ -176,7 +181,7 @@ def _stars(glob: bytes, at: int, whole_folders: bool) -> tuple[bytes, int]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
-    """What a bracket that opened before ``at`` stands for, and where the pattern goes on."""
+    """Translate a bracket that opened before ``at``; return it and where the pattern continues."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
     accepted: set[int] = set()
@@ -208,7 +213,7 @@ def _member(glob: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _named_class(glob: bytes, at: int) -> tuple[frozenset[int], int] | None:
-    """``[:alpha:]`` and the like; an opening without its end is taken for plain characters."""
+    """Read ``[:alpha:]`` and the like. One that is not closed is taken for plain characters."""
     if glob[at : at + 2] != b"[:":
         return None
     end = glob.find(b"]", at + 2)

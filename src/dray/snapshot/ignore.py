@@ -1,4 +1,4 @@
-"""What is left out of a snapshot."""
+"""Decides what is left out of a snapshot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Rules:
         self.left_out = frozenset(left_out)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
         self.heeds_git = self.file_name == ".gitignore"
-        # path → stamp, of every ignore file that has a say
+        # path → stamp, of every ignore file that applies
         self.files: dict[str, Stamp] = {}
         # place in the tree → repository: the one around the tree, and those found within
         self.repositories: dict[str, Repository] = {}
@@ -57,7 +57,7 @@ class Rules:
         self.files[path] = stamp_of_file(path)
 
     def note_repository(self, place: str, dot_git: str | None) -> None:
-        """The folder at this place of the tree lies in it; None: in none."""
+        """Record which repository the folder at this place of the tree lies in; None: in none."""
         top = os.path.join(self.root, place) if place else self.root
         self.repositories[place] = Repository(top, dot_git)
         for path, _ in self.repositories[place].outer:
@@ -68,14 +68,14 @@ class Rules:
         return [note for one in self.repositories.values() for note in one.notes]
 
     def seen(self, fresh: int) -> Remembered:
-        """What to remember."""
+        """Return what to remember for the next snapshot."""
         files = {path: doubted(one, fresh) for path, one in self.files.items()}
         repositories = {place: one.seen(fresh) for place, one in self.repositories.items()}
         return self.file_name, files, repositories
 
     def recall(self, seen: Remembered) -> bool:
-        """Whether they still are what they were when this was remembered; if so, all that had a
-        say then is known again."""
+        """Return whether the rules are still what they were when this was remembered. If so,
+        everything that applied then is known again."""
         known = dict(self.files), dict(self.repositories)
         if self._still(*seen):
             return True
@@ -96,7 +96,7 @@ class Rules:
         )
 
     def inside(self, folder: str) -> FolderRules:
-        """What applies to the names in ``folder``, a path relative to the tree."""
+        """Return the rules for the names in ``folder``, a path relative to the tree."""
         levels = []
         below = b""
         repository = self._repository_of(folder)
@@ -110,8 +110,11 @@ class Rules:
         return FolderRules(self, repository, folder, levels)
 
     def ignores(self, folder: str) -> bool:
-        """Whether the folder, or one that it lies in, is ignored: nothing in it can be taken back
-        by a rule, only by being tracked. A repository within the tree starts afresh."""
+        """Return whether the folder, or one above it, is ignored.
+
+        No rule can take back anything in it; only being tracked can. A repository within the tree
+        starts afresh.
+        """
         if folder in self.repositories:
             return False
         if folder not in self._ignored:
@@ -121,11 +124,12 @@ class Rules:
         return self._ignored[folder]
 
     def _repository_of(self, folder: str) -> str:
-        """The place of the one that it lies in."""
+        """Return the place of the repository that the folder belongs to."""
         return next(place for place in ancestors(folder) if place in self.repositories)
 
     def _outside(self, repository: str) -> list[Level]:
-        """The levels above the tree, unless they leave out all of it: then it is not git's."""
+        """Return the levels above the tree, unless they leave out all of it: then git does not
+        apply."""
         if repository not in self._outer_levels:
             outer = self.repositories[repository].outer
             found = [(self._patterns(file), os.fsencode(prefix)) for file, prefix in outer]
@@ -172,7 +176,8 @@ def first_verdict(levels: list[Level], path: bytes, is_folder: bool) -> bool | N
 
 
 def leave_out_all(levels: list[Level]) -> bool:
-    """Whether rules above the tree leave out the tree itself, or a folder that it lies in."""
+    """Return whether rules above the tree leave out the tree itself, or a folder that it lies
+    in."""
     depth = max((below.count(b"/") for _, below in levels), default=0)
     for up in range(depth):
         heard = []
@@ -186,7 +191,7 @@ def leave_out_all(levels: list[Level]) -> bool:
 
 
 def ancestors(folder: str, last: str = "") -> list[str]:
-    """The folder itself first, the last one ("": the top of the tree) last."""
+    """Return the folder and those above it, up to ``last`` ("": the top of the tree)."""
     found = [folder]
     while folder != last:
         folder = folder.rpartition("/")[0]
@@ -205,6 +210,6 @@ def read_rules(file: str) -> Patterns | None:
 
 
 def as_rule(path: str) -> str:
-    """The line of an ignore file that leaves out this path and nothing else."""
+    """Return the line of an ignore file that leaves out this path and nothing else."""
     escaped = re.sub(r"([\\*?\[])", r"\\\1", path).replace("\n", "?")
     return "/" + re.sub(r" \Z", r"\\ ", escaped)

@@ -1,5 +1,5 @@
-"""What git tracks, read from its index. Git itself is not asked: it would obey the repository's own
-configuration, which names programs to run.
+"""Reads from git's index which files it tracks. Git itself is not run: it would obey the
+repository's own configuration, which can name programs to run.
 
 The format: https://git-scm.com/docs/index-format
 """
@@ -14,7 +14,7 @@ from dray import plain_files
 
 MOST = 128 << 20  # bytes of an index, and of the names in it: a million files
 LONGEST = 4096  # bytes of a name
-HASHES = (20, 32)  # bytes of SHA-1, of SHA-256: only the configuration would tell which it is
+HASHES = (20, 32)  # bytes of SHA-1 and SHA-256: only the configuration says which one it is
 STAT, FLAGS = 40, 2  # bytes before and behind the hash of an entry
 EXTENDED, LENGTH = 0x4000, 0xFFF
 KNOWN = (b"link", b"sdir")  # of the extensions that a reader must understand
@@ -22,7 +22,7 @@ WORD = 64
 
 
 class Unreadable(Exception):
-    """It is damaged, too big, or of a format that came after this program."""
+    """The index is damaged, too big, or in a format that is newer than this program."""
 
 
 class Index(NamedTuple):
@@ -32,8 +32,11 @@ class Index(NamedTuple):
 
 
 def tracked(path: str) -> list[bytes]:
-    """The files in this index, as paths from the top of the work tree; of a sparse one also folders
-    that are not there, with a / behind them. None where there is no index."""
+    """Return the files in this index, as paths from the top of the work tree; none if there is no
+    index.
+
+    A sparse index also lists folders that are not there, each with a trailing slash.
+    """
     try:
         index = parse(read(path))
         return with_base(index, path) if any(index.link[: index.hash_size]) else index.names
@@ -61,7 +64,7 @@ def parse(data: bytes) -> Index:
 
 
 def read_entries(data: bytes, hash_size: int) -> tuple[list[bytes], int]:
-    """The names, and where the extensions begin."""
+    """Return the names, and where the extensions begin."""
     version = int.from_bytes(data[4:8], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise Unreadable
@@ -83,7 +86,7 @@ def read_entries(data: bytes, hash_size: int) -> tuple[list[bytes], int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number in as many bytes as it needs, and where it ends."""
+    """Read a number of variable length; return it and where it ends."""
     value = data[at] & 0x7F if at < len(data) else 0
     while data[at : at + 1] >= b"\x80":
         at += 1
@@ -94,7 +97,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def find_link(data: bytes, at: int, end: int) -> bytes:
-    """The extension of that name. Those in capital letters may be passed over."""
+    """Return the ``link`` extension. Those in capital letters may be skipped."""
     link = b""
     while at < end:
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
@@ -109,11 +112,12 @@ def find_link(data: bytes, at: int, end: int) -> bytes:
 
 
 def with_base(index: Index, path: str) -> list[bytes]:
-    """A split index lists what was added to another one; a bitmap tells what was removed."""
+    """Return the names of a split index: those it adds to another index, without the ones that a
+    bitmap marks as removed."""
     base = f"sharedindex.{index.link[: index.hash_size].hex()}"
     try:
         names = parse(read(os.path.join(os.path.dirname(path), base))).names
-    except FileNotFoundError as error:  # most of what is tracked would be left out unsaid
+    except FileNotFoundError as error:  # most tracked files would be left out silently
         raise Unreadable(f"{base} is missing") from error
     removed = set(bits(index.link[index.hash_size :], len(names)))
     kept = [name for number, name in enumerate(names) if number not in removed]
@@ -121,8 +125,8 @@ def with_base(index: Index, path: str) -> list[bytes]:
 
 
 def bits(data: bytes, count: int) -> Iterator[int]:
-    """Which of the first ``count`` bits are set in an EWAH bitmap: runs of equal words, each
-    followed by words as they are."""
+    """Yield which of the first ``count`` bits are set in an EWAH bitmap: runs of equal words, each
+    followed by literal words."""
     end = 8 + 8 * int.from_bytes(data[4:8], "big")
     words = [int.from_bytes(data[at : at + 8], "big") for at in range(8, min(end, len(data)), 8)]
     at = position = 0

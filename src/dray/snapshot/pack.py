@@ -1,4 +1,4 @@
-"""Writing a snapshot's contents into a pack below a root on this machine."""
+"""Writes a snapshot's contents into a pack below a root on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dray.errors import SnapshotError
 from dray.job.model import Snapshot
-from dray.node.code.pack_store import enlist, lock_of, make
+from dray.node.code.pack_store import lock_of, make, register
 from dray.node.code.packs import CHUNK, FOOTER, INDEX_ROW, MAGIC, Entry, Packs, entries, new_hash
 from dray.node.formats import files
 from dray.snapshot.ignore import as_rule
@@ -15,13 +15,13 @@ from dray.snapshot.scan import Progress
 
 
 class ChangedSince(SnapshotError):
-    """A file is no longer what it was when it was hashed; the snapshot must be taken again."""
+    """A file has changed since it was hashed; the snapshot must be taken again."""
 
     transient = True
 
 
 def write_snapshot(root: str, snapshot: Snapshot, progress: Progress) -> None:
-    """Bring the snapshot below ``root``: only what no pack there holds yet is written."""
+    """Store the snapshot below ``root``. Only what no pack there holds yet is written."""
     packs = Packs(root)
     make(packs)
     with files.Lock(lock_of(packs)):
@@ -29,11 +29,11 @@ def write_snapshot(root: str, snapshot: Snapshot, progress: Progress) -> None:
 
 
 def add_snapshot(packs: Packs, snapshot: Snapshot, progress: Progress) -> None:
-    missing = enlist(packs, snapshot.id, snapshot.manifest)
+    missing = register(packs, snapshot.id, snapshot.manifest)
     if missing:
         wanted = {entry.hash: entry for entry in entries(snapshot.manifest)}
         write_pack(packs, snapshot, [wanted[digest] for digest in missing], progress)
-        enlist(packs, snapshot.id, snapshot.manifest)
+        register(packs, snapshot.id, snapshot.manifest)
 
 
 def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress: Progress) -> str:
@@ -54,7 +54,7 @@ def write_pack(packs: Packs, snapshot: Snapshot, missing: list[Entry], progress:
 
 
 class Pack:
-    """A pack in the making: its name and size are known before its contents are read, so that it
+    """A pack in the making. Its name and size are known before its contents are read, so that it
     can be sent while they are."""
 
     def __init__(self, snapshot: Snapshot, contents: list[Entry], progress: Progress) -> None:
@@ -85,7 +85,8 @@ class Pack:
 
 
 def length_of(snapshot: Snapshot, entry: Entry) -> int:
-    """Some file systems do not tell a link's size; but what was small is still at hand."""
+    """Return the length of the content. Some file systems do not tell a link's size, but small
+    contents are kept in memory."""
     kept = snapshot.contents.get(entry.hash)
     if kept is None and entry.kind == "l":
         kept = b"".join(read_content(snapshot, entry))
@@ -93,7 +94,7 @@ def length_of(snapshot: Snapshot, entry: Entry) -> int:
 
 
 def verified(snapshot: Snapshot, entry: Entry) -> Iterator[bytes]:
-    """The content, if it is still what it was when it was hashed."""
+    """Yield the content. Raise ChangedSince if it is no longer what was hashed."""
     hasher = new_hash()
     for chunk in read_content(snapshot, entry):
         hasher.update(chunk)

@@ -1,4 +1,5 @@
-"""The git repository that a tree lies in: its rules around the tree, and what it tracks there."""
+"""The git repository that a tree lies in: its ignore rules around the tree, and what it tracks
+there."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class Repository:
 
     @cached_property
     def _listed(self) -> bytes:
-        """The tracked files below the tree's root, each path with a NUL behind it."""
+        """Return the tracked files below the tree's root, each path followed by NUL."""
         place = os.fsencode(self.outer[-1][1]) if self.outer else b""
         try:
             paths = index.tracked(self._index) if self._index else []
@@ -45,13 +46,13 @@ class Repository:
 
     @cached_property
     def identity(self) -> str:
-        """Of what is tracked: git writes its index anew for other reasons, too."""
+        """Return a hash of what is tracked: git rewrites its index for other reasons, too."""
         return hash_of(self._listed)
 
     @cached_property
     def tracked(self) -> frozenset[str]:
-        """The files, and the folders that they are in; of a repository within this one its place
-        alone, where it is a submodule."""
+        """Return the tracked files and the folders they are in. A repository within this one is
+        listed by its place alone, if it is a submodule."""
         found: set[str] = set()
         room = MOST_NAMES
         for path in os.fsdecode(self._listed).split("\0"):
@@ -62,11 +63,11 @@ class Repository:
         return frozenset(found)
 
     def seen(self, fresh: int) -> Remembered:
-        """What to remember."""
+        """Return what to remember for the next snapshot."""
         return self.outer, doubted(self.stamp, fresh), self.identity
 
     def recall(self, outer: list[tuple[str, str]], stamp: Stamp, identity: str) -> bool:
-        """Whether git would say the same as when this was remembered."""
+        """Return whether git would say the same as when this was remembered."""
         if stamp == self.stamp:
             self.identity = identity
         return self.outer == outer and self.identity == identity
@@ -78,7 +79,8 @@ def find_dot_git(root: str) -> str | None:
 
 
 def outer_files(root: str, dot_git: str) -> list[tuple[str, str]]:
-    """Ignore files of git above the tree, nearest first: (file, the tree's place below it)."""
+    """Return git's ignore files above the tree, nearest first: (file, the tree's place below
+    it)."""
     found = []
     folder, prefix = root, ""
     while folder != os.path.dirname(dot_git):
@@ -89,7 +91,8 @@ def outer_files(root: str, dot_git: str) -> list[tuple[str, str]]:
 
 
 def git_folder(dot_git: str) -> str:
-    """In a submodule or a second work tree .git is a file that points there."""
+    """Return the folder of git's own files. In a submodule or a second work tree, .git is a file
+    that points to it."""
     pointer = read_bytes(dot_git)
     if pointer is None:
         return dot_git
@@ -97,7 +100,7 @@ def git_folder(dot_git: str) -> str:
 
 
 def exclude_file(dot_git: str) -> str:
-    """Where git keeps rules for one clone, which all its work trees share."""
+    """Return where git keeps the rules of one clone, which all its work trees share."""
     place = git_folder(dot_git)
     common = read_bytes(os.path.join(place, "commondir"))
     if common is not None:
@@ -110,7 +113,7 @@ def pointed(folder: str, pointer: bytes) -> str:
 
 
 def read_bytes(file: str) -> bytes | None:
-    """None where there is no such file, or it is none."""
+    """Return the file's content; None if there is no such file, or it is no regular one."""
     try:
         return plain_files.read(file)[0]
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Walking and hashing the tree; an unchanged one costs a stat per file and nothing else."""
+"""Walks and hashes the tree. An unchanged one costs a stat per file and nothing else."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Folder:
 
 
 class Scanner:
-    """Makes snapshots of one tree, remembering in ``cache`` what it has read. ``left_out`` is no
+    """Takes snapshots of one tree, remembering in ``cache`` what it has read. ``left_out`` is never
     code, whatever the rules say: outputs, and dray's own folders."""
 
     def __init__(self, root: Path, left_out: tuple[str, ...], cache: Path, max_size: int) -> None:
@@ -87,7 +87,7 @@ class Scanner:
     def take(
         self, progress: Progress = lambda done, total: None, remember: bool = True
     ) -> Snapshot:
-        """The tree as it is now. ``remember=False`` leaves no trace on disk."""
+        """Take a snapshot of the tree as it is now. ``remember=False`` leaves no trace on disk."""
         refuse_hopeless_root(self.root)
         for attempt in range(TRIES):
             scan = _Scan(self.root, Rules(self.root, self.left_out), self.max_size)
@@ -97,7 +97,7 @@ class Scanner:
             except _Vanished:
                 continue
             if remember and scan.changed:
-                background.later(lambda: self._save(scan, snapshot))  # noqa: B023
+                background.after_reply(lambda: self._save(scan, snapshot))  # noqa: B023
             return snapshot
         raise SnapshotError(
             f"files in {self.root} come and go faster than they can be read",
@@ -105,7 +105,7 @@ class Scanner:
         )
 
     def _load(self) -> list[Any]:
-        """What was remembered; nothing if there is nothing, or it cannot be read."""
+        """Return what was remembered; nothing if it is missing or cannot be read."""
         try:
             version, *record = marshal.loads(self.cache.read_bytes())
         except (OSError, ValueError, EOFError, TypeError):
@@ -122,14 +122,14 @@ class Scanner:
 
 
 class _Scan:
-    """One walk."""
+    """One walk over the tree."""
 
     def __init__(self, root: Path, rules: Rules, max_size: int) -> None:
         self.root = str(root)
         self.rules = rules
         self.max_size = max_size
-        # Before the first look: what is read now and changed right after must be doubted even if
-        # the rest takes long to read.
+        # Before the first look: what is read now and changed right after must not be trusted, even
+        # if the rest takes long to read.
         self.fresh = time.time_ns() - UNSURE_NS
         self.changed = False  # something is to be remembered
         self.trust_listings = True
@@ -141,7 +141,7 @@ class _Scan:
         self.old_id = ""
 
     def recall(self, record: list[Any], trust_listings: bool) -> None:
-        """Take over what an earlier walk read, and what it listed if its rules still hold."""
+        """Reuse what an earlier walk read, and what it listed if its rules still hold."""
         if not record:
             return
         seen, self.old_id, folders = record
@@ -329,7 +329,8 @@ class _Scan:
         return digest
 
     def _doubt_fresh_stamps(self) -> None:
-        """What changed a moment ago may change again without its stamp moving."""
+        """Forget the stamps of what changed a moment ago: it may change again without its stamp
+        moving."""
         if not self.changed:
             return
         for folder in self.folders:
@@ -341,7 +342,7 @@ class _Scan:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Errors of the operating system on the way to ``path``, told apart."""
+    """Turn errors of the operating system on the way to ``path`` into dray's."""
     try:
         yield
     except PermissionError:
@@ -387,7 +388,8 @@ def too_big(folders: list[Folder], size: int, max_size: int, rules: Rules) -> Sn
 
 
 def biggest_parts(folders: list[Folder]) -> list[tuple[str, int]]:
-    """The folders and files to leave out, as deep as one part holds most of what is around it."""
+    """Return the folders and files to leave out, as deep as one part holds most of its
+    surroundings."""
     sizes: dict[str, int] = {}
     for folder in folders:
         for name, stamp in zip(folder.names, folder.stamps, strict=True):
@@ -408,7 +410,7 @@ def biggest_parts(folders: list[Folder]) -> list[tuple[str, int]]:
 
 
 def judge(path: str, mode: int, fd: int) -> tuple[list[str], bool]:
-    """What to say of something that is not a folder, and whether it is taken."""
+    """Return what to say about something that is not a folder, and whether it is taken."""
     if stat.S_ISREG(mode):
         return [], True
     if stat.S_ISDIR(mode):

@@ -1,4 +1,4 @@
-"""What tells that a file has changed without reading it."""
+"""Stamps: they tell that a file has changed without reading it."""
 
 from __future__ import annotations
 
@@ -23,5 +23,6 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def doubted(stamp: Stamp, fresh: int) -> Stamp:
-    """As it is to be remembered: one that moved just now could miss the next change."""
+    """Return the stamp as it is to be remembered: one that moved just now could miss the next
+    change."""
     return UNSURE if stamp[0] > fresh else stamp

@@ -2,19 +2,19 @@
 
 An editable install (``pip install -e``) is a path in a ``.pth`` file, or an import hook with a
 table of paths. Either way it leads to a checkout: to the one that the job was submitted from, which
-may have been edited since, or to an older clone on the cluster. Where the job's tree has the same
-project, its path is put there instead. That is so:
+may have been edited since, or to an older clone on the cluster. If the job's tree has the same
+project, its path is put there instead:
 
-- below the folder that the job was submitted from: at the same place below the job's tree;
-- elsewhere: where the nearest folder that is packaged (``pyproject.toml``, ``setup.cfg``,
-  ``setup.py``) is packaged under the same name in the job's tree, at the same place: some last
-  parts of its path, or none, lead there. It is not looked for above what others can write to.
+- below the folder that the job was submitted from: the same place below the job's tree;
+- elsewhere: the place in the job's tree that is packaged (``pyproject.toml``, ``setup.cfg``,
+  ``setup.py``) under the same name as the nearest packaged folder. The last parts of its path, or
+  none, must lead there. Folders that others can write to end the search.
 
-Everything else stays as it is. So does what the job's tree lacks, since git ignores it: modules
+Everything else stays as it is. So does what the job's tree lacks because git ignores it: modules
 that were compiled or generated in place are found where they were built, after everything else.
 
-What was done is written into a file in the job's tree, which the supervisor copies to the log: a
-program's own output is not ours to write into.
+What was replaced is written to a file in the job's tree, which the supervisor copies to the log:
+the program's own output is not ours to write to.
 """
 
 import os
@@ -45,8 +45,11 @@ PACKAGED_BY = (
 
 
 def use_own_code(entries: "List[str]", finders: "List[ModuleType]") -> None:
-    """Replace what leads to another copy of the job's code: ``entries`` are paths that ``.pth``
-    files have put on sys.path, ``finders`` the modules of setuptools' import hooks."""
+    """Replace what leads to another copy of the job's code.
+
+    ``entries``: paths that ``.pth`` files have put on sys.path. ``finders``: the modules of
+    setuptools' import hooks.
+    """
     tree = Tree(os.environ["DRAY_CODE"], os.environ.get("DRAY_PROJECT", ""))
     rest = Lacking(tree)
     for entry in entries:
@@ -57,15 +60,15 @@ def use_own_code(entries: "List[str]", finders: "List[ModuleType]") -> None:
 
 
 class Tree:
-    """The job's own tree, and where it was taken from (nothing on another machine)."""
+    """The job's own tree, and the folder it was taken from ("" on another machine)."""
 
     def __init__(self, path: str, project: str) -> None:
         self.path = os.path.realpath(path)
         self.project = os.path.realpath(project) if project else ""
 
     def counterpart(self, live: str) -> str:
-        """The path in the tree of what is installed from ``live``; nothing where that is in the
-        tree itself, or of another project."""
+        """Return the path in the tree of what is installed from ``live``; "" if that is in the tree
+        itself, or belongs to another project."""
         live = os.path.realpath(live)
         if is_below(live, self.path):
             return ""
@@ -96,7 +99,7 @@ class Tree:
         return ""
 
     def note(self, text: str) -> None:
-        """Write it down for the supervisor, once for all processes of the job."""
+        """Write a line for the supervisor, once for all processes of the job."""
         line = text.encode("utf-8", "replace").replace(b"\n", b"?") + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -104,7 +107,7 @@ class Tree:
                 known = file.read(MOST_NOTES) or b""
                 if line not in known and len(known) + len(line) <= MOST_NOTES:
                     file.write(line)
-        except OSError:  # a full disk, say: what is imported is right all the same
+        except OSError:  # a full disk, for instance: the imports are right all the same
             pass
 
 
@@ -113,8 +116,8 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def others_write(folder: str) -> bool:
-    """Whether other users can put files there, as into /tmp; not so where a umask of 002 has made
-    a folder of ours one of our own group's, too."""
+    """Return whether other users can put files there, as into /tmp. A folder of ours that a umask
+    of 002 has opened to our own group does not count."""
     try:
         about = os.stat(folder)
     except OSError:
@@ -124,8 +127,8 @@ def others_write(folder: str) -> bool:
 
 
 def packaged_as(folder: str) -> str:
-    """The name that the folder is packaged by; where none is found in its files, their content;
-    nothing where it has none."""
+    """Return the name that the folder is packaged under; if its files name none, their content; ""
+    if it is not packaged."""
     texts = []
     for name, pattern in PACKAGED_BY:
         text = read(os.path.join(folder, name), (0, os.getuid()))
@@ -137,7 +140,7 @@ def packaged_as(folder: str) -> str:
 
 
 def in_tables(text: str) -> str:
-    """The lines of those tables that have a project's name."""
+    """Return the lines of those tables that have a project's name."""
     lines = []
     inside = False
     for line in text.split("\n"):
@@ -149,8 +152,8 @@ def in_tables(text: str) -> str:
 
 
 def read(path: str, owners: "Tuple[int, ...]" = ()) -> str:
-    """The text of a file, if it is one of these users' (of anyone's, where none are given);
-    nothing of what is no file: a pipe would keep us waiting."""
+    """Return the text of a file if it belongs to one of ``owners`` (or to anyone, without any); ""
+    if it is no file: a pipe would keep us waiting."""
     try:
         with open(path, encoding="utf-8", errors="replace", opener=open_at_once) as file:
             about = os.fstat(file.fileno())
@@ -169,7 +172,7 @@ def open_at_once(path: str, flags: int) -> int:
 
 
 def replace_entry(tree: Tree, entry: str) -> "List[Tuple[str, str]]":
-    """A path of sys.path, if it is to be replaced: (ours, theirs)."""
+    """Replace a path of sys.path, if the job's tree has a counterpart: return (ours, theirs)."""
     live = source_of(entry)
     own = tree.counterpart(live)
     if not own or not os.path.isdir(own):
@@ -180,7 +183,8 @@ def replace_entry(tree: Tree, entry: str) -> "List[Tuple[str, str]]":
 
 
 def source_of(entry: str) -> str:
-    """The folder of the code itself: a strict editable install of setuptools' has links to it."""
+    """Return the folder of the code itself. A strict editable install of setuptools has links to
+    it."""
     if not os.path.basename(entry).startswith(STRICT):
         return entry
     for folder, _, names in os.walk(entry):
@@ -193,7 +197,7 @@ def source_of(entry: str) -> str:
 
 
 def has_metadata(entry: str) -> bool:
-    """Whether the install's metadata is beside its code, and nowhere else."""
+    """Return whether the install's metadata is beside its code, and nowhere else."""
     if not any(name.endswith(".egg-info") for name in os.listdir(entry)):
         return False
     texts = [read(os.path.join(site, name)) for site in sys.path for name in BARE_INSTALLS]
@@ -201,7 +205,7 @@ def has_metadata(entry: str) -> bool:
 
 
 def replace_mapping(tree: Tree, mapping: "Any") -> "List[Tuple[str, str]]":
-    """Packages and modules, by their names."""
+    """Replace packages and modules, by their names."""
     pairs = []
     for name, live in list(mapping.items()):
         own = tree.counterpart(live)
@@ -220,7 +224,8 @@ def kind_of(path: str) -> str:
 
 
 def replace_namespaces(tree: Tree, namespaces: "Any") -> "List[Tuple[str, str]]":
-    """Folders of packages without an ``__init__.py``; each name may have several."""
+    """Replace folders of packages without an ``__init__.py``, of which each name may have
+    several."""
     pairs = []
     for folders in namespaces.values():
         for position, live in enumerate(folders):
@@ -243,7 +248,7 @@ class Lacking:
         self.pairs = []  # type: List[Tuple[str, str]]
 
     def take(self, pairs: "List[Tuple[str, str]]") -> None:
-        """Be there for these, which have just been replaced: (ours, theirs)."""
+        """Register these pairs, which have just been replaced: (ours, theirs)."""
         self.pairs += pairs
         if self.pairs and self not in sys.meta_path:
             sys.meta_path.append(self)
@@ -269,7 +274,7 @@ class Lacking:
         return found
 
     def _beside(self, path: "Iterable[str]") -> "List[str]":
-        """The folders of the install that belong to those of the tree."""
+        """Return the folders of the install that belong to those of the tree."""
         return [
             live + folder[len(own) :]
             for folder in path

@@ -2,8 +2,8 @@
 
 A job's PYTHONPATH begins with the folder of this file, so it is what Python's ``site`` imports by
 this name once it has read all ``.pth`` files. The module that it hides, of the distribution or the
-user, is imported after it. Every Python of a job comes by here: a quick look decides whether there
-is anything to do, and the syntax is one that Python 2 has, too.
+user, is imported after it. Every Python of a job runs this: a quick check decides whether there is
+anything to do, and the syntax is also valid in Python 2.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""For one's own trainer: where to go on from, when to save, how it is doing.
+"""A library for your own trainer: where to resume from, when to save, how it is doing.
 
 import dray.training as t
 
@@ -7,8 +7,8 @@ if t.should_checkpoint():                  # in the loop: dray asks, or the time
     with t.save_atomically("model.pt") as path: ...
 t.report(step=step, reward=reward)         # for dray show and dray ps
 
-In a dray job this can be imported without installing anything. Outside of one it does no harm:
-nothing is asked for and nothing is written. Python 3.8, and only its standard library.
+In a dray job this can be imported without installing anything. Outside of a job it does nothing. It
+needs Python 3.8 and only the standard library.
 """
 
 import json
@@ -41,33 +41,33 @@ METRICS = "metrics.jsonl"
 
 
 def resume_path() -> "Optional[str]":
-    """The checkpoint to go on from; None where the training begins."""
+    """Return the checkpoint to resume from; None if the training begins from scratch."""
     return os.environ.get("DRAY_CHECKPOINT") or None
 
 
 def begins_from_another_run() -> bool:
-    """Whether that checkpoint is another run's (``dray run --from``): its weights are meant, and
+    """Return whether that checkpoint is another run's (``dray run --from``): use its weights, but
     not its count of steps."""
     return bool(os.environ.get("DRAY_CHECKPOINT_GIVEN"))
 
 
 def outputs(default: str = ".") -> str:
-    """The folder that is kept with the job; ``default`` outside of one."""
+    """Return the folder that is kept with the job; ``default`` outside of a job."""
     return os.environ.get("DRAY_OUTPUTS") or default
 
 
 def attempt() -> int:
-    """Which attempt of the job this is, from 1."""
+    """Return which attempt of the job this is, from 1."""
     return int(os.environ.get("DRAY_ATTEMPT") or 1)
 
 
 def rank() -> int:
-    """Among the processes of a distributed training."""
+    """Return this process's rank in a distributed training."""
     return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
 
 
 def seconds_left() -> "Optional[float]":
-    """Until the time limit of this attempt; None where there is none."""
+    """Return the seconds until this attempt's time limit; None if there is none."""
     deadline = os.environ.get("DRAY_DEADLINE")
     return float(deadline) - time.time() if deadline else None
 
@@ -76,7 +76,7 @@ def seconds_left() -> "Optional[float]":
 
 
 class _Asking:
-    """Whether a checkpoint is due. One for each process: signals are, too."""
+    """Knows whether a checkpoint is due. There is one for each process, as with signals."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -86,8 +86,8 @@ class _Asking:
         self.last = time.monotonic()
 
     def prepare(self) -> None:
-        """Only a trainer that calls should_checkpoint() handles the signal: dray takes a process
-        that does for one that will save."""
+        """Install the signal handler. Only a trainer that calls should_checkpoint() gets one: dray
+        takes a process that handles the signal for one that will save."""
         if self.ready:
             return
         self.ready = True
@@ -114,8 +114,8 @@ class _Asking:
         return True
 
     def _deadline_is_near(self) -> bool:
-        """Once, and early enough to save before SIGTERM comes. Where dray can ask by a signal, it
-        does so later than this, and knows of a limit that was changed."""
+        """Return True once, early enough to save before SIGTERM comes. If dray can ask by a signal,
+        it does so later than this, and knows of a limit that was changed."""
         left = seconds_left()
         if self.by_signal or self.saved_for_deadline or left is None:
             return False
@@ -127,8 +127,8 @@ _asking = _Asking()
 
 
 def should_checkpoint(every: "Optional[float]" = None) -> bool:
-    """Whether to save now: dray has asked for it, the time limit is near, or ``every`` so many
-    seconds. Call it often, from the main thread; each reason is told once.
+    """Return whether to save now: dray has asked for it, the time limit is near, or ``every``
+    seconds have passed. Call it often, from the main thread; each reason is reported once.
 
     Processes that save together must decide together: one may be asked a step before another.
     """
@@ -137,8 +137,8 @@ def should_checkpoint(every: "Optional[float]" = None) -> bool:
 
 @contextmanager
 def save_atomically(path: "Union[str, os.PathLike[str]]") -> "Iterator[str]":
-    """A temporary name to write to, a file or a folder, which becomes ``path`` once it is whole
-    and on disk. A half-written checkpoint never bears the real name."""
+    """Yield a temporary name to write to, a file or a folder, which becomes ``path`` once it is
+    whole and on disk. A half-written checkpoint never has the real name."""
     target = os.path.abspath(os.fspath(path))
     folder, name = os.path.split(target)
     os.makedirs(folder, exist_ok=True)
@@ -178,7 +178,7 @@ def _sync_one(path: str) -> None:
 
 
 class _Log:
-    """metrics.jsonl in the outputs: one line for each report, of all attempts."""
+    """Writes metrics.jsonl in the outputs: one line for each report, of all attempts."""
 
     def __init__(self) -> None:
         self.fd = -1
@@ -187,9 +187,9 @@ class _Log:
     def write(self, record: "Dict[str, Any]") -> None:
         line = json.dumps(record).encode("ascii") + b"\n"
         try:
-            if self.pid != os.getpid():  # also after a fork, for a start of one's own
+            if self.pid != os.getpid():  # also opened again after a fork
                 self._open()
-            os.write(self.fd, line)  # at once: a line is whole or, at a full disk, the last one
+            os.write(self.fd, line)  # one write: a line is whole or, on a full disk, the last
         except OSError:  # a full disk must not end the training
             self.pid = 0
 
@@ -206,10 +206,11 @@ _log = _Log()
 
 
 def report(step: int, **values: "Any") -> None:
-    """How far the training is and how well it does. The first value is what ``dray ps`` shows,
-    unless [job.metrics] says another. Anything that float() takes is a value: a tensor too.
+    """Report how far the training is and how well it does. The first value is what ``dray ps``
+    shows, unless [job.metrics] names another. Anything that float() accepts is a value, a tensor
+    too.
 
-    Of a distributed training only rank 0 reports.
+    In a distributed training only rank 0 reports.
     """
     if "DRAY_OUTPUTS" not in os.environ or rank() != 0:
         return
@@ -219,5 +220,5 @@ def report(step: int, **values: "Any") -> None:
 
 
 def _finite(value: float) -> "Optional[float]":
-    """JSON has no word for what is not a number."""
+    """Return the value; None if it is not finite, for which JSON has no word."""
     return value if math.isfinite(value) else None

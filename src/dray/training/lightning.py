@@ -30,7 +30,8 @@ class Callback(lightning.Callback):
         self.every = every  # seconds
 
     def setup(self, *_: "Any", **__: "Any") -> None:
-        """Before Lightning does: on Slurm it takes SIGUSR1, where it is free, for requeueing."""
+        """Install the signal handler before Lightning does: on Slurm it takes SIGUSR1, if it is
+        free, for requeueing."""
         t._asking.prepare()
 
     def on_train_batch_end(self, trainer: "Any", *_: "Any") -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def watch(runner: "Any", every: "Optional[float]" = None) -> None:
-    """After each iteration: report the mean reward, and save where dray asks for it.
+    """Report the mean reward after each iteration, and save when dray asks for it.
 
     It hooks into the runner's logging, which is on the runner itself before rsl-rl-lib 4.
     """

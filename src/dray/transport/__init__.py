@@ -1,1 +1,1 @@
-"""How programs are started and files reach a cluster."""
+"""How requests and files reach a cluster."""

@@ -1,7 +1,8 @@
-"""What carries the agent's protocol to the machine where a cluster's root is.
+"""Channels carry the agent's protocol to the machine where a cluster's root is.
 
-A channel starts a shell command there, with its stdin and stdout here. All else, the protocol, its
-retries and the agent's installation, is the link's (``link.py``) and the same for every channel.
+A channel starts a shell command there, with its stdin and stdout here. Everything else (the
+protocol, its retries, installing the agent) belongs to the link (``link.py``) and is the same for
+every channel.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Channel(Protocol):
     is_remote: bool
 
     def spec(self) -> tuple[str, ...]:
-        """Return the words from which ``from_spec`` makes the same channel in another process."""
+        """Return the arguments from which ``from_spec`` makes the same channel in another
+        process."""
 
     def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
         """Return the program that runs a shell command there. ``may_ask``: whether somebody is

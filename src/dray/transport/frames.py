@@ -1,4 +1,4 @@
-"""Reads what the other side sends: in bounded pieces, and believing none of it."""
+"""Reads what the other side sends: in bounded pieces, and trusting none of it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Truncated(Exception):
 
 
 class NotAMessage(Exception):
-    """This is not a message."""
+    """What was read is not a message."""
 
 
 def skip_to(stream: IO[bytes], *signs: bytes) -> tuple[bytes | None, bytes]:
-    """Return which of the signs came, None at the end of the stream; and what came last."""
+    """Return which of the signs came (None at the end of the stream), and what was read last."""
     seen, left = b"", BANNER_LIMIT
     while line := stream.readline(LINE):
         seen, left = (seen + line)[-4000:], left - len(line)
@@ -49,7 +49,7 @@ def read_record(stream: IO[bytes]) -> tuple[dict[str, Any], int]:
 
 
 def read_most(stream: IO[bytes], length: int) -> bytearray:
-    """Read so many bytes, or what there is: memory is taken only for what really comes."""
+    """Read this many bytes, or what there is. Memory is used only for what really comes."""
     found = bytearray()
     while len(found) < length and (piece := stream.read(min(length - len(found), PIECE))):
         found += piece
@@ -67,7 +67,7 @@ def parse(text: bytearray) -> dict[str, Any]:
 
 
 class AgentRefusal:
-    """The agent's answer that it could not do what was asked, with every field of its type."""
+    """The agent's answer that it could not do what was asked, every field checked for its type."""
 
     LONGEST = 4000
     ERRNOS = range(1, 4096)
@@ -80,7 +80,8 @@ class AgentRefusal:
 
 
 class MessageBuffer:
-    """A message that comes in pieces, up to a limit; with a mark, behind anything else."""
+    """A message that arrives in pieces, up to a limit. With a mark, whatever comes before it is
+    skipped."""
 
     def __init__(self, limit: int, mark: bytes = b"") -> None:
         self._limit, self._mark = limit, mark
@@ -89,7 +90,7 @@ class MessageBuffer:
         self._length: int | None = None
 
     def feed(self, piece: bytes) -> bool:
-        """Return whether the message is whole."""
+        """Add a piece. Return whether the message is whole."""
         self._bytes += piece
         if self._length is None and self._is_at_mark():
             self._length = self._find_length()
@@ -99,7 +100,7 @@ class MessageBuffer:
         return bytes(self._bytes[: self._length])
 
     def is_exact(self) -> bool:
-        """Whether nothing follows the message."""
+        """Return whether nothing follows the message."""
         return len(self._bytes) == self._length
 
     def _is_at_mark(self) -> bool:

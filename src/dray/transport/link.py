@@ -1,4 +1,4 @@
-"""The agent of a cluster, spoken to over any channel: one request, one answer, one round trip."""
+"""Speaks to the agent of a cluster over any channel: one request, one answer, one round trip."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FAMILIES: dict[str, type[DrayError]] = {
 
 
 class Answer:
-    """The agent's answer: a record, and a stream where so many bytes follow."""
+    """The agent's answer: a record, and a stream if ``length`` bytes follow."""
 
     def __init__(self, record: Mapping[str, Any], stream: IO[bytes], length: int) -> None:
         self.record = record
@@ -77,7 +77,7 @@ class Answer:
         self.length = length
 
     def payload(self) -> bytes:
-        """Read what follows, or what has come of it where the link broke."""
+        """Read what follows, or as much of it as has come if the link broke."""
         return bytes(frames.read_most(self.stream, min(self.length, LONGEST_PAYLOAD)))
 
 
@@ -109,14 +109,14 @@ class AgentLink:
 
     @property
     def may_have_submitted(self) -> bool:
-        """Whether the last request was to submit a job, and anything of it may have got there."""
+        """Return whether the last request was to submit a job, and any of it may have arrived."""
         return self._sent in SUBMITTING
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Open a session while the caller is busy with something else, if nobody has to be asked
-        for a password. The next call uses it."""
-        if not self.channel.is_remote or self._stands():
+        """Open a session while the caller does something else, unless that would ask for a
+        password. The next call uses it."""
+        if not self.channel.is_remote or self._has_standing():
             yield
             return
         session = Session(self._argv(install=True, may_ask=False))
@@ -146,8 +146,8 @@ class AgentLink:
         return False
 
     def _take_early(self) -> Session | None:
-        """None where there is none, or it has to be tried again by somebody who can be asked for
-        a password."""
+        """Return the session that was opened early; None if there is none, or it has to be tried
+        again where somebody can type a password."""
         opening, self._opening = self._opening, None
         if opening is None:
             return None
@@ -164,9 +164,10 @@ class AgentLink:
     def call(
         self, verb: str, request: Mapping[str, Any], payload: Payload | None = None
     ) -> Iterator[Answer]:
-        """One request in one round trip. The agent is sent first where it is missing."""
+        """Send one request and read its answer in one round trip. The agent is installed first if
+        it is missing."""
         if self.channel.is_remote and self._opening is None:
-            self._stands()
+            self._has_standing()
         message = _message(verb, request, payload)
         # What may take long would keep others waiting: it gets a session of its own.
         bulky = verb == "pull" or (payload is not None and payload.size > BULKY)
@@ -214,7 +215,8 @@ class AgentLink:
 
     @contextmanager
     def _over_standing(self, message: bytes, payload: Payload | None) -> Iterator[Answer | None]:
-        """By the connection that an earlier command has left open, if it has; else None."""
+        """Send the request over the standing connection that an earlier command has left open;
+        yield None if there is none."""
         link = standing.connect(self._socket()) if self.channel.is_remote else None
         if link is None:
             yield None
@@ -228,7 +230,7 @@ class AgentLink:
                 stream.flush()
                 answer = self._parse(stream) if self._finds(stream, MARK)[0] else None
             except (OSError, CutShort):
-                answer = None  # it broke: connect anew
+                answer = None  # it broke: connect again
             yield answer
 
     def _keep_open(self) -> None:
@@ -242,7 +244,7 @@ class AgentLink:
         return standing.socket_of(socket_folder(), *self._spec(), self.app)
 
     def open_session(self) -> subprocess.Popen[bytes]:
-        """An agent that answers many requests, on a connection that asks for no password."""
+        """Start an agent that answers many requests, on a connection that asks for no password."""
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         argv = self._argv(may_ask=False)
         return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=null)
@@ -251,7 +253,7 @@ class AgentLink:
     def _over_session(
         self, message: bytes, payload: Payload | None, install: bool
     ) -> Iterator[Answer | None]:
-        """By a session of its own; None where the agent is missing there."""
+        """Send the request over a session of its own; yield None if the agent is missing there."""
         session = self._take_early() or self._open(install)
         self._sent = self._verb
         with session, Feeding(session, message, payload) as feeding:
@@ -260,7 +262,7 @@ class AgentLink:
                     answer = self._read_answer(session)
             except DrayError:
                 feeding.break_off()
-                if feeding.error is not None:  # it was us who broke off
+                if feeding.error is not None:  # we ended the request ourselves
                     raise feeding.error from None
                 raise
             yield answer
@@ -283,12 +285,13 @@ class AgentLink:
             session.send_agent(shipping.app().content)
 
     def _argv(self, *, install: bool = False, may_ask: bool = True) -> list[str]:
-        """For any login shell: a plain sh finds the root, and Python does the rest."""
+        """Return the channel's program with a command that any login shell accepts: a plain sh
+        finds the root, and Python does the rest."""
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        words = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
-        script = f'r="{self._shell_root}"; exec {python} {words}'
+        arguments = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
+        script = f'r="{self._shell_root}"; exec {python} {arguments}'
         return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 
     def _read_answer(self, session: Session) -> Answer | None:
@@ -297,10 +300,10 @@ class AgentLink:
         )
 
     def _said(self, session: Session, *signs: bytes) -> bytes:
-        """Which of the signs comes; what a login shell says before does not matter."""
+        """Return which of the signs comes, ignoring what a login shell prints before it."""
         sign, seen = self._finds(session.stdout, *signs)
         if sign is None:
-            raise self._silence(session, seen)
+            raise self._explain_silence(session, seen)
         return sign
 
     def _finds(self, stream: IO[bytes], *signs: bytes) -> tuple[bytes | None, bytes]:
@@ -334,8 +337,9 @@ class AgentLink:
             return from_os_error(OSError(refused.errno, message))
         return FAMILIES.get(refused.family, ClusterError)(message)
 
-    def _silence(self, session: Session, seen: bytes) -> DrayError:
-        """Return why there is no answer, by what the channel or the remote shell said instead."""
+    def _explain_silence(self, session: Session, seen: bytes) -> DrayError:
+        """Return why there is no answer, from what the channel or the remote shell printed
+        instead."""
         code = session.end()
         said = (seen + session.complaints()).decode("utf-8", "replace").strip()
         why = self.channel.explain(code, said)
@@ -349,7 +353,8 @@ class AgentLink:
 
 
 def patience_for(payload: Payload | None) -> float:
-    """Seconds for an answer: what is big has to get there first, over a link that may be slow."""
+    """Return how many seconds to wait for an answer: a big payload has to arrive first, over a link
+    that may be slow."""
     return ANSWER_SECONDS + (payload.size / SLOWEST if payload else 0.0)
 
 
@@ -360,7 +365,8 @@ def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> 
 
 @cache
 def bootstrap_line() -> str:
-    """On one line: not every login shell takes more than that between quotes."""
+    """Return the bootstrap program on one line: not every login shell takes more than that between
+    quotes."""
     return f"exec({json.dumps(shipping.sources()[BOOTSTRAP].decode('ascii'))})"
 
 

@@ -1,4 +1,4 @@
-"""What ssh and a login node tell before anything is set up there."""
+"""Finds out what ssh and a login node say before anything is set up there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import subprocess
 import tempfile
 
 from dray import tracing
-from dray.transport.ssh import LOST, ssh_words
+from dray.transport.ssh import LOST, ssh_argv
 
 NOBODY = "dray-asks-about-no-host"
 
 
 def is_known(host: str) -> bool:
-    """Whether the user's ssh config says anything about this host."""
+    """Return whether the user's ssh config says anything about this host."""
     shown, other = _resolve(host), _resolve(NOBODY)
     if shown.get("hostname", host.lower()) != host.lower():
         return True
@@ -26,7 +26,7 @@ def is_known(host: str) -> bool:
 
 
 def _resolve(host: str) -> dict[str, str]:
-    """ssh's settings for the host; nothing where there is no ssh, or it cannot say."""
+    """Return ssh's settings for the host; nothing if there is no ssh, or it cannot tell."""
     try:
         ended = subprocess.run(
             ["ssh", "-G", "--", host],
@@ -46,25 +46,25 @@ def _resolve(host: str) -> dict[str, str]:
 
 
 def has_variable(host: str, name: str) -> bool:
-    """Whether a command on the login node sees this variable, as dray's own would."""
+    """Return whether a command on the login node sees this variable, as dray's own would."""
     return _holds(host, f'test -n "${{{name}}}"')
 
 
 def has_command(host: str | None, name: str) -> bool:
-    """Whether there is such a program on the login node, or without a host on this machine."""
+    """Return whether this program exists on the login node or, without a host, on this machine."""
     return _holds(host, f"command -v {name}") if host else shutil.which(name) is not None
 
 
 def reach(host: str, seconds: float) -> str:
-    """Why nobody answers there, in ssh's own words; '' where somebody does. A login that needs a
-    password counts as one that fails, unless an earlier connection is still open."""
+    """Return why nobody answers there, in ssh's own words; '' if somebody does. A login that needs
+    a password counts as a failure, unless an earlier connection is still open."""
     first = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={math.ceil(seconds)}"]
-    words = [*first, *ssh_words()[1:], "--", host, "exit 0"]
-    tracing.trace_program(words)
+    argv = [*first, *ssh_argv()[1:], "--", host, "exit 0"]
+    tracing.trace_program(argv)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
             code = subprocess.run(
-                words,
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -82,11 +82,11 @@ def reach(host: str, seconds: float) -> str:
 
 def _holds(host: str, condition: str) -> bool:
     script = f'{condition} >/dev/null && printf "\\nit-%s\\n" holds'
-    words = [*ssh_words(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
-    tracing.trace_program(words)
+    argv = [*ssh_argv(), "--", host, f"exec /bin/sh -c {shlex.quote(script)}"]
+    tracing.trace_program(argv)
     with tempfile.TemporaryFile() as said:  # no pipe: the shared connection would keep it open
         try:
-            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)
+            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False)
         except OSError:
             return False
         said.seek(0)

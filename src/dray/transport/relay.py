@@ -1,8 +1,8 @@
 """Passes requests from many clients on to a few agents, so that nobody waits for anybody else.
 
-A request is read into a buffer of its client's own. Only once it is whole does it get an agent,
-which is then its own until the whole answer has come; the client may read that when it likes. So a
-client that is stopped, or dies, leaves no agent in the middle of a message.
+Each client's request is read into its own buffer. Once it is whole it gets an agent, and keeps it
+until the whole answer has come; the client may read the answer when it likes. So a client that is
+stopped, or dies, leaves no agent in the middle of a message.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dray.transport.frames import PIECE, MessageBuffer, NotAMessage, answer_from
 from dray.transport.standing import SILENCE_SECONDS
 
 IDLE_SECONDS = 600.0
-SPARE_SECONDS = 30.0  # for which an agent beyond the first is kept without work
-FIRST_WORD_SECONDS = 1.0  # for who only looked whether we are here
+SPARE_SECONDS = 30.0  # how long an idle agent beyond the first is kept
+FIRST_WORD_SECONDS = 1.0  # for a client that only checks whether we are here
 AGENTS = 4
 CLIENTS = 64
 REQUEST_LIMIT = 8 << 20
-ANSWER_LIMIT = 64 << 20  # who wants more needs a session of their own
+ANSWER_LIMIT = 64 << 20  # a client that wants more needs a session of its own
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Client:
-    """Asks once, and gets one answer."""
+    """A client that asks once, and gets one answer."""
 
     def __init__(self, link: socket.socket) -> None:
         link.setblocking(False)
@@ -43,7 +43,7 @@ class Client:
 
 
 class Agent:
-    """Works for one client at a time."""
+    """A running agent, which works for one client at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -58,7 +58,8 @@ class Agent:
         self.rest()
 
     def rest(self) -> None:
-        """What comes before it is asked is a login shell's banner."""
+        """Make the agent free for the next client. What it prints before it is asked is a login
+        shell's banner."""
         self.client = None
         self.answer = answer_from_agent(ANSWER_LIMIT)
         self.until = time.monotonic() + SPARE_SECONDS
@@ -83,7 +84,7 @@ class Relay:
         self.until = time.monotonic() + IDLE_SECONDS
 
     def run(self) -> None:
-        """Return once the last agent has ended, or nobody has asked for a long while."""
+        """Serve until the last agent has ended, or nobody has asked for a long while."""
         self.listener.setblocking(False)
         self.selector.register(self.listener, READ, lambda _: self._accept())
         self._open_agent()
@@ -139,7 +140,7 @@ class Relay:
     def _read_request(self, client: Client) -> None:
         piece = client.link.recv(PIECE)
         if not piece or client.has_asked:
-            raise NotAMessage  # it has gone, or asks more than once
+            raise NotAMessage  # it is gone, or asks more than once
         client.until = time.monotonic() + SILENCE_SECONDS
         if client.request.feed(piece):
             if not client.request.is_exact():
@@ -218,7 +219,7 @@ class Relay:
         agent.rest()
 
     def _end(self, agent: Agent) -> None:
-        """The client that it worked for goes its own way."""
+        """End an agent. The client that it worked for connects by itself."""
         self.agents.remove(agent)
         for fd in (agent.input, agent.output):
             with suppress(KeyError):

@@ -1,4 +1,4 @@
-"""A running channel, such as ssh, spoken to by pipes, and the threads that do it.
+"""A session: a running channel, such as ssh, with its pipes and the threads that serve them.
 
 Whatever the other side does, or leaves undone, ends with ``kill``: no thread outlives its session.
 """
@@ -26,7 +26,7 @@ COMPLAINTS = 1 << 16  # bytes of what was said on stderr, from its end
 
 
 class Payload(Protocol):
-    """What is sent behind a request. Its pieces may be asked for again, after a lost link."""
+    """What is sent after a request. Its pieces may be asked for again, after a lost link."""
 
     size: int
 
@@ -34,12 +34,12 @@ class Payload(Protocol):
 
 
 class Session:
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, argv: list[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipe = subprocess.PIPE
-        tracing.trace_program(words)
+        tracing.trace_program(argv)
         self.process = subprocess.Popen(
-            words, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
+            argv, bufsize=PIPE_BUFFER, stdin=pipe, stdout=pipe, stderr=self._errors
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -57,12 +57,13 @@ class Session:
         self.close()
 
     def send_agent(self, app: bytes) -> None:
-        with suppress(BrokenPipeError):  # what was wrong is told instead of an answer
+        with suppress(BrokenPipeError):  # the answer says what was wrong
             self.stdin.write(app)
             self.stdin.flush()
 
     def end(self) -> int | None:
-        """Return the exit code of a process that has said its last; None if it had to be killed."""
+        """Return the exit code of a process that has finished its output; None if it had to be
+        killed."""
         try:
             return self.process.wait(ENDING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -91,7 +92,7 @@ class Session:
 
 
 class Watch(threading.Thread):
-    """Kills a session that complains without end, or that is silent when it should answer."""
+    """Kills a session that writes errors without end, or that is silent when it should answer."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(daemon=True)
@@ -107,7 +108,7 @@ class Watch(threading.Thread):
 
     @contextmanager
     def expecting(self, seconds: float) -> Iterator[None]:
-        """Give the session so many seconds for its answer. What follows may take any time."""
+        """Give the session this many seconds to answer. What follows may take any time."""
         self.until = time.monotonic() + seconds
         try:
             yield
@@ -116,8 +117,8 @@ class Watch(threading.Thread):
 
 
 class Worker(threading.Thread):
-    """Speaks with a session while something else is done. Whoever waits for it can be interrupted:
-    the session is killed then, so that the worker ends, and its pipes can be closed."""
+    """Speaks with a session in the background. Whoever waits for it can be interrupted: the session
+    is then killed, so that the worker ends and its pipes can be closed."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(daemon=True)
@@ -136,7 +137,7 @@ class Worker(threading.Thread):
 
 
 class Opening(Worker):
-    """Makes a session ready."""
+    """Makes a session ready in the background."""
 
     def __init__(self, session: Session, make_ready: Callable[[Session], None]) -> None:
         super().__init__(session)
@@ -152,7 +153,7 @@ class Opening(Worker):
 
 
 class Feeding(Worker):
-    """Sends a request, while its answer may come already."""
+    """Sends a request while its answer may already arrive."""
 
     def __init__(self, session: Session, message: bytes, payload: Payload | None) -> None:
         super().__init__(session)
@@ -161,7 +162,7 @@ class Feeding(Worker):
 
     def run(self) -> None:
         pipe = self.session.stdin
-        # A remote side that does not want it all has its reasons, and says them in its answer.
+        # A remote side that does not read it all says why in its answer.
         with suppress(BrokenPipeError, ValueError):
             try:
                 pipe.write(self.message)

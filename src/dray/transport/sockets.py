@@ -1,4 +1,4 @@
-"""Where this user's sockets lie: those of the connections, and the warm process's."""
+"""Finds the folder of this user's sockets: those of the connections, and the warm process's."""
 
 # Nothing more: importing takes time, and the quickest of commands looks here.
 import os
@@ -15,16 +15,16 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def folder() -> str:
-    """Return the first place that is ours, or can be; nothing where ``reserve`` has to make one.
+    """Return the first folder that is ours, or can be; "" if ``reserve`` has to make one.
 
     It need not exist yet. One that is ours but open to others is returned as well: the user can
-    close it (``is_private``), which for somebody else's folder nobody but they could do.
+    close it (``is_private``), while only its owner could close somebody else's.
     """
     return next((path for path in candidates() if is_usable(path)), "")
 
 
 def socket_folder() -> "Path":
-    """Return the folder of the connections' sockets, made where it is missing."""
+    """Return the folder of the connections' sockets, creating it if it is missing."""
     from contextlib import suppress
     from pathlib import Path
 
@@ -39,7 +39,8 @@ def socket_folder() -> "Path":
 
 
 def candidates() -> "Iterator[str]":
-    """The user's temporary folder on macOS has too long a name for it."""
+    """Yield the folders to try. The user's temporary folder on macOS has too long a name for a
+    socket."""
     name = f"dray-{os.getuid()}"
     for base in (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp"):
         if base:
@@ -60,7 +61,7 @@ def is_usable(path: str) -> bool:
 
 
 def is_safe_above(base: str) -> bool:
-    """Whether a folder can be made in it that nobody else can move away."""
+    """Return whether a folder created in this one cannot be moved away by anybody else."""
     try:
         status = os.stat(base)
     except OSError:
@@ -70,15 +71,15 @@ def is_safe_above(base: str) -> bool:
 
 
 def is_private(path: str) -> bool:
-    """Nobody else can put a socket there, or open one."""
+    """Return whether nobody else can put a socket there, or open one."""
     status = os.lstat(path)
     ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     return ours and not status.st_mode & 0o077
 
 
 def reserve() -> str:
-    """Choose a name that nobody could foresee, where all others are taken. Every process of the
-    user's finds it by a link in the cache folder."""
+    """Choose an unpredictable name, as all others are taken. Every process of the user finds it by
+    a link in the cache folder."""
     link = _link()
     path = f"/tmp/dray-{os.getuid()}-{os.urandom(6).hex()}"
     os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)

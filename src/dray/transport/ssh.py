@@ -39,7 +39,7 @@ class Ssh:
 
     def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
         options = [] if may_ask else ["-o", "BatchMode=yes"]
-        return [*ssh_words(), *options, "--", self.place, command]
+        return [*ssh_argv(), *options, "--", self.place, command]
 
     def explain(self, code: int | None, said: str) -> DrayError | None:
         if code != LOST:
@@ -49,7 +49,7 @@ class Ssh:
         return kind(f"no connection to {self.place}: {last_lines(said)}", hint=hint)
 
 
-def ssh_words() -> list[str]:
+def ssh_argv() -> list[str]:
     return [
         "ssh",
         "-T",

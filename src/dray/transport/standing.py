@@ -1,9 +1,9 @@
-"""A connection kept open between commands: one round trip instead of three.
+"""The standing connection, kept open between commands: one round trip instead of three.
 
-A background process of the user's own holds sessions with a running agent behind each, and
-passes requests on from a socket that only the user can open (``relay.py``). It is started after a
-first command has got through, ends by itself when nobody has asked for a while or when the link
-breaks, and is never needed: whoever does not find it, or loses it, connects as before.
+A background process of the user holds sessions, each with a running agent behind it, and forwards
+requests from a socket that only the user can open (``relay.py``). It is started after a first
+command has got through, and ends by itself when it has been idle for a while or when the link
+breaks. It is never needed: a command that does not find it, or loses it, connects on its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def socket_of(folder: Path, *identity: str) -> Path:
 
 
 def connect(path: Path) -> socket.socket | None:
-    """The standing connection, or None where there is none."""
+    """Connect to the standing connection; None if there is none."""
     if not path.exists():
         return None
     link = socket.socket(socket.AF_UNIX)
@@ -48,12 +48,12 @@ def is_open(path: Path) -> bool:
 
 
 def start(path: Path, *spec: str) -> None:
-    """In the background, detached; nobody waits for it."""
+    """Start the standing connection in the background, detached; nothing waits for it."""
     with open(os.devnull, "r+b") as null:
         actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), stream) for stream in (0, 1, 2)]
-        # -P: nothing is imported from the folder that the user happens to stand in.
-        words = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *spec]
-        os.posix_spawn(words[0], words, os.environ, file_actions=actions, setsid=True)
+        # -P: nothing is imported from the current folder.
+        argv = [sys.executable, "-P", "-m", "dray.transport.standing", str(path), *spec]
+        os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
 
 
 def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> None:
@@ -61,7 +61,7 @@ def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> No
 
     lock = files.open_lock(f"{path}.lock")
     if not files.try_lock(lock):
-        return  # another one is there already
+        return  # another one is already there
     path.unlink(missing_ok=True)
     try:
         with socket.socket(socket.AF_UNIX) as listener:

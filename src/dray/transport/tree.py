@@ -28,7 +28,7 @@ def copy_changed(
 def copy_files(
     source: Path, changed: Sequence[Incoming], landing: Landing, progress: Progress
 ) -> int:
-    """Copy these files; return how many of them are gone."""
+    """Copy these files. Return how many of them are gone."""
     total = sum(file.size for file in changed)
     done = gone = 0
     for file in changed:
@@ -41,7 +41,7 @@ def copy_files(
 
 
 def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:
-    """False: the source is gone."""
+    """Copy one file. Return False if the source is gone."""
     if file.link is not None:
         landing.put(file, ())
         return True
@@ -55,7 +55,8 @@ def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:
 
 
 def beginning(opened: IO[bytes], left: int) -> Iterator[bytes]:
-    """As much of it as there was when it was listed: the job may go on writing for ever."""
+    """Yield as much of the file as there was when it was listed: the job may go on writing for
+    ever."""
     while left and (piece := opened.read(min(left, CHUNK))):
         left -= len(piece)
         yield piece

@@ -181,7 +181,7 @@ class BatchCluster:
         change = change_of(self._last_manifest(), code.manifest)
         lacking = list(entries(change.middle))  # the rest is there, as far as we know
         self._send_contents(verb, request, code, change, lacking, progress)
-        background.later(lambda: self._remember(code))
+        background.after_reply(lambda: self._remember(code))
 
     def _send_contents(
         self,

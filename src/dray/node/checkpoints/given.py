@@ -1,13 +1,13 @@
-"""The checkpoint of another run that a job begins from (``dray run --from``).
+"""The given checkpoint: one of another run, which a job begins from (``dray run --from``).
 
 It is copied into the job's own directory when the job is submitted (``giving``), from another job
 of this root or from what the laptop has sent:
 
     <root>/jobs/<id>/given/<path>    <path> is its place among the outputs of a run
 
-A copy and no hard link: the trainer that wrote it may write to it again in place, and so may the
-new one. A trainer that finds its checkpoint only by its place gets another copy there, which is
-told from a checkpoint of the job's own by its time and size. The job's ``origin`` says more:
+It is a copy, not a hard link: the trainer that wrote it may write to it again in place, and so may
+the new one. A trainer that finds its checkpoint only by its place gets another copy there, which
+time and size distinguish from the job's own checkpoints. The job's ``origin`` says more:
 
 - ``path``: its place below ``given``; ``told``: what people call it.
 - ``job`` and ``checkpoint``: another job of this root, and the path among its outputs.
@@ -35,7 +35,7 @@ FOLDER = "given"
 
 
 def rules_of(job_dir: "JobDir", job: "Record") -> "Record":
-    """The job's rules for resuming, with what it has begun from."""
+    """Return the job's rules for resuming, with the checkpoint it has begun from."""
     path = (job.get("origin") or {}).get("path")
     if not path:
         return job["resume"]  # type: ignore
@@ -45,22 +45,22 @@ def rules_of(job_dir: "JobDir", job: "Record") -> "Record":
 
 
 def known(job_dir: "JobDir", job: "Record") -> "Record":
-    """The description of a job, in which its rules tell what it has begun from."""
+    """Return the job's description with rules that know what it has begun from."""
     return dict(job, resume=rules_of(job_dir, job))
 
 
 def to_begin_from(outputs: str, rules: "Record") -> "Optional[Checkpoint]":
-    """The given checkpoint, where the trainer finds it; None where it is not whole any more."""
+    """Return the given checkpoint where the trainer finds it; None if it is no longer whole."""
     path, placed = rules["given"]["path"], rules["given"]["placed"]
     if not newest.is_whole(path):
         return None
     if placed != path:
-        put_among(outputs, rules, path, placed)
+        copy_into_outputs(outputs, rules, path, placed)
     return newest.look_at(placed)
 
 
-def put_among(outputs: str, rules: "Record", path: str, placed: str) -> None:
-    """Copy it, and its partner, to its place among the outputs."""
+def copy_into_outputs(outputs: str, rules: "Record", path: str, placed: str) -> None:
+    """Copy the given checkpoint and its partner to their place among the outputs."""
     worktree.make_parents(outputs, os.path.relpath(placed, outputs))
     partner = partner_of(path, rules)
     if partner and os.path.exists(partner):
@@ -75,7 +75,7 @@ def put_among(outputs: str, rules: "Record", path: str, placed: str) -> None:
 
 
 def copy(path: str, target: str) -> None:
-    """Copy a file, which appears whole and as old as the original."""
+    """Copy a file. The copy appears whole and has the original's time."""
     import shutil  # with zlib, bz2 and lzma: only where it is needed
 
     files.make_folder(os.path.dirname(target), durable=False)
@@ -93,19 +93,18 @@ def copy(path: str, target: str) -> None:
 
 
 def place_for(path: str, pattern: "Optional[str]") -> str:
-    """The shortest end of this path that the pattern for checkpoints finds; "" where there is
-    none."""
-    words = path.split("/")
-    for start in range(len(words) - 1, -1, -1):
-        if pattern and matches(words[start:], pattern.split("/")):
-            return "/".join(words[start:])
+    """Return the shortest end of this path that the checkpoint pattern matches; "" if none does."""
+    names = path.split("/")
+    for start in range(len(names) - 1, -1, -1):
+        if pattern and matches(names[start:], pattern.split("/")):
+            return "/".join(names[start:])
     return ""
 
 
-def matches(words: "Sequence[str]", pattern: "Sequence[str]") -> bool:
-    """Whether a glob finds this path; ``**`` stands for any number of folders."""
-    if not pattern or not words:
-        return not pattern and not words
+def matches(names: "Sequence[str]", pattern: "Sequence[str]") -> bool:
+    """Return whether a glob matches this path. ``**`` stands for any number of folders."""
+    if not pattern or not names:
+        return not pattern and not names
     if pattern[0] == "**":
-        return any(matches(words[start:], pattern[1:]) for start in range(len(words)))
-    return fnmatch.fnmatchcase(words[0], pattern[0]) and matches(words[1:], pattern[1:])
+        return any(matches(names[start:], pattern[1:]) for start in range(len(names)))
+    return fnmatch.fnmatchcase(names[0], pattern[0]) and matches(names[1:], pattern[1:])

@@ -1,6 +1,6 @@
-"""Finds a checkpoint for a new job to begin from, and puts it into that job's directory: see
-``given``. A job that is asked for one of its checkpoints may be running, and its files are data: no
-link leads out of its outputs."""
+"""Finds a checkpoint for a new job to begin from, and puts it into that job's directory (see
+``given``). The job it is taken from may be running, and its files are data: no link leads out of
+its outputs."""
 
 import os
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-TRIES = 3  # to copy what a running job may write to meanwhile
+TRIES = 3  # to copy what a running job may be writing to
 
 
 class Found:
-    """A checkpoint of a job: ``path`` and ``files`` are relative to the job's outputs."""
+    """A checkpoint of a job. ``path`` and ``files`` are relative to the job's outputs."""
 
     def __init__(self, path: str, files: "List[str]", remarks: "List[str]") -> None:
         self.path = path
@@ -31,7 +31,7 @@ class Found:
 
 def find(job_dir: JobDir, name: str, rules: "Record") -> Found:
     """Find the named checkpoint of this job, or its newest whole one. ``rules`` say which files are
-    checkpoints where the job itself does not."""
+    checkpoints if the job itself does not."""
     outputs = job_dir.outputs
     if os.path.islink(outputs):
         raise NothingToGoOnFrom("{} is a link, which is not followed".format(outputs))
@@ -52,8 +52,8 @@ def find(job_dir: JobDir, name: str, rules: "Record") -> Found:
 
 
 def named(job_dir: JobDir, rules: "Record", name: str) -> str:
-    """The path of a checkpoint, or of any other file among the outputs: the final model may have a
-    name that no pattern for checkpoints finds."""
+    """Return the path of a checkpoint, or of any other file among the outputs: the final model may
+    have a name that the checkpoint pattern does not match."""
     outputs = job_dir.outputs
     found = newest.candidates(outputs, rules)
     try:
@@ -73,7 +73,7 @@ def other_files(outputs: str, name: str) -> "List[str]":
 
 
 def describe(job_dir: JobDir, path: str, rules: "Record", remarks: "List[str]") -> Found:
-    """``path`` leads through no link any more."""
+    """Describe the checkpoint at ``path``, in which no link is left to follow."""
     top = os.path.realpath(job_dir.outputs)
     shown = os.path.relpath(path, top)
     if not newest.is_whole(path):
@@ -87,7 +87,7 @@ def describe(job_dir: JobDir, path: str, rules: "Record", remarks: "List[str]") 
 
 
 def parts(path: str, rules: "Record") -> "List[str]":
-    """The files of a checkpoint, and its partner."""
+    """Return the files of a checkpoint, and its partner."""
     found = sorted(newest.files_in(path)) if os.path.isdir(path) else [path]
     partner = partner_of(path, rules)
     return found + [partner] if partner and newest.is_whole(partner) else found
@@ -97,7 +97,7 @@ def parts(path: str, rules: "Record") -> "List[str]":
 
 
 def take(root: str, job: "Record", folder: str) -> None:
-    """Put the checkpoint into ``folder``, which becomes the job's directory."""
+    """Put the job's given checkpoint into ``folder``, which becomes the job's directory."""
     origin = job["origin"]
     if not shapes.is_origin(origin) or not shapes.is_id(origin.get("job", job["id"])):
         raise NothingToGoOnFrom("this is nothing to begin from: {}".format(origin)[:300])
@@ -120,7 +120,7 @@ def unpack(root: str, snapshot: str, place: str) -> None:
 
 
 def copy_from(source: JobDir, name: str, rules: "Record", target: str) -> None:
-    """Copy a checkpoint as it is at one moment; its job may be running."""
+    """Copy a checkpoint as it is at one moment, though its job may be running."""
     for _ in range(TRIES):
         found = find(source, name, rules)
         path = os.path.join(os.path.realpath(source.outputs), found.path)

@@ -1,9 +1,9 @@
-"""Which checkpoint is the newest whole one.
+"""Finds the newest whole checkpoint.
 
 A trainer killed while it saves leaves a file that looks like a checkpoint and cannot be loaded.
 Formats that say where they end are checked for that end; the rest must at least not be empty.
-A checkpoint may be a folder: as new as its newest file, and whole if all its files are and none is
-missing that those before it have.
+A checkpoint may be a folder. It is as new as its newest file, and whole if all its files are and it
+lacks none that earlier ones have.
 """
 
 import glob
@@ -34,9 +34,9 @@ CONTENT = (
     ".bin", ".ckpt", ".distcp", ".json", ".metadata", ".msgpack", ".npz", ".pkl", ".pt", ".pth",
     ".safetensors", ".zip",
 )  # fmt: skip
-HABIT = 4  # so many checkpoints tell what one consists of
+HABIT = 4  # how many earlier checkpoints show what one consists of
 ZIP = b"PK\3\4"
-OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF"  # pickles, then raw numbers: does not tell where it ends
+OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF"  # pickles, then raw numbers: does not show where it ends
 LONGEST_HEADER = 100000000  # what the safetensors format allows
 
 
@@ -55,14 +55,14 @@ class Checkpoint:
 
 
 def newest(outputs: str, resume: "Record") -> "Optional[Checkpoint]":
-    """The newest valid checkpoint below ``outputs``, by the rules for resuming."""
+    """Return the newest valid checkpoint below ``outputs``, by the rules for resuming."""
     found = candidates(outputs, resume)
     return next((one for one in found if is_valid(one, found, resume)), None)
 
 
 def is_valid(one: Checkpoint, all_of_them: "List[Checkpoint]", resume: "Record") -> bool:
-    """Whole, and so is what belongs to it. Which trainers save a partner, and what a folder
-    consists of, only the habit tells."""
+    """Return whether the checkpoint is whole, and so is what belongs to it. Whether a trainer saves
+    a partner, and what a folder consists of, is learned from the other checkpoints."""
     if not is_whole(one.path) or lacks_files(one, all_of_them):
         return False
     partner = partner_of(one.path, resume)
@@ -70,8 +70,8 @@ def is_valid(one: Checkpoint, all_of_them: "List[Checkpoint]", resume: "Record")
 
 
 def lacks_files(one: Checkpoint, all_of_them: "List[Checkpoint]") -> bool:
-    """Whether a folder has not what most of those before it have. A trainer that is between two
-    files, or was killed there, leaves each of them whole."""
+    """Return whether a folder lacks files that most of the ones before it have. A trainer that is
+    between two files, or was killed there, leaves each of them whole."""
     if not os.path.isdir(one.path):
         return False
     beside = by_folder(all_of_them)[os.path.dirname(one.path)]
@@ -82,7 +82,8 @@ def lacks_files(one: Checkpoint, all_of_them: "List[Checkpoint]") -> bool:
 
 
 def parts_of(folder: str) -> "Set[str]":
-    """The names of the files that hold its content; numbers are of one step or one rank."""
+    """Return the names of the files that hold the content, with # for numbers, which differ by step
+    and rank."""
     inside = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
     content = [os.path.relpath(path, folder) for path in inside if path.endswith(CONTENT)]
     return {re.sub(r"\d+", "#", path) for path in content if not UNFINISHED.search(path)}
@@ -93,8 +94,11 @@ def any_partner(found: "List[Checkpoint]", resume: "Record") -> bool:
 
 
 def candidates(outputs: str, resume: "Record") -> "List[Checkpoint]":
-    """Everything that matches, newest first: by time, or, where ``number`` tells how far one is,
-    by that within its folder; the folder that was written to last comes first."""
+    """Return everything that matches, newest first.
+
+    Order is by time or, if ``number`` says how far a checkpoint is, by that number within a folder;
+    the folder written to last comes first.
+    """
     pattern, number = resume.get("checkpoint"), resume.get("number")
     if not pattern:
         return []
@@ -113,15 +117,15 @@ def candidates(outputs: str, resume: "Record") -> "List[Checkpoint]":
 
 
 def is_given(one: Checkpoint, resume: "Record") -> bool:
-    """Whether it is the copy of another run's, put where the trainer finds it (see ``given``), and
-    was not written to since."""
+    """Return whether this is the unchanged copy of another run's checkpoint, put where the trainer
+    finds it (see ``given``)."""
     given = resume.get("given")
     if not given or os.path.normpath(one.path) != given["placed"]:
         return False
     try:
         original = look_at(given["path"])
     except OSError:
-        return True  # no checkpoint of this run's, whatever became of the other
+        return True  # not a checkpoint of this run, whatever became of the original
     return (one.mtime, one.size) == (original.mtime, original.size)
 
 
@@ -130,13 +134,13 @@ def by_number(by_time: "List[Checkpoint]", number: str) -> "List[Checkpoint]":
         far = number_of(one.path, number)
         return -1 if far is None else far
 
-    # Sorting is stable: of two that are as far, the newer one comes first.
+    # Sorting is stable: of two with the same number, the newer one comes first.
     runs = by_folder(by_time).values()
     return [one for run in runs for one in sorted(run, key=how_far, reverse=True)]
 
 
 def by_folder(found: "List[Checkpoint]") -> "Dict[str, List[Checkpoint]]":
-    """In the order of each one's first."""
+    """Group the checkpoints by folder, in the order of each folder's first one."""
     folders = OrderedDict()  # type: Dict[str, List[Checkpoint]]
     for one in found:
         folders.setdefault(os.path.dirname(one.path), []).append(one)
@@ -144,9 +148,11 @@ def by_folder(found: "List[Checkpoint]") -> "Dict[str, List[Checkpoint]]":
 
 
 def surplus(ordered: "List[Checkpoint]", resume: "Record") -> "List[Checkpoint]":
-    """Those that are not among the ``keep`` to stay: the newest valid one is the first of them,
-    and what is newer may still be being written. Where it cannot be told whether that one is
-    written to its end, one more stays."""
+    """Return the checkpoints beyond the ``keep`` that stay.
+
+    The newest valid one counts first; what is newer may still be being written. If nothing shows
+    whether that one was written to its end, one more stays.
+    """
     for position, one in enumerate(ordered):
         if is_valid(one, ordered, resume):
             more = 0 if tells_its_end(one.path) else 1
@@ -155,7 +161,8 @@ def surplus(ordered: "List[Checkpoint]", resume: "Record") -> "List[Checkpoint]"
 
 
 def prune(outputs: str, resume: "Record") -> None:
-    """Remove what is too old; never through a link that leads out of the outputs."""
+    """Remove checkpoints that are too old, but never through a link that leads out of the
+    outputs."""
     if not resume.get("keep"):
         return
     for one in surplus(candidates(outputs, resume), resume):
@@ -171,12 +178,12 @@ def prune(outputs: str, resume: "Record") -> None:
 
 
 def is_inside(outputs: str, path: str) -> bool:
-    """Whether the path leads through no link out of the outputs."""
+    """Return whether no link leads this path out of the outputs."""
     return os.path.realpath(path).startswith(os.path.join(os.path.realpath(outputs), ""))
 
 
 def is_unfinished(path: str) -> bool:
-    """By its name, or that of a folder it is in."""
+    """Return whether the path looks unfinished, by its name or that of a folder it lies in."""
     folders, name = os.path.split(path)
     if name.startswith(".") or UNFINISHED.search(name):
         return True
@@ -193,7 +200,7 @@ def look_at(path: str) -> Checkpoint:
 
 
 def files_in(folder: str) -> "Iterator[str]":
-    """The files of a checkpoint that is a folder, without what a killed save left there."""
+    """Yield the files of a checkpoint that is a folder, without what a killed save left there."""
     for top, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(top, name)
@@ -202,7 +209,7 @@ def files_in(folder: str) -> "Iterator[str]":
 
 
 def natural(path: str) -> "List[Tuple[int, str]]":
-    """A sort key under which model_1000 comes after model_999."""
+    """Return a sort key that puts model_1000 after model_999."""
     return [
         (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path)
     ]
@@ -218,7 +225,8 @@ def is_whole(path: str) -> bool:
 
 
 def tells_its_end(path: str) -> bool:
-    """Whether one that is whole cannot be half of a longer one."""
+    """Return whether the format shows its end, so that a whole file cannot be half of a longer
+    one."""
     try:
         with open(path, "rb") as file:
             return path.endswith((".json", ".safetensors")) or file.read(4) == ZIP
@@ -227,7 +235,8 @@ def tells_its_end(path: str) -> bool:
 
 
 def is_whole_folder(path: str) -> bool:
-    """An empty file may be a mark that something is finished; empty content never is."""
+    """Return whether all files in the folder are whole. An empty file may mark that something is
+    finished; empty content is never whole."""
     some = False
     for one in files_in(path):
         if os.path.getsize(one) == 0 and not one.endswith(CONTENT):
@@ -255,10 +264,12 @@ def is_whole_file(path: str) -> bool:
 
 
 def is_whole_zip(path: str) -> bool:
-    """torch.save, numpy.savez and stable-baselines3 write zips, whose directory comes last.
+    """Return whether a zip file (torch.save, numpy.savez, stable-baselines3) is whole.
 
-    Where one was cut off behind a zip within it (stable-baselines3 puts those of torch into its
-    own), that one's directory is found: what it lists does not begin where the file does."""
+    A zip's directory comes last. If the file was cut off behind a zip inside it (stable-baselines3
+    stores those of torch in its own), the inner directory is found instead; then what it lists does
+    not begin where the file does.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return any(one.header_offset == 0 for one in archive.infolist())

@@ -1,7 +1,7 @@
-"""Where an attempt begins: from which checkpoint, and what is passed over on the way to it.
+"""Chooses where an attempt begins: from which checkpoint, and which ones are passed over.
 
-Nothing of this happens silently: what was passed over is a remark in the attempt's record and in
-its log, and a run that had a checkpoint never begins again from nothing by itself.
+None of this happens silently: what was passed over is a remark in the attempt's record and in its
+log, and a run that had a checkpoint never starts again from nothing by itself.
 """
 
 import os
@@ -24,13 +24,13 @@ ASIDE = ".set-aside"  # hidden: no pattern finds what is in it
 
 
 class NothingToGoOnFrom(Exception):
-    """The run had a checkpoint, and there is none to go on from."""
+    """The run had a checkpoint, but none is left to resume from."""
 
     for_good = True
 
 
 class Origin:
-    """``is_given``: the checkpoint is of another run."""
+    """Where an attempt begins. ``is_given``: the checkpoint is another run's."""
 
     def __init__(
         self, checkpoint: "Optional[Checkpoint]", remarks: "List[str]", is_given: bool = False
@@ -41,8 +41,8 @@ class Origin:
 
 
 def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Origin:
-    """Choose the checkpoint that attempt ``number`` begins from. ``before``: the records of the
-    attempts before it."""
+    """Choose the checkpoint that attempt ``number`` begins from. ``before``: the records of earlier
+    attempts."""
     rules, wanted = job["resume"], job.get("start_from") or ""
     counted = [one for one in before if one["number"] > job["resumed_after"]]
     remarks = []  # type: List[str]
@@ -50,11 +50,11 @@ def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Or
         remarks += set_aside(outputs, rules, wanted, number)
     remarks += restoring.put_back(outputs, rules)
     # What ``retry_on`` says to try again is not the checkpoint's fault.
-    suspect = [one for one in counted if not policy.passes(job, one)]
+    suspect = [one for one in counted if not policy.may_retry(job, one)]
     origin = choose(outputs, rules, suspect)
     if origin.checkpoint is None:
         require_disk(outputs)
-        origin = choose(outputs, rules, suspect)  # it may have been away for a moment
+        origin = choose(outputs, rules, suspect)  # the disk may have been away for a moment
     if origin.checkpoint is None:
         require_no_progress(counted if wanted == SCRATCH else before)
         if rules.get("given"):
@@ -63,7 +63,8 @@ def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Or
 
 
 def begin_from_given(outputs: str, job: "Record") -> "Checkpoint":
-    """Find the checkpoint of another run that the job begins from: never from nothing instead."""
+    """Return the given checkpoint that the job begins from, or raise: never begin from nothing
+    instead."""
     found = given.to_begin_from(outputs, job["resume"])
     if found is None:
         told = (job.get("origin") or {}).get("told")
@@ -74,8 +75,8 @@ def begin_from_given(outputs: str, job: "Record") -> "Checkpoint":
 
 
 def choose(outputs: str, rules: "Record", attempts: "List[Record]") -> Origin:
-    """Take the newest whole checkpoint from which no attempt has crashed; where there is no such
-    one, the newest whole one."""
+    """Choose the newest whole checkpoint from which no attempt has crashed; if there is none, the
+    newest whole one."""
     found = newest.candidates(outputs, rules)
     whole = [one for one in found if newest.is_valid(one, found, rules)]
     crashed = [one for one in whole if crash_from(one, outputs, attempts) is not None]
@@ -89,8 +90,9 @@ def choose(outputs: str, rules: "Record", attempts: "List[Record]") -> Origin:
 
 
 def crash_from(one: "Checkpoint", outputs: str, attempts: "List[Record]") -> "Optional[int]":
-    """The attempt that crashed from this checkpoint and got no further, as it does where a folder
-    was cut so that nothing tells. One that was written to since is another one."""
+    """Return the attempt that crashed from this checkpoint without progress, as happens if a folder
+    is incomplete in a way that nothing shows. A checkpoint that was written again since counts as
+    another one."""
     for attempt in attempts:
         is_origin = attempt.get("from_checkpoint") == os.path.relpath(one.path, outputs)
         crashed = attempt["outcome"] == "failed" and not attempt.get("progress")
@@ -100,7 +102,7 @@ def crash_from(one: "Checkpoint", outputs: str, attempts: "List[Record]") -> "Op
 
 
 def require_disk(outputs: str) -> None:
-    """Raise the error of a disk that does not answer: it is no reason to give up a run."""
+    """Raise the error of a disk that does not answer: that is no reason to give up a run."""
     if os.path.lexists(outputs):
         os.listdir(outputs)
 
@@ -115,14 +117,14 @@ def require_no_progress(before: "List[Record]") -> None:
 
 
 def named(outputs: str, rules: "Record", name: str) -> "List[Checkpoint]":
-    """The checkpoints that are newer than the named one, and that one itself, last. Its name is
-    its path among the outputs, or the end of that."""
+    """Return the checkpoints newer than the named one, followed by that one. The name is its path
+    among the outputs, or the end of that path."""
     found = newest.candidates(outputs, rules)
     return found[: pick(outputs, found, name) + 1]
 
 
 def pick(outputs: str, found: "List[Checkpoint]", name: str) -> int:
-    """Which of these is meant."""
+    """Return the index of the checkpoint that is meant by ``name``."""
     paths = [os.path.relpath(one.path, outputs) for one in found]
     fits = [at for at, path in enumerate(paths) if path == name]
     fits = fits or [at for at, path in enumerate(paths) if path.endswith("/" + name)]
@@ -134,14 +136,14 @@ def pick(outputs: str, found: "List[Checkpoint]", name: str) -> int:
 
 
 def require(outputs: str, rules: "Record", start_from: str) -> None:
-    """Check, before the job is queued, that there is the checkpoint that it is to go on from."""
+    """Check, before the job is queued, that the checkpoint to resume from exists."""
     if start_from and start_from != SCRATCH:
         named(outputs, rules, start_from)
 
 
 def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[str]":
-    """Move what is newer than the wanted checkpoint out of the way, so that a trainer that looks
-    for its checkpoint by itself does not find it either."""
+    """Move what is newer than the wanted checkpoint aside, so that a trainer that looks for its
+    checkpoint by itself does not find it either."""
     if wanted == SCRATCH:
         newer = newest.candidates(outputs, rules)
     else:
@@ -160,7 +162,7 @@ def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[
 
 
 def belongings(one: "Checkpoint", rules: "Record") -> "Iterator[str]":
-    """A checkpoint's path, and those of what is saved with it and of the copies."""
+    """Yield the paths of a checkpoint, of what is saved with it, and of their copies."""
     saved = [one.path] + restoring.beside(one.path, rules)
     copies = [restoring.copy_of(path) for path in saved]
     for path in saved + [partner_of(one.path, rules) or ""] + copies:

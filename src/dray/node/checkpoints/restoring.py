@@ -1,8 +1,8 @@
 """Keeps a copy of a checkpoint that its trainer overwrites under one name: a kill in the middle of
-that leaves nothing that could be loaded.
+writing leaves nothing that could be loaded.
 
-A copy of each whole one is kept beside it, and put back where the original is not whole. So is one
-of each file that is overwritten with it.
+The copy of each whole checkpoint is kept beside it, and put back if the original is not whole. The
+same goes for each file that is overwritten with it.
 """
 
 import glob
@@ -24,14 +24,14 @@ ASIDE = ".partial"
 
 
 def copy_of(path: str) -> str:
-    """last.ckpt → last.kept.ckpt"""
+    """Return the path of the copy: last.ckpt → last.kept.ckpt."""
     start, end = os.path.splitext(path)
     return start + KEPT + end
 
 
 def keep(found: "newest.Checkpoint", resume: "Record") -> None:
-    """Copy this one, if it bears the name that is overwritten, with what lies beside it. A folder
-    is not copied: it may be of any size, and consists of files with names of their own."""
+    """Copy the checkpoint and what lies beside it, if its name is one that gets overwritten. A
+    folder is not copied: it may be of any size, and its files have names of their own."""
     if os.path.basename(found.path) != overwritten_name(resume) or os.path.isdir(found.path):
         return
     for path in beside(found.path, resume):
@@ -40,7 +40,7 @@ def keep(found: "newest.Checkpoint", resume: "Record") -> None:
 
 
 def beside(path: str, resume: "Record") -> "List[str]":
-    """The files that are overwritten with this one, without the copies of them."""
+    """Return the files that are overwritten together with this one, without their copies."""
     pattern = os.path.basename(resume.get("beside") or "")
     if not pattern:
         return []
@@ -50,7 +50,7 @@ def beside(path: str, resume: "Record") -> "List[str]":
 
 
 def keep_one(found: "newest.Checkpoint") -> None:
-    """Copy it, if it was not written to meanwhile."""
+    """Copy the checkpoint, unless it is written to in the meantime."""
     candidate = copy_of(found.path) + ASIDE
     copy(found.path, candidate)
     if newest.is_whole(candidate) and newest.look_at(found.path).same(found):
@@ -60,15 +60,15 @@ def keep_one(found: "newest.Checkpoint") -> None:
 
 
 def put_back(outputs: str, resume: "Record") -> "List[str]":
-    """Replace what is not whole by its copy, or move it aside: better anew than not at all. Return
-    what was done, in words."""
+    """Replace what is not whole by its copy, or move it aside: starting over is better than not
+    starting. Return what was done, in words."""
     done = []  # type: List[str]
     for path in overwritten(outputs, resume):
         if newest.is_whole(path):
             continue
         shown = os.path.relpath(path, outputs)
         try:
-            done.append("{} was not whole: {}".format(shown, mend(path)))
+            done.append("{} was not whole: {}".format(shown, repair(path)))
         except OSError as error:  # no space for it now: the next attempt tries again
             note("{} could not be put back: {}".format(path, error))
     return done
@@ -82,8 +82,8 @@ def overwritten(outputs: str, resume: "Record") -> "Iterator[str]":
             yield from beside(one.path, resume)
 
 
-def mend(path: str) -> str:
-    """Return what was done, in words."""
+def repair(path: str) -> str:
+    """Replace the damaged file by its copy, or move it aside. Return what was done, in words."""
     kept = copy_of(path)
     if newest.is_whole(kept):
         copy(kept, path + ASIDE)
@@ -94,7 +94,7 @@ def mend(path: str) -> str:
 
 
 def copy(source: str, target: str) -> None:
-    """As old as the original: what is newest stays so."""
+    """Copy a file with its time, so that the newest stays the newest."""
     import shutil  # with zlib, bz2 and lzma: only where it is needed
 
     shutil.copy2(source, target)

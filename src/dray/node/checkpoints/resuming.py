@@ -1,5 +1,5 @@
-"""How a trainer goes on from a checkpoint, by the rules in the job's ``resume``. Pure, but for a
-look into the run's folder. No trainer is known here: a recipe has written the rules.
+"""Resumes a trainer from a checkpoint, by the rules in the job's ``resume``. Pure, but for a look
+into the run's folder. No trainer is known here: a recipe has written the rules.
 
 - ``number``: a regular expression whose first group is how far a checkpoint is.
 - ``scale``: look-ups whose product is how many of those numbers make one iteration.
@@ -15,16 +15,16 @@ look into the run's folder. No trainer is known here: a recipe has written the r
 - ``looks_for``: the name under which the trainer looks for its checkpoint by itself.
 - ``beside``: a pattern for names of files beside that one, which are overwritten with it.
 - ``args``: added to the command; the same arguments in the command are replaced.
-- ``begin_args``: the same, where a run begins from a checkpoint of another one; without them, it
-  does so as it would go on from one of its own.
+- ``begin_args``: the same for a run that begins from a checkpoint of another one; without them, it
+  does so as it would resume from one of its own.
 
 A run that begins from a checkpoint of another one does as many iterations as it is asked for itself
-(``start_of``). Where the trainer's count goes on from the checkpoint's number, that number is this
-run's ``begin``, and is added to the ``total`` that the command names; where it counts ``anew``, its
-count is its own from the first.
+(``start_of``). If the trainer continues to count from the checkpoint's number, that number is this
+run's ``begin``, and is added to the ``total`` that the command names. If it counts ``anew``, it
+starts from zero.
 
-A run is a folder with checkpoints. Which attempt it is of is known because every attempt writes
-down which runs there were before it: no clock is asked.
+A run is a folder with checkpoints. Every attempt records which runs there were before it, so the
+attempt that began a run is known without comparing clocks.
 """
 
 import glob
@@ -46,7 +46,7 @@ MOST_READ = 1 << 20
 
 
 class Progress:
-    """``done`` of ``total`` iterations; None where that is not known."""
+    """``done`` of ``total`` iterations; None for what is not known."""
 
     def __init__(
         self, done: "Optional[int]" = None, total: "Optional[int]" = None, finished: bool = False
@@ -65,7 +65,8 @@ class Progress:
 def progress(
     resume: "Record", command: "Sequence[str]", path: str, outputs: str, before: "List[Record]"
 ) -> Progress:
-    """How far the run is at this checkpoint. ``before``: the records of all attempts so far."""
+    """Return how far the run is at this checkpoint. ``before``: the records of all attempts so
+    far."""
     if is_given(resume, path):
         return start_of(resume, command, path)
     folder = os.path.dirname(path)
@@ -77,7 +78,7 @@ def progress(
     rule = resume.get("total") or {}
     begin = rule.get("begin", 0)
     begun = begun_at(os.path.relpath(folder, outputs), before) or begin
-    # Whole iterations, run by run: what was begun of one is in no checkpoint.
+    # Whole iterations, run by run: an unfinished one is in no checkpoint.
     done = max(number - bool(rule.get("early")), 0) // scale + (begun if resume.get("anew") else 0)
     total = flag_value(command, rule.get("flag"))
     if total is not None:
@@ -92,13 +93,13 @@ def progress(
 
 
 def is_given(resume: "Record", path: str) -> bool:
-    """Whether this is where the job's checkpoint of another run lies (see ``given``)."""
+    """Return whether this path is the job's given checkpoint (see ``given``)."""
     return path in (resume.get("given") or {}).values()
 
 
 def start_of(resume: "Record", command: "Sequence[str]", path: str) -> Progress:
-    """How far a run is that begins from this checkpoint of another one. It is never finished: what
-    the other one has done is not what this one is asked for."""
+    """Return how far a run is that begins from this checkpoint of another one. It is never
+    finished: what the other run has done is not what this one is asked to do."""
     begin = begin_of(resume, path)
     total = flag_value(command, (resume.get("total") or {}).get("flag"))
     known = begin is not None and total is not None
@@ -106,7 +107,8 @@ def start_of(resume: "Record", command: "Sequence[str]", path: str) -> Progress:
 
 
 def begin_of(resume: "Record", path: str) -> "Optional[int]":
-    """What a run counts from that begins from this checkpoint of another one."""
+    """Return the iteration that a run counts from if it begins from this checkpoint of another
+    one."""
     if resume.get("anew"):
         return 0
     number, scale = number_of(path, resume.get("number")), scale_of(resume, os.path.dirname(path))
@@ -114,8 +116,8 @@ def begin_of(resume: "Record", path: str) -> "Optional[int]":
 
 
 def begun_from(resume: "Record", path: str) -> "Record":
-    """The rules of a run that has begun from this checkpoint of another one. Where it is not known
-    what it counts from, neither is how many iterations are left."""
+    """Return the rules of a run that has begun from this checkpoint of another one. If it is not
+    known what it counts from, neither is how many iterations are left."""
     begin, total = begin_of(resume, path), resume.get("total")
     if not total:
         return resume
@@ -123,21 +125,21 @@ def begun_from(resume: "Record", path: str) -> "Record":
 
 
 def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
-    """How far a checkpoint is, by its name."""
+    """Return how far a checkpoint is, by the number in its name."""
     found = re.search(pattern, os.path.basename(path)) if pattern else None
     return int(found.group(1)) if found else None
 
 
 def overwritten_name(resume: "Record") -> "Optional[str]":
-    """The name of a checkpoint that is written again and again: the one that the trainer looks for
-    by itself, or the only one that the pattern allows."""
+    """Return the name of a checkpoint that is written again and again: the one that the trainer
+    looks for by itself, or the only one that the pattern allows."""
     name = os.path.basename(resume.get("checkpoint") or "")
     return resume.get("looks_for") or (name if name and not glob.has_magic(name) else None)
 
 
 def is_ahead(resume: "Record", path: str, at: Progress, other: str, other_at: Progress) -> bool:
-    """Whether a checkpoint that was written since is further than the ``other``, which the attempt
-    began from. A trainer may save that one again at once, maybe in a folder of its own."""
+    """Return whether a checkpoint written since is ahead of ``other``, which the attempt began
+    from. A trainer may save that one again at once, perhaps in a folder of its own."""
     is_beside = os.path.dirname(path) == os.path.dirname(other)
     if is_given(resume, other) and at.done is not None and other_at.done is not None:
         return at.done != other_at.done  # a trainer may count from zero again
@@ -150,7 +152,7 @@ def is_ahead(resume: "Record", path: str, at: Progress, other: str, other_at: Pr
 
 
 def partner_of(path: str, resume: "Record") -> "Optional[str]":
-    """The file that belongs to this checkpoint, whether it is there or not."""
+    """Return the path of the file that belongs to this checkpoint, whether it exists or not."""
     name, pattern = resume.get("partner"), resume.get("number")
     found = re.search(pattern, os.path.basename(path)) if name and pattern else None
     if not found:
@@ -169,8 +171,8 @@ def scale_of(resume: "Record", folder: str) -> "Optional[int]":
 
 
 def begun_at(run: str, before: "List[Record]") -> int:
-    """How many iterations were done when this run began: the last attempt that did not find it
-    there has begun it."""
+    """Return how many iterations were done when this run began. The last attempt that did not find
+    its folder has begun it."""
     for attempt in reversed(before):
         if "runs" in attempt and run not in attempt["runs"]:
             return int(attempt.get("done_before") or 0)
@@ -178,7 +180,7 @@ def begun_at(run: str, before: "List[Record]") -> int:
 
 
 def runs_of(paths: "Iterable[str]", outputs: str) -> "List[str]":
-    """The folders that these checkpoints are in."""
+    """Return the folders that these checkpoints are in."""
     return sorted({os.path.relpath(os.path.dirname(path), outputs) for path in paths})
 
 
@@ -197,7 +199,8 @@ def exists_above(folder: str, name: "Optional[str]") -> bool:
 
 
 def look_up(folder: str, rule: "Record") -> "Optional[int]":
-    """The number that the rule's pattern finds in its file, in this folder or one above it."""
+    """Return the number that the rule's pattern finds in its file, in this folder or one above
+    it."""
     if not rule.get("file"):
         return None
     for one in above(folder):
@@ -211,7 +214,7 @@ def look_up(folder: str, rule: "Record") -> "Optional[int]":
 
 
 def whole(text: str) -> "Optional[int]":
-    """A number as people and YAML write it: 3000, 1e6, 1000000.0"""
+    """Parse a number as people and YAML write it: 3000, 1e6, 1000000.0."""
     try:
         return int(float(text))
     except (ValueError, OverflowError):
@@ -222,7 +225,7 @@ def whole(text: str) -> "Optional[int]":
 
 
 def flag_value(command: "Sequence[str]", flag: "Optional[str]") -> "Optional[int]":
-    """The last one counts, as it does for most parsers."""
+    """Return the flag's value. The last one counts, as in most parsers."""
     value = None
     for position, word in enumerate(command):
         if flag and word == flag:
@@ -233,7 +236,7 @@ def flag_value(command: "Sequence[str]", flag: "Optional[str]") -> "Optional[int
 
 
 def needs_place(resume: "Record") -> bool:
-    """Whether the trainer finds a checkpoint only by the names of its folder and itself, below
+    """Return whether the trainer finds a checkpoint only by the names of its folder and file, below
     where it writes its own."""
     args = " ".join(args_of(resume, True))
     by_name = any(word in args for word in ("{name}", "{run}", "{run_pattern}"))
@@ -241,14 +244,15 @@ def needs_place(resume: "Record") -> bool:
 
 
 def args_of(resume: "Record", begins: bool) -> "Sequence[str]":
-    """``begins``: from a checkpoint of another run."""
+    """Return the arguments to resume with. ``begins``: from a checkpoint of another run."""
     return (resume.get("begin_args") if begins else None) or resume.get("args") or ()
 
 
 def resumed(
     command: "List[str]", resume: "Record", path: str, at: Progress, begins: bool = False
 ) -> "List[str]":
-    """The command that goes on from this checkpoint, or ``begins`` from one of another run."""
+    """Return the command that resumes from this checkpoint, or ``begins`` from one of another
+    run."""
     partner = partner_of(path, resume)
     values = {
         "{checkpoint}": path,
@@ -268,12 +272,13 @@ def resumed(
 
 
 def pattern_for(name: str) -> str:
-    """A regular expression for this name alone. ``re.escape`` would escape what is plain, too."""
+    """Return a regular expression for this name alone. ``re.escape`` would escape plain characters,
+    too."""
     return re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", name) + "$"
 
 
 def grouped(args: "Sequence[str]") -> "List[List[str]]":
-    """Each flag with its values."""
+    """Group the arguments: each flag with its values."""
     groups = []  # type: List[List[str]]
     for word in args:
         if word.startswith("-") or not groups:
@@ -284,20 +289,20 @@ def grouped(args: "Sequence[str]") -> "List[List[str]]":
 
 
 def filled(group: "List[str]", values: "Dict[str, Any]") -> "List[str]":
-    """With the placeholders' values; nothing where one is not known."""
+    """Replace the placeholders by their values. Return nothing if one of them is not known."""
     found = []
     for word in group:
         for name, value in values.items():
             if name in word and value is None:
                 return []
-        # In one go: what a path happens to hold is not a placeholder.
+        # In one pass: braces that a path happens to contain are not a placeholder.
         names = "|".join(re.escape(name) for name in values)
         found.append(re.sub(names, lambda match: str(values[match.group()]), word))
     return found
 
 
 def without(command: "List[str]", group: "List[str]") -> "List[str]":
-    """Without the argument that this one takes the place of."""
+    """Return the command without the argument that this group replaces."""
     flag, values = group[0].partition("=")[0], len(group) - 1
     if not flag.startswith("--") or flag == "--":
         return command

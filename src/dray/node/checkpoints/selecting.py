@@ -1,9 +1,9 @@
-"""Which of a job's outputs are wanted: by glob, and the newest whole checkpoint.
+"""Selects among a job's outputs: by glob, or the newest whole checkpoint.
 
 A glob is matched against the path below the outputs: ``*`` and ``?`` stay within a name, ``**`` is
 any number of folders, ``[a-z]`` one of these characters. Without a slash it may be a name at any
-depth. One that fits a folder means all in it. The time a match takes is bounded by the lengths of
-glob and path, whatever they are.
+depth. One that matches a folder means everything in it. The time of a match is bounded by the
+lengths of glob and path, whatever they are.
 """
 
 import os
@@ -29,8 +29,8 @@ ANY, ONE, SET, NOT_SET, LETTER = "any", "one", "set", "not set", "letter"
 def chooser(
     job_dir: "JobDir", globs: "Sequence[str]", latest_checkpoint: bool
 ) -> "Callable[[str], bool]":
-    """What tells of a path below the outputs whether it is wanted; all are, where nothing is
-    said."""
+    """Return a test that tells whether a path below the outputs is wanted. Without globs or a
+    checkpoint, all are."""
     if not globs and not latest_checkpoint:
         return lambda path: True
     is_matched = matcher(globs)
@@ -45,7 +45,7 @@ def chooser(
 
 
 def matcher(globs: "Sequence[str]") -> "Callable[[str], bool]":
-    """What tells of a path whether it fits one of the globs."""
+    """Return a test that tells whether a path matches one of the globs."""
     patterns = [parts_of(one) for one in globs]
 
     def is_matched(path: str) -> bool:
@@ -56,7 +56,8 @@ def matcher(globs: "Sequence[str]") -> "Callable[[str], bool]":
 
 
 def newest_checkpoint(job_dir: "JobDir") -> "List[str]":
-    """The newest whole one and its partner, below the outputs; nothing where there is none."""
+    """Return the newest whole checkpoint and its partner, relative to the outputs; nothing if there
+    is none."""
     rules = (job_dir.description() or {}).get("resume") or {}
     found = newest.newest(job_dir.outputs, rules)
     if found is None:
@@ -70,12 +71,12 @@ def newest_checkpoint(job_dir: "JobDir") -> "List[str]":
 
 
 def parts_of(glob: str) -> "List[Any]":
-    """The names of a glob, each as its tokens; None is any number of folders."""
+    """Split a glob into names, each as its tokens; None stands for any number of folders."""
     glob = glob[2:] if glob.startswith("./") else glob
     anywhere = "/" not in glob.rstrip("/")
     names = [name for name in glob.split("/") if name]
     parts = [None if name == "**" else tokens_of(name) for name in names]  # type: List[Any]
-    return ([None] if anywhere else []) + parts + [None]  # all in a folder that fits
+    return ([None] if anywhere else []) + parts + [None]  # everything in a folder that matches
 
 
 def tokens_of(name: str) -> "List[Token]":
@@ -135,8 +136,11 @@ def fits(
     is_wild: "Callable[[Any], bool]",
     one_fits: "Callable[[Any, Item], bool]",
 ) -> bool:
-    """Whether the items are as the pattern says, in which a wild one stands for any number of them.
-    Only the last wild one that was passed ever has to take more: no way is tried twice."""
+    """Return whether the items match the pattern, in which a wildcard stands for any number of
+    them.
+
+    Only the last wildcard that was passed ever has to take more, so no path is tried twice.
+    """
     at = here = 0
     wild, tried = -1, 0
     while here < len(items):

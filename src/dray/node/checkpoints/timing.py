@@ -1,8 +1,8 @@
-"""When a command has to be asked to end, so that as little as possible of its work is lost. Pure.
+"""Decides when to ask a command to end, so that as little of its work as possible is lost. Pure.
 
-A trainer that saves when it is asked is asked as late as it can be: how long it takes is learned
-from the attempts before. One that only saves now and then is ended right after the last checkpoint
-that fits: what it did after that would be lost. Which sort it is is told by the job, or learned.
+A trainer that saves when asked is asked as late as possible: how long it takes is learned from
+earlier attempts. One that only saves now and then is ended right after the last checkpoint that
+fits: what it did after that would be lost. The job says which kind it is, or it is learned.
 """
 
 TYPE_CHECKING = False
@@ -19,7 +19,8 @@ NOTHING = 200
 
 
 class Timing:
-    """Moments are seconds of one clock; those of checkpoints, of the file system's."""
+    """What is known about a command's checkpoints and endings. Times are seconds of one clock;
+    those of checkpoints are the file system's."""
 
     def __init__(self, resume: "Record", earlier_attempts: "List[Record]") -> None:
         self.grace = float(resume["grace"])
@@ -29,7 +30,7 @@ class Timing:
         self.last_checkpoint = None  # type: Optional[float]
 
     def lead(self) -> float:
-        """Seconds before the limit at which the command is asked to end."""
+        """Return how many seconds before the limit the command is asked to end."""
         if not self.saves_when_asked and self.interval():
             return min(self.grace, MARGIN)  # nothing is lost if it has to be killed
         if not self.endings:
@@ -45,22 +46,23 @@ class Timing:
         return max(self.intervals) if self.intervals else None
 
     def is_last(self, limit: "Optional[float]", now: float) -> bool:
-        """Whether the checkpoint of this moment is the last one that fits."""
+        """Return whether the checkpoint of this moment is the last one that fits."""
         interval = self.interval()
         if limit is None or interval is None or self.saves_when_asked:
             return False
         return now + interval * DRIFT + self.lead() > limit
 
     def is_near(self, limit: "Optional[float]", now: float) -> bool:
-        """Whether the next checkpoint may be the last one that fits: then it has to be noticed
-        when it comes."""
+        """Return whether the next checkpoint may be the last one that fits, so that it has to be
+        noticed when it comes."""
         interval = self.interval()
         if limit is None or interval is None or self.saves_when_asked:
             return False
         return now + 2 * interval * DRIFT + self.lead() > limit
 
     def patience(self) -> float:
-        """How late it may be noticed: that much of an interval is nothing."""
+        """Return how late a checkpoint may be noticed: a share of the interval that does not
+        matter."""
         return (self.interval() or 0.0) / NOTHING
 
 
@@ -72,5 +74,5 @@ def saves_when_asked(resume: "Record", earlier_attempts: "List[Record]") -> bool
 
 
 def last(records: "List[Record]", key: str, most: int = REMEMBERED) -> "List[Any]":
-    """The last that were measured."""
+    """Return the last values that were measured."""
     return [one[key] for one in records if one.get(key) is not None][-most:]

@@ -1,4 +1,4 @@
-"""Keeping the packs below a root in order: what is whole, what a snapshot needs, what can go."""
+"""The pack store: registers snapshots below a root, and removes packs that none of them needs."""
 
 import json
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 YOUNG = 600.0
 FEW_PACKS = 16
-MOST_PACKS = 50  # a snapshot spread over more is packed anew, whole
+MOST_PACKS = 50  # a snapshot spread over more packs is packed again as a whole
 
 
 def make(packs: Packs) -> None:
@@ -22,17 +22,18 @@ def make(packs: Packs) -> None:
 
 
 def lock_of(packs: Packs) -> str:
-    """Held while packs and snapshots are added or removed; reading needs no lock."""
+    """Return the path of the lock that is held while packs and snapshots are added or removed.
+    Reading needs no lock."""
     return os.path.join(packs.packs, "lock")
 
 
-def enlist(
+def register(
     packs: Packs, snapshot: str, manifest: bytes, needed: "Optional[Set[str]]" = None
 ) -> "List[str]":
-    """Make the snapshot known, if every content lies here; else say what is missing.
+    """Register the snapshot if all of its content is here; else return what is missing.
 
-    ``needed``: packs that are known to hold all of it. Called under the lock, so that nothing it
-    relies on is removed meanwhile.
+    ``needed``: packs known to hold all of it. The caller holds the lock, so that nothing it relies
+    on is removed in the meantime.
     """
     if hash_of(manifest) != snapshot:
         raise Damaged("the manifest of snapshot {} is damaged".format(snapshot))
@@ -55,10 +56,12 @@ def enlist(
 
 
 def packs_after(packs: Packs, before: "List[str]", middle: bytes, new: str) -> "Optional[Set[str]]":
-    """The packs of a snapshot that differs from another one, in those ``before``, only in what its
-    manifest has in the ``middle``, and the ``new`` pack holds; None where that is not so.
+    """Return the packs of a snapshot that is a small change of another one; None if that cannot be
+    told.
 
-    Packs that are no longer needed stay in it, so that it is not so either once there are many.
+    ``before``: the other one's packs. ``middle``: the part of the manifest that differs. ``new``:
+    the pack that was sent with it. Packs that are no longer needed stay listed, so once there are
+    many the answer is None as well.
     """
     found = set(before + [new] if new else before)
     if len(found) > FEW_PACKS or not are_whole(packs, found):
@@ -78,7 +81,8 @@ def are_whole(packs: Packs, names: "Iterable[str]") -> bool:
 
 
 def usable_packs(packs: Packs, snapshot: str) -> "Optional[Set[str]]":
-    """Those of a snapshot that lies there with all of them; a damaged one is written again."""
+    """Return the packs of a registered snapshot if all of them are whole; None if it has to be
+    written again."""
     if not packs.has_snapshot(snapshot):
         return None
     try:
@@ -89,7 +93,7 @@ def usable_packs(packs: Packs, snapshot: str) -> "Optional[Set[str]]":
 
 
 def whole_packs(packs: Packs) -> "Dict[str, str]":
-    """Content hash → pack, of the packs that are not damaged."""
+    """Map each content hash to a pack that holds it and is not damaged."""
     found = []  # type: List[Tuple[int, str, List[str]]]
     for name in packs.names():
         try:
@@ -103,7 +107,8 @@ def whole_packs(packs: Packs) -> "Dict[str, str]":
 
 
 def publish(packs: Packs, snapshot: str, manifest: bytes, names: "Set[str]") -> None:
-    """A new snapshot appears whole. One that was of no use is mended in place: jobs link to it."""
+    """Write the snapshot's file, which appears whole. An unusable one is repaired in place, since
+    jobs link to it."""
     path = os.path.join(packs.snapshots, snapshot)
     content = json.dumps({"packs": sorted(names)}).encode("ascii") + b"\n" + manifest
     if not os.path.exists(path):
@@ -117,7 +122,7 @@ def publish(packs: Packs, snapshot: str, manifest: bytes, names: "Set[str]") -> 
 
 
 def touch(packs: Packs, snapshot: str, names: "Set[str]") -> None:
-    """Show ``prune`` that this snapshot is about to be used."""
+    """Tell ``prune`` that this snapshot is about to be used."""
     os.utime(os.path.join(packs.snapshots, snapshot))
     for name in names:
         os.utime(os.path.join(packs.packs, name))
@@ -140,7 +145,7 @@ def prune(root: str) -> None:
 
 
 def prune_snapshots(packs: Packs, young: float) -> "Set[str]":
-    """Returns the names of the packs that the remaining ones need."""
+    """Remove unused snapshots. Return the names of the packs that the remaining ones need."""
     needed = set()  # type: Set[str]
     for snapshot in os.listdir(packs.snapshots):
         path = os.path.join(packs.snapshots, snapshot)
@@ -163,7 +168,7 @@ def prune_packs(packs: Packs, needed: "Set[str]", young: float) -> None:
     marks = [os.path.basename(packs.mark(name)) for name in packs.names()]
     used = set(["lock"] + packs.names() + marks)
     for name in set(os.listdir(packs.packs)) - used:
-        # Half a pack of somebody who was killed, or of an upload that is still under way.
+        # Half a pack: its writer was killed, or the upload is still under way.
         path = os.path.join(packs.packs, name)
         if os.stat(path).st_mtime < young:
             files.remove(path)

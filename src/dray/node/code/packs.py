@@ -1,9 +1,9 @@
-"""Snapshots and packs: how code lies on a cluster, and how it becomes a work tree again.
+"""Snapshots and packs: how code is stored on a cluster, and how it becomes a work tree again.
 
 A snapshot is a manifest: one line per file, link or folder without files, each ended by NUL;
 its name is the hash of its content. What the lines point to lies in packs: few, big, immutable
-files that several snapshots share. A pack that an unpacking found damaged gets a mark beside it:
-the next staging does not rely on it, and writes what it held again.
+files that several snapshots share. A pack found damaged while unpacking gets a mark beside it: the
+next staging does not rely on it, and writes its contents again.
 
     manifest line   <kind> <hash> <size> <path>\\0      kind: f file, x executable, l link, d folder
     pack            magic, contents one after another, index, footer
@@ -71,7 +71,7 @@ class Packs:
         return os.path.exists(os.path.join(self.snapshots, snapshot))
 
     def read_snapshot(self, snapshot: str) -> "Tuple[List[str], bytes]":
-        """The names of the packs it needs, and its manifest."""
+        """Return the names of the packs that a snapshot needs, and its manifest."""
         path = os.path.join(self.snapshots, snapshot)
         try:
             with open(path, "rb") as file:
@@ -94,7 +94,7 @@ class Packs:
             return []
 
     def contents(self, names: "List[str]") -> "Dict[str, Tuple[str, int, int]]":
-        """Where each content lies: hash → (pack, offset, length)."""
+        """Map each content hash to its place: (pack, offset, length)."""
         found = {}  # type: Dict[str, Tuple[str, int, int]]
         for name in names:
             for digest, offset, length in self.read_index(name):
@@ -106,7 +106,8 @@ class Packs:
         return [(row[0].hex(), row[1], row[2]) for row in INDEX_ROW.iter_unpack(index)]
 
     def whole_index(self, name: str) -> bytes:
-        """As it lies there; Damaged where the pack is cut short or something else."""
+        """Return the bytes of a pack's index. Raise Damaged if the pack is cut short or something
+        else."""
         path = os.path.join(self.packs, name)
         try:
             with open(path, "rb") as file:
@@ -126,11 +127,11 @@ class Packs:
             raise Damaged("the index of pack {} is damaged at {}".format(name, path))
         return index
 
-    def doubt(self, name: str) -> None:
-        """Leave a mark that this pack is damaged, for whoever can write its contents again."""
+    def mark_damaged(self, name: str) -> None:
+        """Mark this pack as damaged, for whoever can write its contents again."""
         try:
             os.close(os.open(self.mark(name), os.O_WRONLY | os.O_CREAT, 0o600))
-        except OSError:  # read-only here: whoever looks next will find the damage as we did
+        except OSError:  # read-only here: the next reader will find the damage as we did
             pass
 
     def is_doubted(self, name: str) -> bool:
@@ -173,7 +174,7 @@ class Packs:
                     made.add(folder)
                 write_entry(pack, offset, length, entry, destination)
         except Damaged:
-            self.doubt(current)
+            self.mark_damaged(current)
             raise
         finally:
             if pack is not None:
@@ -181,14 +182,14 @@ class Packs:
 
 
 def inside(target: bytes, path: bytes) -> bytes:
-    """The path below ``target``; one that would lead out of it is refused."""
+    """Return the path below ``target``. Refuse one that would lead out of it."""
     if path.startswith(b"/") or b".." in path.split(b"/"):
         raise Damaged("{!r} leads out of the work tree".format(path))
     return os.path.join(target, path)
 
 
 def refuse_paths_through_files(listed: "List[Entry]") -> None:
-    """A path below a link would lead wherever the link leads."""
+    """Refuse paths below a file or link: they would lead wherever the link leads."""
     taken = {entry.path for entry in listed if entry.kind != "d"}
     for folder in {entry.path.rpartition(b"/")[0] for entry in listed}:
         while folder:

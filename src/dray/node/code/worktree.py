@@ -1,4 +1,4 @@
-"""The work tree of an attempt: unpacked before the command, cleared away after it.
+"""The work tree of an attempt: unpacked before the command starts, removed after it ends.
 
 Declared outputs are links from the work tree into the job's outputs folder, so what is written
 there is safe at once. Anything else that the command wrote is kept beside the attempt's log
@@ -79,7 +79,7 @@ FILE_ENDINGS = [
 
 
 class CannotPrepare(Exception):
-    """The work tree could not be made; says why, whether it never could, and whether that is the
+    """The work tree could not be made. Says why, whether it never could, and whether that is the
     node's fault."""
 
     def __init__(self, message: str, for_good: bool, of_node: bool = False) -> None:
@@ -89,16 +89,19 @@ class CannotPrepare(Exception):
 
 
 def place_of(job: "JobDir", number: int, host: str = "") -> str:
-    """On the node's own disk, where there is one that can be used; it may be everybody's, so the
-    folder is made at once, private, under a name that nobody can have taken. A host is named where
-    there are several: nothing says that the disk is not a shared one."""
+    """Choose the folder of the work tree: on the node's own disk if it has a usable one.
+
+    Others may write to that disk, too, so the folder is created at once, private, under a name that
+    nobody can have taken. ``host`` is given if there are several nodes: nothing says that the disk
+    is not shared.
+    """
     for variable in ("SLURM_TMPDIR", "PBS_JOBFS", "TMPDIR"):
         folder = os.environ.get(variable, "")
         if not folder:
             continue
         sweep(folder, job.root)
-        words = [PREFIX + job.id, str(number), host, os.urandom(6).hex()]
-        path = os.path.join(folder, "-".join(word for word in words if word))
+        parts = [PREFIX + job.id, str(number), host, os.urandom(6).hex()]
+        path = os.path.join(folder, "-".join(part for part in parts if part))
         try:
             os.mkdir(path, files.PRIVATE_FOLDER)
             return path
@@ -126,13 +129,13 @@ def _make_empty(path: str) -> None:
     if is_own_folder(path) and not os.listdir(path):
         return
     files.remove_tree(path)
-    if os.path.lexists(path):  # of another user, say: out of the way
+    if os.path.lexists(path):  # another user's, for instance: move it out of the way
         os.rename(path, "{}.old-{}".format(path, os.urandom(3).hex()))
     files.make_folder(path)
 
 
 def is_own_folder(path: str) -> bool:
-    """Not a link to one, and not another user's."""
+    """Return whether this is a folder of this user's, and not a link to one."""
     try:
         about = os.lstat(path)
     except OSError:
@@ -141,7 +144,7 @@ def is_own_folder(path: str) -> bool:
 
 
 def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
-    """In a child, so that the memory this takes is gone before the command runs."""
+    """Unpack in a child process, so that its memory is free again before the command runs."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -155,8 +158,8 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
         except BaseException as error:
             status = NOT_HERE if isinstance(error, OSError) else DAMAGED
             status = TROUBLE if trouble.is_of_node(error) else status
-            words = str(error) or repr(error)
-            os.write(writer, words.encode("utf-8", "replace")[:4000])
+            text = str(error) or repr(error)
+            os.write(writer, text.encode("utf-8", "replace")[:4000])
         finally:
             os._exit(status)
     os.close(writer)
@@ -171,7 +174,8 @@ def _unpack_in_child(root: str, snapshot: str, target: str) -> None:
 
 
 def link_output(job: "JobDir", path: str) -> None:
-    """A name with a usual file ending is taken for a file, any other for a folder."""
+    """Link a declared output into the work tree. A name with a usual file ending is taken for a
+    file, any other for a folder."""
     target = os.path.join(job.outputs, path)
     link = os.path.join(job.work, path)
     make_parents(job.outputs, path)
@@ -186,15 +190,15 @@ def link_output(job: "JobDir", path: str) -> None:
 
 
 def link_to_node(link: str, target: str) -> None:
-    """Make a link to something on the node, unless the code has a file of that name."""
+    """Link to something on the node, unless the code has a file of that name."""
     if not os.path.lexists(link):
         files.make_folder(os.path.dirname(link), durable=False)
         os.symlink(os.path.expanduser(os.path.expandvars(target)), link)
 
 
 def make_parents(top: str, path: str) -> None:
-    """Make the folders on the way to this path below ``top``. A link on the way, which came with
-    the code or was made by the command, gives way to a folder: it may lead anywhere."""
+    """Create the folders above this path below ``top``. A link among them, which came with the code
+    or was made by the command, is replaced by a folder: it may lead anywhere."""
     folder = top
     for part in path.split("/")[:-1]:
         folder = os.path.join(folder, part)
@@ -205,7 +209,7 @@ def make_parents(top: str, path: str) -> None:
 
 
 def passes_link(top: str, path: str) -> bool:
-    """Whether the way to this path leads through a link, and so maybe out of ``top``."""
+    """Return whether a link lies on the way to this path, so that it may lead out of ``top``."""
     folder = top
     for part in path.split("/")[:-1]:
         folder = os.path.join(folder, part)
@@ -215,8 +219,8 @@ def passes_link(top: str, path: str) -> bool:
 
 
 def _mark(job: "JobDir", number: int) -> None:
-    """Files older than the mark are the snapshot's, files newer than it the command's. It also says
-    whose tree this is."""
+    """Write the mark: older files are the snapshot's, newer ones the command's. It also says whose
+    tree this is."""
     path = os.path.join(job.work, MARK)
     files.write_json(path, [job.path, number], durable=False)
     files.lock_if_possible(os.open(path, os.O_RDWR))  # held as long as this process lives
@@ -224,8 +228,8 @@ def _mark(job: "JobDir", number: int) -> None:
 
 
 def sweep(scratch: str, root: str) -> None:
-    """Remove trees of this user's that killed attempts have left on this node's own disk. Others
-    may write there, too, and so may any job: only what jobs of this root have left is touched."""
+    """Remove this user's trees that killed attempts have left on this node's own disk. Others may
+    write there, too, and so may any job: only what jobs of this root have left is touched."""
     if leases.are_needed(scratch):  # a lock that is free here may be held on another node
         return
     try:
@@ -242,7 +246,7 @@ def sweep(scratch: str, root: str) -> None:
                 _sweep_sandbox(path)
             elif name.startswith(PREFIX):
                 _sweep_one(path, root)
-        except OSError:  # another attempt sweeps too, or it is nothing we can remove
+        except OSError:  # another attempt is sweeping too, or we cannot remove it
             pass
 
 
@@ -254,7 +258,7 @@ def _sweep_one(path: str, root: str) -> None:
         return
     try:
         if not files.try_lock(fd):
-            return  # its supervisor lives
+            return  # its supervisor is alive
         job, number = _owner(os.path.join(path, MARK))
         description = job.description() if _is_attempt(job, number, root) else None
         if description is not None:  # what it wrote is kept, as at the end of any other attempt
@@ -278,8 +282,8 @@ def _open_mark(path: str) -> "Optional[int]":
 
 
 def _owner(mark: str) -> "Tuple[JobDir, int]":
-    """The job and the attempt that a mark names, which any job can have written; no job where it
-    names none."""
+    """Return the job and the attempt that a mark names; no job if it names none. Any job can have
+    written it."""
     value = files.read_json(mark)
     path, number = value if isinstance(value, list) and len(value) == 2 else ("", 0)
     is_sane = shapes.is_text(path) and shapes.is_count(number)
@@ -287,7 +291,7 @@ def _owner(mark: str) -> "Tuple[JobDir, int]":
 
 
 def is_below(job: "JobDir", root: str) -> bool:
-    """Whether it is a job of this root, by its name alone."""
+    """Return whether this is a job of this root, by its name alone."""
     jobs = os.path.realpath(os.path.join(root, "jobs"))
     return shapes.is_id(job.id) and os.path.realpath(os.path.dirname(job.path)) == jobs
 
@@ -313,7 +317,7 @@ def _sweep_sandbox(path: str) -> None:
 
 
 def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[str]":
-    """Remove the work tree; return the paths of files that are kept in ``left/``."""
+    """Remove the work tree. Return the paths of the files that are kept in ``left/``."""
     if not os.path.isdir(job.work):
         return []
     rescue_outputs(job, attempt.number, outputs, folders=True)
@@ -330,9 +334,9 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
     return left
 
 
-def imports_told(job: "JobDir") -> "List[str]":
-    """What the command's Pythons have written down of what they import, each line once. Any job can
-    write anything there."""
+def reported_imports(job: "JobDir") -> "List[str]":
+    """Return the lines in which the command's Pythons report what they import, each once. Any job
+    can write anything there."""
     try:
         with files.open_regular(os.path.join(job.work, IMPORTS)) as file:
             text = file.read(MOST_IMPORTS).decode("utf-8", "replace")
@@ -342,14 +346,17 @@ def imports_told(job: "JobDir") -> "List[str]":
 
 
 def rescue_outputs(job: "JobDir", number: int, outputs: "List[str]", folders: bool) -> None:
-    """A program that saves by temp file and rename puts a file where our link was: it is moved to
-    the outputs, and the link put back. Folders are only moved once the command has ended."""
+    """Move outputs that have replaced our links to the outputs folder, and restore the links: a
+    program that saves by temp file and rename puts a file where the link was.
+
+    ``folders``: move folders as well, which is done only once the command has ended.
+    """
     for path in outputs:
         link = os.path.join(job.work, path)
         if os.path.islink(link) or not os.path.lexists(link):
             continue
         if passes_link(job.work, path) or passes_link(job.outputs, path):
-            continue  # the command has put a link on the way: what is there is not its own
+            continue  # the command has put a link on the path: what it leads to is not its own
         is_folder = os.path.isdir(link)
         if is_folder and not folders:
             continue
@@ -363,7 +370,7 @@ def rescue_outputs(job: "JobDir", number: int, outputs: "List[str]", folders: bo
 
 
 def _prune(top: str, boundary: int) -> "List[str]":
-    """Delete what the command did not write; return what it did write, relative to ``top``."""
+    """Delete what the command did not write. Return what it did write, relative to ``top``."""
     left = []
     for folder, folders, names in os.walk(top, topdown=False):
         for name in names + [one for one in folders if os.path.islink(os.path.join(folder, one))]:
@@ -371,7 +378,7 @@ def _prune(top: str, boundary: int) -> "List[str]":
             if _is_new(path, boundary):
                 left.append(os.path.relpath(path, top))
             else:
-                files.unlink_anyway(path)
+                files.force_unlink(path)
         try:
             os.rmdir(folder)
         except OSError:

@@ -1,1 +1,1 @@
-"""What both sides read and write: state files, checked values, the wire's messages."""
+"""What both sides read and write: state files, checked values, and the messages on the wire."""

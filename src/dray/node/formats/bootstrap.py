@@ -13,7 +13,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def sign(word: bytes) -> bytes:
-    """Tells dray's own words from what a login shell prints."""
+    """Return the mark that tells a word of dray from what a login shell prints."""
     return bytes([10, 1]) + b"dray-" + word + bytes([1, 10])
 
 
@@ -55,7 +55,7 @@ def digest_of(path: str) -> str:
 
 
 def fits(content: bytes, path: str) -> bool:
-    """Whether it is the content that the file is named after."""
+    """Return whether this is the content that the file is named after."""
     return hashlib.sha256(content).hexdigest().startswith(digest_of(path))
 
 
@@ -137,7 +137,7 @@ def explain(error: Exception) -> None:
 
 
 def main(root: str, name: str, size: str, *words: str) -> int:
-    """Be the agent; with a size, receive its file first where it is missing."""
+    """Become the agent; with a size, receive its file first if it is missing."""
     path = os.path.join(root, "node", name)
     try:
         ready = is_ready(root, path, create=int(size) > 0)

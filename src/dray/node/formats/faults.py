@@ -41,6 +41,6 @@ def reach(moment: str) -> None:
 
 
 def requested() -> "Dict[str, str]":
-    """What a child needs in its environment to meet the same fate."""
+    """Return the variables that a child needs to be killed at the same moment."""
     moment = os.environ.get("DRAY_FAULT")
     return {"DRAY_FAULT": moment} if moment else {}

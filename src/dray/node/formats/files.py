@@ -37,7 +37,8 @@ NO_FILE = (
 
 
 def encode(value: "Any") -> bytes:
-    """JSON on indented lines, for people who look; any argument or file name survives it."""
+    """Encode a value as indented JSON, for people who look. Any argument or file name survives
+    it."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode("ascii")
 
 
@@ -69,7 +70,7 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
 
 
 def put_in_place(new: str, path: str) -> None:
-    """Rename ``new`` to ``path``, also where job code has made a folder of that name."""
+    """Rename ``new`` to ``path``, even if job code has made a folder of that name."""
     try:
         os.replace(new, path)
     except IsADirectoryError:
@@ -78,7 +79,7 @@ def put_in_place(new: str, path: str) -> None:
 
 
 def append(path: str, content: bytes) -> None:
-    """Add to a file, which is made private if it is new."""
+    """Append to a file. A new one is made private."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
     try:
         os.write(fd, content)
@@ -91,8 +92,8 @@ def write_json(path: str, value: "Any", durable: bool = True) -> None:
 
 
 def open_regular(path: str) -> "BinaryIO":
-    """Open a file for reading; OSError where the path is a link, a pipe, or anything else. Never
-    waits for whoever might write to a pipe."""
+    """Open a file for reading. Raise OSError for a link, a pipe, or anything else that is no plain
+    file. Never waits for somebody to write to a pipe."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -101,8 +102,8 @@ def open_regular(path: str) -> "BinaryIO":
 
 
 def read_json(path: str, most: int = LARGEST) -> "Optional[Any]":
-    """Read the value; None where there is no such file, or none that holds a value: a power cut
-    has left it empty, or job code has put something else in its place."""
+    """Read the value; None if there is no file, or it holds no value: a power cut has left it
+    empty, or job code has put something else in its place."""
     try:
         with open_regular(path) as file:
             content = file.read(most + 1)
@@ -121,17 +122,18 @@ def decode(content: bytes) -> "Optional[Any]":
 
 
 def read_record(path: str, most: int = LARGEST) -> "Optional[Record]":
-    """Read a JSON object; None where there is none."""
+    """Read a JSON object; None if there is none."""
     value = read_json(path, most)
     return value if isinstance(value, dict) else None
 
 
 def read_piece(path: str, offset: int, most: int) -> "Tuple[int, bytes]":
-    """The size of a file, and what it holds from ``offset`` on; nothing where there is none."""
+    """Return the file's size, and up to ``most`` bytes from ``offset`` on; nothing if there is no
+    file."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            # Some file systems refuse a place far behind the end.
+            # Some file systems refuse an offset far beyond the end.
             file.seek(max(min(offset, size), 0))
             return size, file.read(most)
     except OSError as error:
@@ -141,7 +143,7 @@ def read_piece(path: str, offset: int, most: int) -> "Tuple[int, bytes]":
 
 
 def now_in(folder: str) -> float:
-    """The time by the clock of the file system, which the machines that share it may not agree
+    """Return the time by the file system's clock, which the machines that share it may not agree
     with."""
     probe = os.path.join(folder, CLOCK + os.urandom(6).hex())
     os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
@@ -162,8 +164,8 @@ def sync_folder(path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is something of this name, also a link that leads nowhere. A disk that does not
-    tell is an error: what is there must not be taken for missing."""
+    """Return whether anything of this name exists, even a dangling link. An error of the disk is
+    raised: what is there must not be taken for missing."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -174,7 +176,7 @@ def exists(path: str) -> bool:
 
 
 def make_folder(path: str, durable: bool = True) -> None:
-    """Private, and so is every folder above it that has to be made."""
+    """Create a private folder, and private parents where they are missing."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
@@ -190,18 +192,18 @@ def make_folder(path: str, durable: bool = True) -> None:
 
 
 def sweep_temporaries(folder: str, before: float) -> None:
-    """Remove what writers that were killed have left there before that moment."""
+    """Remove temporary files that killed writers have left there before that time."""
     for name in all_names_in(folder):
         path = os.path.join(folder, name)
         try:
             if name.endswith(".tmp") and os.lstat(path).st_mtime < before:
                 discard(path)
-        except OSError:  # it came into place this moment
+        except OSError:  # it has just been put in place
             pass
 
 
 def names_in(folder: str) -> "List[str]":
-    """In order, without hidden ones; none where there is no such folder."""
+    """Return the names in a folder, sorted and without hidden ones; none if there is no folder."""
     return visible(all_names_in(folder))
 
 
@@ -213,8 +215,8 @@ def all_names_in(folder: str) -> "List[str]":
 
 
 def files_below(top: str, most_parts: int = MOST_PARTS) -> "Iterator[str]":
-    """The paths of all that is no folder below ``top``. No link is followed, and what lies deeper
-    than anybody would want is left out."""
+    """Yield the paths of everything below ``top`` that is not a folder. Links are not followed, and
+    what lies deeper than anybody would want is left out."""
     todo = [(top, 1)]
     while todo:
         folder, parts = todo.pop()
@@ -226,7 +228,7 @@ def files_below(top: str, most_parts: int = MOST_PARTS) -> "Iterator[str]":
                     yield entry.path
                 elif parts < most_parts:
                     todo.append((entry.path, parts + 1))
-        except OSError:  # removed by the trainer this moment, or not for us to read
+        except OSError:  # just removed by the trainer, or not for us to read
             continue
 
 
@@ -250,8 +252,8 @@ def discard(path: str) -> None:
         pass
 
 
-def unlink_anyway(path: str) -> None:
-    """Also from a folder that the command has made read-only."""
+def force_unlink(path: str) -> None:
+    """Remove a file, even from a folder that the command has made read-only."""
     try:
         os.unlink(path)
     except PermissionError:
@@ -260,7 +262,7 @@ def unlink_anyway(path: str) -> None:
 
 
 def remove_tree(path: str) -> "List[str]":
-    """All of it, read-only folders too; returns what could not be removed."""
+    """Remove a tree, including read-only folders. Return what could not be removed."""
     import shutil  # with zlib, bz2 and lzma: not for every reader of a file
 
     left = []  # type: List[str]
@@ -287,7 +289,7 @@ def remove_tree(path: str) -> "List[str]":
             left = [path] if subprocess.call(["rm", "-rf", "--", path]) else []
     elif os.path.lexists(path):  # rmtree would wait for somebody to write to a pipe
         try:
-            unlink_anyway(path)
+            force_unlink(path)
         except OSError:
             left.append(path)
     return left
@@ -309,7 +311,7 @@ def try_lock(fd: int, shared: bool = False) -> bool:
 
 
 def lock_if_possible(fd: int) -> bool:
-    """Take the lock if it is free; where the file system has none, do without."""
+    """Take the lock if it is free. If the file system has no locks, do without."""
     try:
         return try_lock(fd)
     except OSError as error:
@@ -319,7 +321,7 @@ def lock_if_possible(fd: int) -> bool:
 
 
 def is_locked(path: str) -> bool:
-    """Whether somebody holds the lock right now; a file that is not there is not locked."""
+    """Return whether somebody holds the lock right now. A missing file is not locked."""
     if os.path.lexists(path + ".lease"):
         from . import leases
 
@@ -339,11 +341,11 @@ def is_locked(path: str) -> bool:
 
 
 class Lock:
-    """A short critical section between processes. Whoever holds it may remove its file: those who
-    waited for that one take a new one. Where the file system has no locks, a lease is taken."""
+    """A short critical section between processes. Its holder may remove the file: those who waited
+    for it then take a new one. If the file system has no locks, a lease is used."""
 
-    leased = False  # whether locks are known not to be seen by all who share the file system
-    outlived = False  # whether a program that was started under it may go on without its holder
+    leased = False  # whether locks are known to be invisible to others on the file system
+    outlived = False  # whether a program started under it may outlive its holder
 
     def __init__(self, path: str, shared: bool = False) -> None:
         self.path = path
@@ -355,7 +357,7 @@ class Lock:
         return self
 
     def take(self, wait: bool = True) -> bool:
-        """Take the lock; without waiting for it, False where somebody else holds it."""
+        """Take the lock. With ``wait=False``, return False if somebody else holds it."""
         while True:
             self.fd = open_lock(self.path)
             try:
@@ -394,7 +396,7 @@ class Lock:
 
 
 def is_at(fd: int, path: str) -> bool:
-    """Whether the open file still has this name."""
+    """Return whether the open file still has this name."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Leases take the place of locks on file systems that refuse locks, or keep them to one node.
+"""Leases: they replace locks on file systems that refuse locks, or keep them to one node.
 
-A lease is a file that says who has it. Its holder renews it; one that was not renewed for a while,
-by the clock of the file system, is free: whoever finds it so renames it away, which only one can,
-and creates its own. A holder that lost its lease exits at once.
+A lease is a file that names its holder, who renews it. One that has not been renewed for a while,
+by the clock of the file system, is free: whoever finds it so renames it away, which only one
+process can, and creates its own. A holder that has lost its lease exits at once.
 """
 
 import errno
@@ -30,8 +30,8 @@ LOCAL_OPTIONS = ("localflock", "nolock", "local_lock=all", "local_lock=flock", "
 
 
 class Lease:
-    """``outlived``: a program that the holder started may go on after the holder's death, which
-    alone does not free the lease then."""
+    """A file that names its holder. ``outlived``: a program that the holder started may outlive it,
+    so that the holder's death alone does not free the lease."""
 
     def __init__(self, path: str, age: float = AGE, outlived: bool = False) -> None:
         import threading  # only where there are no locks
@@ -50,7 +50,7 @@ class Lease:
         )
 
     def take(self) -> bool:
-        """Take it if it is free."""
+        """Take the lease if it is free."""
         if self._make():
             return True
         held, now = self._content(), self._now()
@@ -60,7 +60,7 @@ class Lease:
         return False
 
     def wait(self, seconds: "Optional[float]" = None) -> bool:
-        """Take it as soon as it is free; False where it was not in so many seconds."""
+        """Take the lease as soon as it is free. Return False if it was not within ``seconds``."""
         until = time.monotonic() + seconds if seconds is not None else None
         while not self.take():
             if until is not None and time.monotonic() > until:
@@ -76,7 +76,7 @@ class Lease:
         return self._content() == self.mine
 
     def renew(self) -> bool:
-        """False where somebody else has it by now."""
+        """Renew the lease. Return False if somebody else has it by now."""
         if not self.is_mine():
             return False
         os.utime(self.path)
@@ -88,8 +88,8 @@ class Lease:
             files.discard(self.path)
 
     def keep(self) -> None:
-        """Renew it in the background until it is released. Whoever took it believes that
-        this process is dead: it must not go on beside his."""
+        """Renew the lease in the background until it is released. Whoever takes it believes that
+        this process is dead, so on losing it the process exits."""
         import threading
 
         before = signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.SIGSYS + 1))
@@ -100,17 +100,17 @@ class Lease:
 
     def _renew_until_released(self) -> None:
         losses = 0
-        # It may be renamed away by mistake, for a moment: see _steal.
+        # Another process may rename it away by mistake, for a moment: see _steal.
         while losses < 2 and not self.over.wait(RENEWAL):
             try:
                 losses = 0 if self.renew() else losses + 1
-            except OSError:  # a disk that is away for a moment: whether it is still ours shows then
+            except OSError:  # the disk is away: whether it is still ours shows later
                 pass
         if not self.over.is_set():
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _make(self) -> bool:
-        """It appears with its content, whatever happens in between."""
+        """Create the lease's file, which appears with its content whatever happens."""
         new = "{}.{}.new".format(self.path, os.urandom(6).hex())
         try:
             files.write_bytes(new, self.mine, durable=False)
@@ -136,14 +136,14 @@ class Lease:
     def _is_free(self, path: str, held: bytes, now: float) -> bool:
         try:
             idle = now - os.stat(path).st_mtime
-        except FileNotFoundError:  # it is being taken by the next: nothing to rename away
+        except FileNotFoundError:  # somebody is taking it: nothing to rename away
             return False
         owner = files.decode(held)
         owner = owner if isinstance(owner, dict) else {}
         return idle > self.age or (is_dead(owner) and not owner.get("outlived"))
 
     def _steal(self, held: bytes, now: float) -> None:
-        """Remove the expired lease unless it changed since it was read. A renewal changes nothing
+        """Remove the expired lease, unless it changed since it was read. A renewal changes nothing
         but its time."""
         aside = "{}.{}.old".format(self.path, os.urandom(6).hex())
         try:
@@ -158,7 +158,7 @@ class Lease:
 
 
 def is_dead(owner: "Record") -> bool:
-    """Whether the process that has a lease was one of this machine's, and is gone."""
+    """Return whether the lease's owner was a process of this machine and is gone."""
     if owner.get("host") != os.uname().nodename:
         return False
     return start_of(owner.get("pid")) != owner.get("started")
@@ -177,8 +177,8 @@ def start_of(pid: "Any") -> str:
 
 
 def are_needed(folder: str) -> bool:
-    """Whether locks in this folder are known not to be seen on other nodes. Where they are
-    refused, that shows when one is taken."""
+    """Return whether locks in this folder are known to be invisible to other nodes. Whether they
+    are refused shows when one is taken."""
     mount = mount_of(folder)
     return keeps_locks_to_itself(mount["kind"], mount["options"])
 
@@ -188,7 +188,7 @@ def keeps_locks_to_itself(kind: str, options: "List[str]") -> bool:
 
 
 def mount_of(folder: str) -> "Record":
-    """Of what kind the file system is that the folder lies on, and what was said of it."""
+    """Return the kind and the mount options of the file system that holds the folder."""
     path = os.path.realpath(folder)
     found = [
         (len(place), kind, options)
@@ -199,8 +199,8 @@ def mount_of(folder: str) -> "Record":
     return {"kind": kind, "options": options.split(",")}
 
 
-def try_out(folder: str) -> bool:
-    """Whether a lock that one process holds keeps another one out."""
+def locks_work(folder: str) -> bool:
+    """Return whether a lock that one process holds keeps another one out."""
     path = os.path.join(folder, ".lock-probe-" + os.urandom(6).hex())
     held = files.open_lock(path)
     try:
@@ -227,12 +227,12 @@ def _gets_in(path: str) -> bool:
 
 
 def facts(folder: str) -> "Record":
-    """What ``doctor`` says of locks in this folder."""
+    """Return what ``dray doctor`` reports about locks in this folder."""
     mount = mount_of(folder)
     said = [one for one in mount["options"] if "lock" in one]
     return {
         "file_system": mount["kind"],
         "options": said,
-        "work": try_out(folder),
+        "work": locks_work(folder),
         "only_here": keeps_locks_to_itself(mount["kind"], mount["options"]),
     }

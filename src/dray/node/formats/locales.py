@@ -1,7 +1,7 @@
-"""File names in any language, under a Python 3.6 that finds itself in the C locale.
+"""Supports file names in any language, under a Python 3.6 that runs in the C locale.
 
-Newer Pythons take such names for UTF-8 by themselves. An old one has to be started again with a
-locale that says so; the command then gets the locale that was there before.
+Newer Pythons read such names as UTF-8 by themselves. An old one has to be started again with a
+UTF-8 locale; the command then gets the original locale.
 """
 
 import os
@@ -27,12 +27,12 @@ def ensure_utf8(arguments: "List[str]") -> None:
             continue
         env = dict(os.environ, LC_ALL=name)
         env[KEPT] = os.environ.get("LC_ALL", "")
-        words = [sys.executable, "-I", "-S", sys.argv[0]]
-        os.execve(sys.executable, words + arguments, env)
+        argv = [sys.executable, "-I", "-S", sys.argv[0]]
+        os.execve(sys.executable, argv + arguments, env)
 
 
 def original_environment() -> "Dict[str, str]":
-    """The environment as it was before we were started again."""
+    """Return the environment as it was before we were started again."""
     env = dict(os.environ)
     if KEPT in env:
         before = env.pop(KEPT)

@@ -1,4 +1,4 @@
-"""Which file systems are mounted here, and on which one a path lies."""
+"""Finds out which file systems are mounted, and on which one a path lies."""
 
 import os
 
@@ -15,7 +15,7 @@ IN_MEMORY = ("ramfs", "tmpfs")
 
 
 def file_system(path: str, mounts: "List[Tuple[str, str]]") -> str:
-    """Tell the kind of the file system that this path lies on."""
+    """Return the kind of the file system that this path lies on."""
     path = os.path.realpath(path)
     below = [(len(place), kind) for place, kind in mounts if is_on(path, place)]
     return max(below)[1] if below else ""
@@ -26,7 +26,7 @@ def is_on(path: str, place: str) -> bool:
 
 
 def read_mounts() -> "List[Tuple[str, str, str]]":
-    """List each one's place, kind and options."""
+    """Return the mount point, kind and options of each file system."""
     found = []
     with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:

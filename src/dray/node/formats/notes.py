@@ -1,4 +1,4 @@
-"""What is told to whoever reads the log of the batch job, or of the keeper, itself."""
+"""Messages for whoever reads the log of the batch job, or of the keeper."""
 
 import os
 
@@ -6,8 +6,8 @@ STDOUT = 1
 
 
 def note(text: str) -> None:
-    """Never in the way of the job: the disk that the log is on may be the one that is full. So
-    nothing is left in a buffer either, which could not be written at the end."""
+    """Print a line to the log. It must never get in the way of the job: the log's disk may be the
+    one that is full. So nothing is left in a buffer either, where writing it at exit could fail."""
     try:
         os.write(STDOUT, text.encode("utf-8", "surrogateescape") + b"\n")
     except OSError:

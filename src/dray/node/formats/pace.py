@@ -1,4 +1,4 @@
-"""How long to leave alone what costs something to look at."""
+"""Limits how often something that is costly to look at is looked at."""
 
 import time
 
@@ -6,14 +6,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HEARTBEAT = 10.0  # seconds between two signs of life of a supervisor
-SHARE = 100  # of the time, at most one part in so many goes into looking
+HEARTBEAT = 10.0  # seconds between two heartbeats of a supervisor
+SHARE = 100  # at most one part in this many of the time goes into looking
 CPU_SHARE = 2000  # and of a CPU: 0.05 %
 
 
 class Pace:
-    """Each look is made in it. The cheaper of the last two counts: one that stalls once (a busy
-    disk, the first one of all) is no measure, and would leave us blind for a hundred times as
+    """A context manager that times each look. The cheaper of the last two counts: one that stalls
+    once (a busy disk, the very first one) is no measure, and would make us wait a hundred times as
     long."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the values in a job's files must be like to be used.
+"""Checks the shape of the values in a job's files before they are used.
 
 A job's own code can write to every file of the job, a power cut can leave old or half content, and
 a newer dray may have written more than is known here. A field of the wrong type is left out, as if
@@ -20,7 +20,7 @@ OUTCOMES = ("done", "failed", "stopped", "interrupted", "lost")
 LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float and into SQLite
 FAR_FUTURE = 1e11  # seconds; any time of day is before that
 LONGEST_ID = 100
-MOST_RECENT = 16  # values that tell how a metric went
+MOST_RECENT = 16  # values that show the course of a metric
 DEEPEST = 10  # levels of lists and records in one another
 
 
@@ -43,7 +43,7 @@ def is_count(value: "Any") -> bool:
 
 
 def is_moment(value: "Any") -> bool:
-    """Whether it can be a time in seconds; the laptop takes no other for one."""
+    """Return whether this can be a time in seconds that the laptop accepts."""
     return is_number(value) and abs(value) <= FAR_FUTURE
 
 
@@ -52,8 +52,9 @@ def is_record(value: "Any") -> bool:
 
 
 def is_shallow(value: "Any", levels: int = DEEPEST) -> bool:
-    """How deep JSON may be nested differs from Python to Python: what is read here must not make
-    an answer that cannot be written, or not be read on the laptop."""
+    """Return whether JSON is nested no deeper than ``levels``. The limit differs between
+    Pythons: what is read here must not make an answer that cannot be written, or not be read on
+    the laptop."""
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, list):
@@ -62,7 +63,7 @@ def is_shallow(value: "Any", levels: int = DEEPEST) -> bool:
 
 
 def is_rule(value: "Any") -> bool:
-    """A record without others in it: see ``resuming``."""
+    """Return whether this is a record without others in it (see ``resuming``)."""
     return isinstance(value, dict) and is_shallow(value, levels=1)
 
 
@@ -87,7 +88,7 @@ def is_paths_inside(value: "Any") -> bool:
 
 
 def is_path_inside(path: "Any") -> bool:
-    """Whether a path that is joined to a folder stays below it."""
+    """Return whether a path that is joined to a folder stays below it."""
     return is_text(path) and not os.path.isabs(path) and ".." not in path.split("/")
 
 
@@ -96,12 +97,12 @@ def is_links(value: "Any") -> bool:
 
 
 def is_never(_: "Any") -> bool:
-    """For what is not written down: it is found out anew each time."""
+    """Reject any value: for fields that are not stored but found out anew each time."""
     return False
 
 
 def is_origin(value: "Any") -> bool:
-    """What a job begins from: see ``given``."""
+    """Return whether this describes a given checkpoint (see ``given``)."""
     return is_variables(value) and is_path_inside(value.get("path", ""))
 
 
@@ -127,7 +128,7 @@ def is_course(value: "Any") -> bool:
 
 
 def is_id(value: "Any") -> bool:
-    """Whether a job's or an array's id can be the name of its directory, and of nothing else."""
+    """Return whether this id of a job or an array can name its directory, and nothing else."""
     if not is_text(value) or not 0 < len(value) <= LONGEST_ID:
         return False
     return value[0] != "." and ".." not in value and "/" not in value and value.isprintable()
@@ -232,8 +233,8 @@ RESUME_NEEDED = ("grace", "backoff")
 
 
 def fitting(record: "Optional[Record]", shape: "Shape") -> "Record":
-    """Leave out what has the wrong type, and what is None: it is not known, as if it had not been
-    written. What the shape does not name stays."""
+    """Leave out fields of the wrong type, and those that are None, as if they had not been written.
+    Fields that the shape does not name stay."""
     return {key: value for key, value in (record or {}).items() if is_fit(key, value, shape)}
 
 
@@ -242,14 +243,14 @@ def is_fit(key: str, value: "Any", shape: "Shape") -> bool:
 
 
 def fits(record: "Record", shape: "Shape", needed: "Iterable[str]" = ()) -> bool:
-    """Whether what is there is None or of its type, and what is needed is there."""
+    """Return whether every field is None or of its type, and every needed one is there."""
     return all(value is None or is_fit(key, value, shape) for key, value in record.items()) and all(
         record.get(key) is not None for key in needed
     )
 
 
 def description(record: "Optional[Record]") -> "Optional[Record]":
-    """A job's description, or None where a job cannot be described so."""
+    """Return a job's description if it is usable; else None."""
     if record is None or not fits(record, DESCRIPTION, NEEDED):
         return None
     if not fits(record["resume"], RESUME, RESUME_NEEDED):
@@ -262,5 +263,5 @@ def description(record: "Optional[Record]") -> "Optional[Record]":
 
 
 def stand_in(job_id: str) -> "Record":
-    """What is said of a job whose description is damaged."""
+    """Return what to report for a job whose description is damaged."""
     return {"id": job_id, "name": job_id, "command": [], "resources": {}, "resume": {}}

@@ -1,7 +1,7 @@
-"""What both ends of a conversation with the agent must agree on.
+"""The message format that both ends of a conversation with the agent agree on.
 
-A message is a line with two lengths, of a JSON text and of a payload, and these two. An answer
-stands behind a mark, because a login shell may print anything before the agent is started.
+A message is a line with the lengths of a JSON text and of a payload, followed by both. An answer
+follows a mark, because a login shell may print anything before the agent is started.
 """
 
 import re
@@ -22,7 +22,7 @@ HEAD = re.compile(rb"([0-9]{1,12}) ([0-9]{1,18})\n")
 
 
 class Refusal(Exception):
-    """The request cannot be granted; ``family`` names the laptop's error."""
+    """The request cannot be granted. ``family`` names the error that the laptop raises."""
 
     def __init__(self, family: str, message: str) -> None:
         Exception.__init__(self, message)
@@ -30,7 +30,7 @@ class Refusal(Exception):
 
 
 def read_head(line: bytes) -> "Optional[Tuple[int, int]]":
-    """Return the two lengths of a message; None where this is not the head of one."""
+    """Return the two lengths of a message; None if this is not the head of one."""
     match = HEAD.fullmatch(line)
     text, payload = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
     return (text, payload) if 0 < text <= TEXT_LIMIT else None

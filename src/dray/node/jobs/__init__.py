@@ -1,1 +1,1 @@
-"""A job's directory: its files, its array, and what is decided from them."""
+"""A job's directory: its files, its array, and the decisions made from them."""

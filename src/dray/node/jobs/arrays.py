@@ -1,15 +1,15 @@
-"""Jobs that were submitted together, and differ only in their commands.
+"""Arrays: jobs that were submitted together and differ only in their commands.
 
     <root>/arrays/<array>/
         job.json                 what the jobs have in common, and every job's command
         batch.sh, scheduler.json, secrets.json, notify.json, snapshot   as in a job's own directory
-        job.sh                   the batch script of a job that goes on by itself
+        job.sh                   the batch script of a job that continues on its own
         removed.json             which jobs have been removed
         stopped.json             which jobs were to be stopped before they had a directory
-        7.log                    what the batch job of job 7 said
+        7.log                    what the batch job of job 7 printed
 
 Job N of an array has the id ``<array>.N``. It gets a directory of its own, made from the array's,
-when it first needs one: a thousand jobs that wait are one directory.
+when it first needs one: a thousand waiting jobs are one directory.
 """
 
 import os
@@ -46,13 +46,13 @@ def job_id(array: str, index: int) -> str:
 
 
 def split(name: str) -> "Optional[Tuple[str, int]]":
-    """The array and the index in it; None for a job that is in no array."""
+    """Return the array and the index in it; None if the job belongs to no array."""
     found = INDEX.match(name)
     return (found.group(1), int(found.group(2))) if found else None
 
 
 def fold(names: "Iterable[str]") -> "List[str]":
-    """Ids as short as they can be said: sweep-7f3k.0-999 for a thousand in a row."""
+    """Shorten a list of ids: a thousand in a row become sweep-7f3k.0-999."""
     runs = []  # type: List[List[Any]]  # first id, its array and the last index
     expected = ""
     for name in names:
@@ -69,7 +69,7 @@ def fold(names: "Iterable[str]") -> "List[str]":
 
 
 def unfold(folded: "Iterable[str]", most: int = MOST_JOBS) -> "Iterator[str]":
-    """The ids one by one; ValueError where they are more than could be meant."""
+    """Yield the ids one by one. Raise ValueError for more than anybody could mean."""
     for text in folded:
         found = RANGE.match(text)
         first, last = (int(found.group(2)), int(found.group(3))) if found else (0, 0)
@@ -84,7 +84,8 @@ def unfold(folded: "Iterable[str]", most: int = MOST_JOBS) -> "Iterator[str]":
 
 
 class ArrayDir(JobDir):
-    """An array's directory; what it shares with a job's own is in the same files."""
+    """The directory of an array. What it shares with a job's directory lies in files of the same
+    names."""
 
     def __init__(self, root: str, array: str) -> None:
         JobDir.__init__(self, os.path.join(root, "arrays", array))
@@ -96,7 +97,7 @@ class ArrayDir(JobDir):
         return os.path.join(self.path, "{}.log".format(index))
 
     def common(self) -> "Record":
-        """It is never changed, so it is read once."""
+        """Return what the jobs have in common. It never changes, so it is read only once."""
         if self._common is None:
             found = files.read_record(self.job, LARGEST_WITH_COMMANDS) or {}
             commands = found.get("commands")
@@ -105,7 +106,7 @@ class ArrayDir(JobDir):
         return self._common
 
     def description_of(self, index: int) -> "Optional[Record]":
-        """What job.json says in the job's own directory; None where there is no such job."""
+        """Return what job.json in the job's own directory says; None if there is no such job."""
         common = self.common()
         if index >= len(common["commands"]) or index in read_indices(self.removed):
             return None
@@ -114,11 +115,12 @@ class ArrayDir(JobDir):
         return own
 
     def job_dir(self, index: int) -> JobDir:
-        """Return the job's own directory, which may not be there yet."""
+        """Return the job's own directory, which may not exist yet."""
         return JobDir(os.path.join(self.root, "jobs", job_id(self.id, index)))
 
     def make_job(self, index: int) -> JobDir:
-        """The job's own directory. Several may try at once: one is first, all find the same."""
+        """Create the job's own directory and return it. Several processes may try at once: one is
+        first, and all find the same directory."""
         job_dir = self.job_dir(index)
         if files.exists(job_dir.job):
             return job_dir
@@ -139,24 +141,25 @@ class ArrayDir(JobDir):
         return job_dir
 
     def known_number(self) -> "Optional[str]":
-        """Return the array's number, from its own file or from a job that has started."""
+        """Return the scheduler's id of the array, from its own file or from a job that has
+        started."""
         number = JobDir.known_number(self)
         for name in files.names_in(os.path.join(self.root, "jobs")) if number is None else ():
             if (split(name) or ("",))[0] == self.id:
                 own = JobDir(os.path.join(self.root, "jobs", name)).known_number() or ""
-                if "_" in own:  # else it has been resumed by itself
+                if "_" in own:  # otherwise it was resumed on its own
                     return own.partition("_")[0]
         return number
 
     def _forget_secrets(self) -> None:
-        """Once every job has them for itself."""
+        """Delete the array's secrets once every job has its own copy."""
         if not files.exists(self.secrets) and not files.exists(self.notify):
             return
         if not self.without_directory():
             staging.discard_secrets(self.path)
 
     def indices(self) -> "Set[int]":
-        """Of the jobs that have not been removed."""
+        """Return the indices of the jobs that have not been removed."""
         return set(range(len(self.common()["commands"]))) - read_indices(self.removed)
 
     def without_directory(self) -> "Set[int]":
@@ -164,17 +167,17 @@ class ArrayDir(JobDir):
         return {index for index in self.indices() if (self.id, index) not in own}
 
     def stop_jobs(self, indices: "Iterable[int]") -> None:
-        """Those that have no directory; they must not begin any more."""
+        """Record that these jobs, which have no directory yet, must not start any more."""
         if not files.exists(self.path):
             return
         with files.Lock(self.path + ".lock"):
             if files.exists(self.path):
                 add_indices(self.stopped, indices)
-        if not files.exists(self.path):  # its submission was refused this moment
+        if not files.exists(self.path):  # its submission has just been refused
             files.discard(self.path + ".lock")
 
     def remove_jobs(self, indices: "Iterable[int]") -> None:
-        """The array's directory goes with its last job."""
+        """Record these jobs as removed. The array's directory is removed with its last job."""
         if not os.path.exists(self.path):  # its jobs were submitted one by one
             return
         with files.Lock(self.path + ".lock"):
@@ -195,7 +198,7 @@ def add_indices(path: str, indices: "Iterable[int]") -> None:
 
 
 def by_array(names: "Iterable[str]") -> "Dict[str, List[int]]":
-    """The indices of those that are in an array."""
+    """Group by array the indices of those jobs that belong to one."""
     found = {}  # type: Dict[str, List[int]]
     for name in names:
         place = split(name)
@@ -210,8 +213,11 @@ def write_directory(
     snapshot: "Optional[str]",
     fill: "Optional[Callable[[str], None]]" = None,
 ) -> None:
-    """A job's directory appears whole, with its description in it, or not at all. ``snapshot``
-    is linked, so that the code stays as long as the job; ``fill`` puts more into the folder."""
+    """Create a job's directory, which appears whole, with its description, or not at all.
+
+    ``contents``: the files by name. ``snapshot`` is linked, so that the code stays as long as the
+    job does. ``fill`` puts more into the folder before it appears.
+    """
     folder, name = os.path.split(job_dir.path)
     with staging.New(folder, name) as new:
         if not isinstance(job_dir, ArrayDir):
@@ -224,13 +230,13 @@ def write_directory(
         try:
             new.become(job_dir.path)
         except OSError:
-            if not os.path.exists(job_dir.job):  # else another one was quicker
+            if not os.path.exists(job_dir.job):  # otherwise another process was quicker
                 raise
     files.discard(os.path.join(job_dir.path, staging.WRITING))
 
 
 def rewrite(job_dir: JobDir, contents: "Dict[str, bytes]", snapshot: "Optional[str]") -> None:
-    """Write files of a directory that is there anew. A kill leaves nothing half written in it."""
+    """Replace files of an existing directory. A kill leaves none of them half written."""
     folder, name = os.path.split(job_dir.path)
     with staging.New(folder, name) as new:
         link_snapshot(new.path, snapshot)

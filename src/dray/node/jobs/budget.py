@@ -1,7 +1,8 @@
-"""What a job may use as a whole, over all of its attempts. Pure.
+"""Limits on what a job may use in total, over all of its attempts. Pure.
 
-``total_time`` is its running time in seconds, ``gpu_hours`` its GPUs times that. Attempts before a
-``dray resume`` count as well: the limits are the job's, and going on takes higher ones.
+``total_time`` is the running time in seconds, ``gpu_hours`` the GPUs times the running time.
+Attempts before a ``dray resume`` count as well: the limits are the job's, so resuming a job that
+has reached one needs a higher one.
 """
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ HOUR = 3600.0
 
 
 class Left:
-    """The seconds for which the job may still run, and the limit that says so, in words."""
+    """How many seconds the job may still run, and which limit says so, in words."""
 
     def __init__(self, seconds: float, reason: str) -> None:
         self.seconds = seconds
@@ -23,7 +24,8 @@ class Left:
 
 
 def left(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
-    """None where the job has no limit. ``attempts``: the records of all attempts so far."""
+    """Return how long the job may still run; None if it has no limit. ``attempts``: the records of
+    all attempts so far."""
     limits = job.get("limits") or {}
     used = spent(attempts)
     found = []
@@ -37,19 +39,19 @@ def left(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
 
 
 def used_up(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
-    """What ends the job, or None where another attempt has time to do anything at all."""
+    """Return the limit that ends the job; None if there is time for another attempt."""
     rest = left(job, attempts)
     return rest if rest is not None and rest.seconds <= job["resume"]["grace"] else None
 
 
 def spent(attempts: "List[Record]") -> float:
-    """The seconds for which the attempts ran."""
+    """Return how many seconds the attempts have run."""
     return sum(seconds_of(one) for one in attempts)
 
 
 def seconds_of(attempt: "Record") -> float:
-    """How long one attempt had its resources. When a lost one ended was seen by nobody: it counts
-    until its last sign of life."""
+    """Return how long one attempt held its resources. Nobody saw when a lost attempt ended, so it
+    counts until its last heartbeat."""
     began = attempt.get("started")
     if began is None:
         return 0.0
@@ -58,7 +60,7 @@ def seconds_of(attempt: "Record") -> float:
 
 
 def gpus_of(job: "Record") -> float:
-    """On all nodes together."""
+    """Return the number of GPUs on all nodes together."""
     wanted = job["resources"]
     return float((wanted.get("gpus") or 0.0) * (wanted.get("nodes") or 1))
 

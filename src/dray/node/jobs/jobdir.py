@@ -1,24 +1,24 @@
-"""A job's own directory: where each file lies, and what state the files together tell.
+"""A job's own directory: where each file lies, and the state that the files add up to.
 
     <root>/jobs/<id>/
         job.json                 the description, and how often it was resumed
-        batch.sh, scheduler.json what the scheduler was given, and the number it gave the job
-        batch.log, pbs.log       what the batch script printed; what PBS itself brings at the end
+        batch.sh, scheduler.json what the scheduler was given, and the id it gave the job
+        batch.log, pbs.log       what the batch script printed; what PBS itself copies at the end
         secrets.json             values for the command's environment; gone once the job has ended
-        notify.json              who is told of the job, see notices.py; gone once they were
-        alive                    locked as long as somebody cares for the job; the keeper's pid
+        notify.json              who gets notices, see notices.py; gone once they are sent
+        alive                    locked while the job is supervised; holds the keeper's pid
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
-        dray.log                 what dray itself had to say
+        dray.log                 dray's own messages
         attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
-        attempts/001/ranks/      the logs of further ranks, of those that wrote anything
+        attempts/001/ranks/      the logs of further ranks, if they wrote anything
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
         work.box-HOST/           what its containers need beside that: see sandbox.py
 
 The state is derived from these files each time, so no two of them can contradict each other. The
-job's own code can write to all of them: what has not the right shape counts as not being there.
+job's own code can write to all of them: what does not have the right shape counts as missing.
 """
 
 import os
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 ENDED = ("done", "failed", "stopped", "lost")
 MOST_ATTEMPTS = 99999
-SILENT = 180.0  # seconds without a sign of life, which should come every ten
-LARGEST_OF_ATTEMPT = 1 << 20  # bytes of what is written down of one attempt
+SILENT = 180.0  # seconds without a heartbeat, which should come every ten
+LARGEST_OF_ATTEMPT = 1 << 20  # bytes of one attempt's records
 LARGEST_WITH_COMMANDS = 256 << 20  # bytes of an array's description, which has every command in it
 NUMBER = re.compile(r"[0-9][\w.\[\]-]{0,99}$")  # as Slurm and PBS number their jobs
 
@@ -65,13 +65,13 @@ class JobDir:
         return os.path.dirname(os.path.dirname(self.path))
 
     def numbers(self) -> "List[int]":
-        """The attempts made so far, in order."""
+        """Return the numbers of the attempts made so far, in order."""
         try:
             with os.scandir(self.attempts) as entries:
                 names = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
         except OSError as error:
             if error.errno not in files.NO_FILE:
-                raise  # a disk that does not tell must not make it "none"
+                raise  # an error of the disk must not look like "no attempts"
             return []
         numbers = [int(name) for name in names if re.match("[0-9]{3,5}$", name)]
         return sorted(one for one in numbers if self.attempt(one).name in names)
@@ -80,26 +80,27 @@ class JobDir:
         return (self.numbers() or [0])[-1] + 1
 
     def unfinished(self) -> "Optional[AttemptDir]":
-        """The last attempt, if its outcome has not been written."""
+        """Return the last attempt if its outcome has not been written; else None."""
         numbers = self.numbers()
         last = self.attempt(numbers[-1]) if numbers else None
         return last if last is not None and last.ended() is None else None
 
     def description(self) -> "Optional[Record]":
-        """None where there is none, or one that is damaged."""
+        """Read the job's description; None if it is missing or damaged."""
         return shapes.description(files.read_record(self.job, LARGEST_WITH_COMMANDS))
 
     def is_damaged(self) -> bool:
-        """Whether there is a description that cannot be used."""
+        """Return whether there is a description that cannot be used."""
         return files.exists(self.job) and self.description() is None
 
     def ended(self) -> "Optional[Record]":
-        """The job's end, once it was written down."""
+        """Read the job's end; None if none has been written."""
         end = shapes.fitting(files.read_record(self.end), shapes.END)
         return end if end.get("state") in ENDED else None
 
     def stop_request(self) -> "Optional[Record]":
-        """What was asked for; one that was cut short is a request all the same."""
+        """Read the request to stop the job; None if there is none. A file that was cut short is a
+        request all the same."""
         if not os.path.lexists(self.stop):
             return None
         return {"now": (files.read_record(self.stop) or {}).get("now") is True}
@@ -110,12 +111,13 @@ class JobDir:
     def records(self) -> "List[Record]":
         return [self.attempt(number).record() for number in self.numbers()]
 
-    def is_cared_for(self) -> bool:
-        """Whether a keeper or supervisor holds the job's lock right now."""
+    def is_supervised(self) -> bool:
+        """Return whether a keeper or supervisor holds the job's lock right now."""
         return files.is_locked(self.alive)
 
     def drop_secrets(self) -> None:
-        """Left by a keeper that was killed; a resume, which holds the lock, brings them anew."""
+        """Delete secrets that a killed keeper has left. A resume, which holds the lock, brings new
+        ones."""
         if not files.exists(self.secrets):
             return
         fd = files.open_lock(self.alive)
@@ -134,20 +136,21 @@ class JobDir:
             pass
 
     def known_number(self) -> "Optional[str]":
-        """What the scheduler calls the job, if it is known here."""
+        """Return the scheduler's id of the job; None if it is not known here."""
         number = (files.read_record(self.scheduler) or {}).get("id")
         return number if isinstance(number, str) and NUMBER.match(number) else None
 
     def keeper_pid(self) -> "Optional[int]":
-        """Of a process that was started for this job: job code can write any number there."""
+        """Return the pid of the job's keeper; None if there is none. Job code can write any number
+        into the file, so the process must be one that was started for this job."""
         try:
             with files.open_regular(self.alive) as file:
                 pid = int(file.read(20) or b"0")
             with open("/proc/{}/cmdline".format(pid), "rb") as file:
-                words = file.read().split(b"\0")
+                argv = file.read().split(b"\0")
         except (OSError, ValueError):
             return None
-        return pid if os.fsencode(self.path) in words else None
+        return pid if os.fsencode(self.path) in argv else None
 
 
 class AttemptDir:
@@ -169,7 +172,7 @@ class AttemptDir:
         return "{}-{}".format(self.left, host)
 
     def ended(self) -> "Optional[Record]":
-        """Its outcome, once it was written down."""
+        """Read the attempt's outcome; None if none has been written."""
         outcome = self._raw_outcome()
         return shapes.fitting(outcome, shapes.ATTEMPT) if outcome else None
 
@@ -178,8 +181,8 @@ class AttemptDir:
         return outcome if outcome.get("outcome") in shapes.OUTCOMES else None
 
     def silence(self) -> "Optional[float]":
-        """Seconds since its supervisor gave a sign of life, by the clock of the file system that
-        both write to; None before the first one."""
+        """Return the seconds since the supervisor's last heartbeat; None before the first one. The
+        clock is that of the file system, to which both sides write."""
         try:
             beat = os.stat(self.heartbeat).st_mtime
             return files.now_in(self.path) - beat
@@ -187,25 +190,26 @@ class AttemptDir:
             return None
 
     def seems_silent(self) -> bool:
-        """By our own clock, which is quickly asked and may be wrong."""
+        """Guess by our own clock whether the heartbeat has stopped: quick, and possibly wrong."""
         try:
             return not 0 <= time.time() - os.stat(self.heartbeat).st_mtime < SILENT / 3
         except OSError:
             return False
 
     def record(self) -> "Record":
-        """All that is known of this attempt, flat; ``outcome`` is None while it runs."""
-        told = {}  # type: Record
+        """Return everything known about this attempt as one flat record. ``outcome`` is None while
+        it runs."""
+        found = {}  # type: Record
         for part in (self.attempt, self.heartbeat):
-            told.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
-        told["outcome"] = None
-        told.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
-        record = shapes.fitting(told, shapes.ATTEMPT)
-        return dict(record, outcome=told["outcome"], number=self.number)
+            found.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
+        found["outcome"] = None
+        found.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
+        record = shapes.fitting(found, shapes.ATTEMPT)
+        return dict(record, outcome=found["outcome"], number=self.number)
 
 
 def described(job: JobDir) -> "Record":
-    """The description, for a process that can do nothing without it."""
+    """Return the description, or exit: the process can do nothing without it."""
     description = job.description()
     if description is None:
         raise SystemExit("the job's description is damaged: {}".format(job.job))
@@ -213,7 +217,7 @@ def described(job: JobDir) -> "Record":
 
 
 def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
-    """What comes after these attempts; those before the last resume no longer count."""
+    """Decide what follows these attempts. Those before the last resume no longer count."""
     if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
         return policy.Decision("failed", "given up: there is no number left for another attempt")
     counted = [one for one in attempts if one["number"] > description["resumed_after"]]
@@ -225,7 +229,7 @@ def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
 def too_late(
     description: "Record", attempts: "List[Record]", now: float
 ) -> "Optional[policy.Decision]":
-    """The end of a job that has not begun by the moment that it names; None for all others."""
+    """Return the end of a job that has not started by its ``start_by``; None for all others."""
     by = (description.get("limits") or {}).get("start_by")
     if by is None or now <= by or has_begun(description, attempts):
         return None
@@ -233,7 +237,7 @@ def too_late(
 
 
 def has_begun(description: "Record", attempts: "List[Record]") -> bool:
-    """Whether an attempt was made since the job was submitted or last resumed."""
+    """Return whether an attempt was made since the job was submitted or last resumed."""
     return any(one["number"] > description["resumed_after"] for one in attempts)
 
 

@@ -1,9 +1,9 @@
-"""When the output of an attempt was how long: what tells at which time a line was written.
+"""Records how long an attempt's output was at which time, to tell when a line was written.
 
-A text file of lines "TIME SIZE", which the supervisor adds to at its heartbeats while the output
-grows. A line of the output was written by the first of these times at which the output reached
-beyond it. There are never more than MOST: where the file is full, every other line goes, and from
-then on the times are further apart.
+They are lines "TIME SIZE" in a text file, to which the supervisor adds at its heartbeats while the
+output grows. A line of the output was written by the first time at which the output reached beyond
+it. There are never more than MOST lines: when the file is full, every other one is dropped, and
+from then on the times are further apart.
 """
 
 import os
@@ -24,16 +24,16 @@ LINE = re.compile(r"([0-9]{1,11}\.[0-9]{1,3}) ([0-9]{1,15})$")
 
 
 class LogTimes:
-    """The writer's side."""
+    """Writes the file while the output grows."""
 
     def __init__(self, log: str, path: str) -> None:
         self.log = log
         self.path = path
         self.entries = []  # type: List[Entry]
-        self.distance = 0.0  # seconds that have to lie between two times
+        self.distance = 0.0  # minimum seconds between two times
 
     def note(self, now: float, last: bool = False) -> None:
-        """Write down how long the output is by now. OSError where that cannot be done."""
+        """Record the output's current length. Raise OSError if that fails."""
         size = os.stat(self.log).st_size
         before = self.entries[-1] if self.entries else (0.0, 0)
         if size <= before[1] or (now - before[0] < self.distance and not last):
@@ -52,7 +52,8 @@ def encoded(entries: "List[Entry]") -> bytes:
 
 
 def read(path: str) -> "List[Entry]":
-    """What is known, in order; a line that was cut short, or is none of ours, is left out."""
+    """Return the recorded times and sizes, in order, without lines that were cut short or are not
+    ours."""
     found = []  # type: List[Entry]
     _, text = files.read_piece(path, 0, MOST * LONGEST)
     for line in text.decode("ascii", "replace").split("\n")[:MOST]:

@@ -1,15 +1,16 @@
-"""What comes after an attempt: another one, or the job's end. Pure, so it can be reasoned about.
+"""Decides what follows an attempt: another one, or the job's end. Pure, so it can be reasoned
+about.
 
 - done and stopped end the job.
 - An interruption (time limit, preemption, supervisor killed, trouble of the node) is followed by
-  another attempt as long as attempts make progress; after trouble of the node, by a growing pause
-  before it.
+  another attempt as long as attempts make progress; after trouble of the node, a growing pause
+  comes before it.
 - A crash is followed by another attempt while ``retries`` are left, after a growing pause, and
   given up early once two attempts in a row have crashed without a new checkpoint.
 - An exit code in ``fail_on`` ends the job. One in ``retry_on`` is an interruption with a pause: it
   uses up no retry.
-- Where a time limit was reached in a slot that was shorter than asked for (``time_min``), without
-  a new checkpoint, the next attempt needs the whole time.
+- If a time limit was reached in a slot shorter than asked for (``time_min``), without a new
+  checkpoint, the next attempt needs the whole time.
 """
 
 import signal
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 FRUITLESS_LIMIT = 2  # crashes, or time limits, in a row without a new checkpoint
-LOST_LIMIT = 3  # interruptions of any sort in a row without progress: not its fault, at first
+LOST_LIMIT = 3  # interruptions of any kind in a row without progress
 LONGEST_PAUSE = 300.0
-SHORT = 0.9  # of the time asked for: a slot that is no longer than that was cut by the scheduler
+SHORT = 0.9  # of the time asked for: a slot no longer than that was shortened by the scheduler
 MOST_DOUBLINGS = 30  # by then any pause is the longest; keeps the number within a float
 
 
 class Decision:
-    """Either another attempt after ``delay`` seconds, or the end in ``state``. ``whole``: the next
-    attempt needs all the time that was asked for."""
+    """Either another attempt after ``delay`` seconds, or the job's end in ``state``. ``whole``: the
+    next attempt needs all the time that was asked for."""
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class Decision:
 
 
 def decide(job: "Record", attempts: "List[Record]") -> Decision:
-    """``attempts``: the records of those made since the job was submitted or last resumed."""
+    """Decide what follows these attempts: the records of those made since the job was submitted or
+    last resumed."""
     if not attempts:
         return Decision()
     last = attempts[-1]
@@ -74,7 +76,7 @@ def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
     if len(crashes) > retries:
         used = "1 retry" if retries == 1 else "{} retries".format(retries)
         return Decision("failed", "{}; {} used up".format(reason, used))
-    if can_resume(job) and fruitless(attempts, lambda one: crashed(job, one)) >= FRUITLESS_LIMIT:
+    if can_resume(job) and streak(attempts, lambda one: crashed(job, one)) >= FRUITLESS_LIMIT:
         return Decision("failed", reason + "; given up: two crashes without a new checkpoint")
     return Decision(delay=pause(job, len(crashes)))
 
@@ -85,20 +87,20 @@ def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
     if timed_out(last) and not can_resume(job):
         return Decision("failed", reason + "; no checkpoint is set to go on from")
     is_short = timed_out(last) and not last.get("progress") and was_short(job, last)
-    if fruitless(attempts, lambda one: timed_out(one) and not was_short(job, one)) >= (
+    if streak(attempts, lambda one: timed_out(one) and not was_short(job, one)) >= (
         FRUITLESS_LIMIT
     ):
         return Decision("failed", reason + " twice without a new checkpoint")
-    if fruitless(attempts, lambda one: interrupted(one) or passes(job, one)) >= LOST_LIMIT:
+    if streak(attempts, lambda one: interrupted(one) or may_retry(job, one)) >= LOST_LIMIT:
         return Decision("failed", reason + "; given up: interrupted three times without progress")
-    if passes(job, last):
-        times = fruitless(attempts, lambda one: passes(job, one))
+    if may_retry(job, last):
+        times = streak(attempts, lambda one: may_retry(job, one))
         return Decision(delay=pause(job, max(times, 1)))
-    return Decision(delay=pause(job, fruitless(attempts, hindered)), whole=is_short)
+    return Decision(delay=pause(job, streak(attempts, was_hindered)), whole=is_short)
 
 
 def pause(job: "Record", times: int) -> float:
-    """Seconds before the next attempt, after something went wrong for so many times."""
+    """Return the seconds to wait before the next attempt, after this many failures in a row."""
     if not times:
         return 0.0
     doubled = job["resume"]["backoff"] * 2 ** min(times - 1, MOST_DOUBLINGS)
@@ -109,15 +111,16 @@ def can_resume(job: "Record") -> bool:
     return bool(job["resume"].get("checkpoint"))
 
 
-def passes(job: "Record", attempt: "Record") -> bool:
-    """Whether it crashed with an exit code that says: try again."""
+def may_retry(job: "Record", attempt: "Record") -> bool:
+    """Return whether the attempt crashed with an exit code that means "try again"
+    (``retry_on``)."""
     if attempt["outcome"] != "failed" or attempt.get("hopeless"):
         return False
     return exit_code(attempt) in (job.get("retry_on") or ())
 
 
 def exit_code(attempt: "Record") -> "Optional[int]":
-    """As a shell has it: 128 and its number for a signal."""
+    """Return the exit code as a shell reports it: 128 plus the number for a signal."""
     killer = getattr(signal, str(attempt.get("signal")), None)
     if attempt.get("exit_code") is None and isinstance(killer, signal.Signals):
         return 128 + int(killer)
@@ -126,7 +129,7 @@ def exit_code(attempt: "Record") -> "Optional[int]":
 
 
 def was_short(job: "Record", attempt: "Record") -> bool:
-    """Whether the scheduler gave it less time than was asked for, as ``time_min`` allows."""
+    """Return whether the scheduler gave less time than asked for, as ``time_min`` allows."""
     wanted = job.get("resources") or {}
     if not wanted.get("time_min") or not attempt.get("deadline") or not attempt.get("started"):
         return False
@@ -134,15 +137,15 @@ def was_short(job: "Record", attempt: "Record") -> bool:
 
 
 def crashed(job: "Record", attempt: "Record") -> bool:
-    return attempt["outcome"] == "failed" and not passes(job, attempt)
+    return attempt["outcome"] == "failed" and not may_retry(job, attempt)
 
 
 def timed_out(attempt: "Record") -> bool:
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == "time"
 
 
-def hindered(attempt: "Record") -> bool:
-    """Return whether node trouble kept the attempt from starting."""
+def was_hindered(attempt: "Record") -> bool:
+    """Return whether trouble of the node kept the attempt from starting."""
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == trouble.CAUSE
 
 
@@ -150,8 +153,8 @@ def interrupted(attempt: "Record") -> bool:
     return attempt["outcome"] in ("interrupted", "lost")
 
 
-def fruitless(attempts: "List[Record]", ended_so: "Callable[[Record], bool]") -> int:
-    """How many attempts at the end of the list ended so, one after another, without progress."""
+def streak(attempts: "List[Record]", ended_so: "Callable[[Record], bool]") -> int:
+    """Count the attempts at the end of the list that ended this way, in a row, without progress."""
     count = 0
     for one in reversed(attempts):
         if not ended_so(one) or one.get("progress"):

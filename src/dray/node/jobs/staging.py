@@ -1,10 +1,11 @@
-"""Folders that are not yet, or no longer, a job's: each comes and goes by one rename.
+"""Folders that are about to become a job's directory, or no longer are one: each appears and
+disappears by one rename.
 
     .new-<name>-<random>/   being written; whoever writes it holds the lock of a file in it
     .gone-<name>-<random>/  being removed
 
-Secrets are written last, just before the rename. What a kill leaves behind is removed by whoever
-looks at the jobs next.
+Secrets are written last, just before the rename. What a kill leaves behind is removed by the next
+process that looks at the jobs.
 """
 
 import os
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 NEW = ".new-"
 GONE = ".gone-"
-LOCK = ".lock-"  # of a submission: stays where whoever submitted was killed
+LOCK = ".lock-"  # of a submission: left behind if the submitting process was killed
 WRITING = ".writing"  # the locked file of a folder that is being written
-ALIVE = "alive"  # the same on this machine's own cluster, where the keeper goes on holding it
+ALIVE = "alive"  # the same for a local job, whose keeper continues to hold it
 SECRETS = "secrets.json"
 NOTIFY = "notify.json"  # addresses, which are secret too
 PRIVATE = (NOTIFY, SECRETS)
-ABANDONED = 120.0  # seconds; for what another machine writes, whose locks may not be seen here
+ABANDONED = 120.0  # seconds; for other machines' files, whose locks may not be visible here
 
 
 class New:
@@ -37,7 +38,7 @@ class New:
         self.held = -1
 
     def __enter__(self) -> "New":
-        while not self._make():  # whoever sweeps here was quicker
+        while not self._make():  # a process that sweeps here was quicker
             pass
         return self
 
@@ -55,7 +56,7 @@ class New:
                 os.write(self.held, os.uname().nodename.encode("utf-8", "replace"))
                 kept = True
         finally:
-            if not kept:  # what a process that lives on holds is never swept
+            if not kept:  # what a living process holds is never swept
                 os.close(self.held)
         return kept
 
@@ -92,8 +93,8 @@ def discard_secrets(folder: str) -> None:
 
 
 def remove(path: str) -> "List[str]":
-    """Remove a job's directory at once for whoever looks, and then piece by piece; returns what
-    could not be removed."""
+    """Remove a job's directory: from sight at once, then piece by piece. Return what could not be
+    removed."""
     gone = hidden(GONE, path)
     try:
         os.rename(path, gone)
@@ -106,8 +107,8 @@ def remove(path: str) -> "List[str]":
 
 
 def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
-    """Remove what killed processes have left, of these names in the folder. Unless ``thoroughly``,
-    only what is small or secret: a job's outputs can take minutes."""
+    """Remove what killed processes have left under these names in the folder. Unless
+    ``thoroughly``, remove only what is small or secret: a job's outputs can take minutes."""
     for name in names:
         path = os.path.join(folder, name)
         try:
@@ -122,12 +123,13 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
                 discard_secrets(path)
                 if thoroughly:
                     files.remove_tree(path)
-        except (OSError, RuntimeError):  # it came into place this moment; else the next one tries
+        except (OSError, RuntimeError):  # just put in place; otherwise the next process tries
             pass
 
 
 def _remove_unless_written(path: str) -> None:
-    """The lock is held until all is gone: who has just made the folder finds that out."""
+    """Remove the folder unless somebody writes it. The lock is held until all is gone, so that a
+    process that has just created the folder notices."""
     held = _open_mark(path)
     try:
         if _is_abandoned(path, held):
@@ -138,13 +140,13 @@ def _remove_unless_written(path: str) -> None:
 
 
 def _is_of_lease(name: str) -> bool:
-    """Whether it is a submission's lease, or a file that becomes or was one. No lock has such a
-    name: an id ends in letters that were drawn, or in a number."""
+    """Return whether this is a submission's lease, or a file that becomes or was one. No lock has
+    such a name: an id ends in random letters or in a number."""
     return name.startswith(LOCK) and name.endswith((".lease", ".new", ".old", ".tmp"))
 
 
 def _is_left_lock(path: str) -> bool:
-    """Of an array whose submission was refused."""
+    """Return whether this is the lock of an array whose submission was refused."""
     return path.endswith(".lock") and not files.exists(path[: -len(".lock")])
 
 
@@ -169,7 +171,7 @@ def _is_abandoned(path: str, held: "Optional[int]") -> bool:
 
 
 def _are_refused(held: int) -> bool:
-    """Whether the file system has no locks, so that one that was taken says nothing."""
+    """Return whether the file system has no locks, so that having taken one proves nothing."""
     try:
         files.try_lock(held)
     except OSError:

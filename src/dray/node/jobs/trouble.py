@@ -1,6 +1,6 @@
-"""Trouble of a node: what keeps an attempt from starting, and is neither the command's fault nor
-dray's. A disk is full, a file server does not answer, there is no memory left. It may be over in a
-while, and another node may not have it."""
+"""Trouble of a node: what keeps an attempt from starting and is the fault of neither the command
+nor dray. A disk is full, a file server does not answer, no memory is left. It may pass, and another
+node may not have it."""
 
 import errno
 import time
@@ -37,7 +37,7 @@ ERRORS = (
     errno.ESTALE,
     errno.ETIMEDOUT,
 )
-PATIENCE = 60.0  # seconds for a disk that is full, or away, for a moment
+PATIENCE = 60.0  # seconds to wait for a disk that is full, or away, for a moment
 
 
 def is_of_node(error: BaseException) -> bool:
@@ -45,7 +45,7 @@ def is_of_node(error: BaseException) -> bool:
 
 
 def interruption(reason: str) -> "Record":
-    """The outcome of an attempt that the node did not let start."""
+    """Return the outcome of an attempt that the node did not let start."""
     return {
         "outcome": "interrupted",
         "cause": CAUSE,
@@ -56,7 +56,7 @@ def interruption(reason: str) -> "Record":
 
 
 def stubbornly(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
-    """Return what ``act`` returns. Try again while the node has trouble that may be over in a
+    """Call ``act`` and return its result. Try again while the node has trouble that may pass in a
     moment."""
     until = time.monotonic() + patience
     while True:

@@ -1,1 +1,1 @@
-"""A training's curve, read from reports, TensorBoard's files or the log."""
+"""A training's curve, read from its reports, TensorBoard's files or the log."""

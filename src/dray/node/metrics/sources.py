@@ -1,13 +1,13 @@
-"""How a training does: from what it reports, from TensorBoard's files, or from its log.
+"""Reads how a training does: from what it reports, from TensorBoard's files, or from its log.
 
 The supervisor keeps the latest value (``Watch``), and reads only what is new. The whole curve is
 read when somebody wants to see it (``series``).
 
 A job says in ``metrics`` where to look: ``pattern`` (a regular expression for lines of the log,
 a group named "step" is the step, the first other one the value), or ``tensorboard`` (a glob in the
-outputs); and with ``main`` which name matters, the first that there is; where there is none of
-them, the likeliest of what there is. What ``dray.training`` reports is read in any case but the
-first.
+outputs). ``main`` lists the names that matter: the first one found counts, and if there is none,
+the likeliest of what there is. What ``dray.training`` reports is read unless there is a
+``pattern``.
 """
 
 import bisect
@@ -39,7 +39,7 @@ LARGEST_STEP = 1 << 62  # the laptop takes no larger one
 MOST_ATTEMPT = 10**6
 MOST_RECENT = shapes.MOST_RECENT  # values of a course
 MOST_POINTS = 400  # of a curve: more than a terminal has columns
-# Which tag is taken for the main one where nobody says: the earlier the better.
+# Which tag counts as the main one if nobody says: earlier patterns win.
 TELLING = (
     r"(^|/)mean_reward$",
     r"(^|/)ep_rew_mean$",
@@ -57,7 +57,7 @@ ANYTHING = re.compile(b"")
 
 
 class Point:
-    """``attempt`` is 0 where only the time tells."""
+    """One value of a curve. ``attempt`` is 0 if only the time is known."""
 
     def __init__(
         self, name: str, step: int, value: "Optional[float]", moment: float, attempt: int = 0
@@ -70,7 +70,7 @@ class Point:
 
 
 def is_usable(point: Point) -> bool:
-    """Whether it can be a point of a curve: one that cannot must not hide all others."""
+    """Return whether this can be a point of a curve. One that cannot must not hide all others."""
     return abs(point.step) <= LARGEST_STEP and 0 <= point.attempt <= MOST_ATTEMPT
 
 
@@ -82,7 +82,7 @@ def finite(value: "Any") -> "Optional[float]":
 
 
 class Tail:
-    """What a text file got since the last look, whole lines only."""
+    """Reads the lines that a text file got since the last look, whole lines only."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class Tail:
         self.offset = size_of(self.path)
 
     def lines(self, latest: bool) -> "Iterator[bytes]":
-        """``latest``: of a lot of text only the end."""
+        """Yield the new lines. ``latest``: of a long text, only the end."""
         size = size_of(self.path)
         if latest:
             self.offset = max(self.offset, size - PIECE)
@@ -120,16 +120,16 @@ def size_of(path: str) -> int:
 
 class Source:
     def skip(self) -> None:
-        """What is there by now is not to be read."""
+        """Skip everything that is there by now."""
         raise NotImplementedError
 
     def read(self, latest: bool) -> "Iterator[Point]":
-        """What is new; of a lot of text, with ``latest``, only the end."""
+        """Yield the new points. ``latest``: of a long text, only the end."""
         raise NotImplementedError
 
 
 class Reports(Source):
-    """What ``dray.training.report`` wrote."""
+    """Reads what ``dray.training.report`` wrote."""
 
     def __init__(self, outputs: str) -> None:
         self.tail = Tail(os.path.join(outputs, REPORTS))
@@ -153,7 +153,7 @@ class Reports(Source):
 
 
 class Events(Source):
-    """TensorBoard's files, several where a training was resumed."""
+    """Reads TensorBoard's files, of which there are several if a training was resumed."""
 
     def __init__(self, outputs: str, pattern: str, main: "Sequence[str]") -> None:
         self.pattern = os.path.join(glob.escape(outputs), pattern)
@@ -172,7 +172,7 @@ class Events(Source):
         for point in self._new(paths):
             self.seen = True
             yield point
-        if not self.seen and self._make_do(paths, before):
+        if not self.seen and self._fall_back(paths, before):
             self.offsets = before
             for point in self._new(paths):
                 yield point
@@ -186,8 +186,9 @@ class Events(Source):
             for tag, step, value, moment in found:
                 yield Point(tag, step, finite(value), moment)
 
-    def _make_do(self, paths: "List[str]", offsets: "Dict[str, int]") -> bool:
-        """Nothing of what is wanted is there: want the likeliest of what is, too."""
+    def _fall_back(self, paths: "List[str]", offsets: "Dict[str, int]") -> bool:
+        """Fall back to the likeliest tag if none of the wanted ones is there. Return whether one
+        was found."""
         tags = []  # type: List[str]
         for path in paths:
             found, _ = tfevents.read(path, offsets.get(path, 0), ANYTHING, most=PIECE)
@@ -198,7 +199,7 @@ class Events(Source):
 
 
 class Logs(Source):
-    """The output of the attempts; values without a step are counted."""
+    """Reads the output of the attempts. Values without a step are counted."""
 
     def __init__(self, attempts: "List[AttemptDir]", pattern: str, name: str) -> None:
         self.tails = [(one.number, Tail(one.log)) for one in attempts]
@@ -209,7 +210,7 @@ class Logs(Source):
         self.count = 0
 
     def skip(self) -> None:
-        """An attempt's log begins with it."""
+        """Skip nothing: a log holds only its own attempt."""
 
     def read(self, latest: bool) -> "Iterator[Point]":
         for attempt, tail in self.tails:
@@ -230,7 +231,7 @@ class Logs(Source):
 
 
 def name_in(pattern: str, group: int) -> str:
-    """What stands before the value: 'reward' of 'reward: ([-0-9.e]+)'."""
+    """Return the word before the value in a pattern: 'reward' of 'reward: ([-0-9.e]+)'."""
     before = "(".join(pattern.split("(")[:group]).rpartition(")")[2]
     words = re.findall(r"[A-Za-z]\w*", re.sub(r"\\.", " ", before))
     return words[-1] if words else "value"
@@ -245,7 +246,8 @@ def sources(job: "Record", outputs: str, attempts: "List[AttemptDir]") -> "List[
 
 
 def main_of(found: "List[Dict[str, Any]]", main: "Sequence[str]") -> "Optional[str]":
-    """The name that matters, of what each source found: what is reported goes before tags."""
+    """Choose the main metric from what each source found. Reported values take precedence over
+    tags."""
     tags = [name for more in found[1:] for name in more]
     wanted = [name for name in main if name in found[0] or name in tags]
     names = wanted or list(found[0]) or by_likeness(tags)
@@ -257,7 +259,7 @@ def under(name: str, found: "List[Dict[str, Any]]") -> "Any":
 
 
 def by_likeness(tags: "Sequence[str]") -> "List[str]":
-    """Those that tell how a training does, the likeliest first."""
+    """Return the tags that tell how a training does, the likeliest first."""
     found = []
     for pattern in TELLING:
         found += [tag for tag in tags if re.search(pattern, tag, re.I) and tag not in found]
@@ -268,7 +270,7 @@ def by_likeness(tags: "Sequence[str]") -> "List[str]":
 
 
 class Course:
-    """How a value went over the attempt, in a few values at even distances, for a listing."""
+    """The course of a value over the attempt: a few values at even distances, for a listing."""
 
     def __init__(self) -> None:
         self.kept = []  # type: List[Optional[float]]
@@ -284,13 +286,13 @@ class Course:
             self.distance *= 2
 
     def values(self) -> "List[Optional[float]]":
-        """Four digits are more than a sparkline can show."""
+        """Return the values, rounded to four digits: more than a sparkline can show."""
         return [one if one is None else float("{:.4g}".format(one)) for one in self.kept]
 
 
 class Watch:
-    """What this attempt has come to. Made before the command starts: all that is there by then
-    is of attempts before."""
+    """Follows the metrics of one attempt. It is made before the command starts: everything there by
+    then belongs to earlier attempts."""
 
     def __init__(self, job: "Record", outputs: str, attempt: "AttemptDir") -> None:
         self.main = (job.get("metrics") or {}).get("main") or []
@@ -300,15 +302,15 @@ class Watch:
         self.next_look = 0.0
         self.pace = Pace()
         self.complaint = ""
-        self._tolerantly(lambda source: source.skip())
+        self._for_each_source(lambda source: source.skip())
 
     def look(self, last: bool = False) -> None:
-        """Read what is new: never for more than 0.05 % of a CPU, but in any case at the end."""
+        """Read what is new: never for more than 0.05 % of a CPU, but always at the end."""
         now = time.monotonic()
         if now < self.next_look and not last:
             return
         with self.pace:
-            self._tolerantly(self._read)
+            self._for_each_source(self._read)
         self.next_look = now + self.pace.rest()
 
     def _read(self, source: Source) -> None:
@@ -318,8 +320,9 @@ class Watch:
             latest[point.name] = point
             self.courses.setdefault((index, point.name), Course()).add(point.value)
 
-    def _tolerantly(self, act: "Callable[[Source], None]") -> None:
-        """A file that just went away, or is no such file at all, must not end the attempt."""
+    def _for_each_source(self, act: "Callable[[Source], None]") -> None:
+        """Call ``act`` for each source, and log errors: a file that vanished, or is no such file at
+        all, must not end the attempt."""
         for source in self.sources:
             try:
                 act(source)
@@ -342,7 +345,7 @@ class Watch:
 
 
 def series(job: "Record", job_dir: "JobDir") -> "Record":
-    """The main metric over all attempts: its name, and points of (step, value, attempt)."""
+    """Return the main metric over all attempts: its name, and points of (step, value, attempt)."""
     main = (job.get("metrics") or {}).get("main") or []
     attempts = [job_dir.attempt(number) for number in job_dir.numbers()]
     found = []  # type: List[Dict[str, List[Point]]]
@@ -357,13 +360,13 @@ def series(job: "Record", job_dir: "JobDir") -> "Record":
     if name is None:
         return {"name": "", "points": []}
     points = under(name, found)
-    give_attempts(points, job_dir.records())
+    assign_attempts(points, job_dir.records())
     kept = thin_out(without_superseded(points))
     return {"name": name, "points": [[one.step, one.value, one.attempt] for one in kept]}
 
 
-def give_attempts(points: "List[Point]", records: "List[Record]") -> None:
-    """To those that only have a time: they are of the attempt that ran then."""
+def assign_attempts(points: "List[Point]", records: "List[Record]") -> None:
+    """Fill in the attempt of points that only have a time: the one that ran then."""
     begun = sorted((one["started"], one["number"]) for one in records if one.get("started"))
     starts = [started for started, _ in begun]
     numbers = [number for _, number in begun] or [1]
@@ -373,7 +376,8 @@ def give_attempts(points: "List[Point]", records: "List[Record]") -> None:
 
 
 def without_superseded(points: "List[Point]") -> "List[Point]":
-    """What an attempt did beyond the step at which the next went on was lost, and done again."""
+    """Drop the points beyond the step at which the next attempt resumed: that work was lost and
+    done again."""
     by_attempt = {}  # type: Dict[int, List[Point]]
     for point in points:
         by_attempt.setdefault(point.attempt, []).append(point)
@@ -385,7 +389,7 @@ def without_superseded(points: "List[Point]") -> "List[Point]":
 
 
 def thin_out(points: "List[Point]") -> "List[Point]":
-    """At most so many, evenly; and the first of each attempt."""
+    """Reduce the points evenly to at most ``MOST_POINTS``, plus the first of each attempt."""
     if len(points) <= MOST_POINTS:
         return points
     last = len(points) - 1

@@ -1,8 +1,8 @@
-"""TensorBoard's event files, as far as curves go: one number under a tag at a step.
+"""Reads TensorBoard's event files, as far as curves go: one number under a tag at a step.
 
 A file is a row of records (length, checksum of it, data, checksum of it); the data is a protobuf
 message, of which four small ones matter here. The checksums are not compared: a file that is being
-written is cut short at its end, and that shows by the lengths.
+written is cut short at its end, which the lengths show.
 
     Event    1 wall_time (double), 2 step (int), 5 summary (Summary)
     Summary  1 value (Value, several)
@@ -29,8 +29,11 @@ VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
 def read(
     path: str, offset: int, wanted: "Pattern[bytes]", most: "Optional[int]" = None
 ) -> "Tuple[List[Scalar], int]":
-    """The numbers from ``offset`` on, and where the last whole record ends. Only records that
-    ``wanted`` is found in are taken apart: that is what takes time. ``most``: bytes to look at."""
+    """Return the numbers from ``offset`` on, and where the last whole record ends.
+
+    Only records in which ``wanted`` is found are parsed: parsing is what takes time. ``most``: how
+    many bytes to look at.
+    """
     found = []  # type: List[Scalar]
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -54,7 +57,7 @@ def read(
 
 
 def scalars(event: bytes) -> "List[Scalar]":
-    """Nothing of what is damaged, or is no number."""
+    """Return the numbers of an event; none if it is damaged or holds no number."""
     try:
         return list(_scalars(event))
     except (ValueError, IndexError, TypeError, AttributeError, struct.error):
@@ -90,7 +93,7 @@ def tagged(message: bytes) -> "Tuple[str, Optional[float]]":
 
 
 def number_in(tensor: bytes) -> "Optional[float]":
-    """The one number of a tensor; None of one that has more, or other things."""
+    """Return the only number of a tensor; None if it holds more, or something else."""
     kind, content = 0, b""
     for number, value in fields(tensor):
         if number == 1:
@@ -102,7 +105,7 @@ def number_in(tensor: bytes) -> "Optional[float]":
 
 
 def fields(message: bytes) -> "Iterator[Tuple[int, Any]]":
-    """The number and the value of each field; those of a kind that is not known end it."""
+    """Yield the number and the value of each field, up to the first one of an unknown kind."""
     at = 0
     while at < len(message):
         key, at = varint(message, at)
@@ -121,7 +124,7 @@ def fields(message: bytes) -> "Iterator[Tuple[int, Any]]":
 
 
 def varint(message: bytes, at: int) -> "Tuple[int, int]":
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """Read a number with seven bits in each byte, the lowest first; return it and where it ends."""
     value, shift = 0, 0
     while True:
         byte = message[at]

@@ -1,15 +1,15 @@
-"""Sees to it that a job's messages are sent: once for the job, not for each attempt.
+"""Makes sure that a job's notices are sent: once for the job, not once for each attempt.
 
     <root>/jobs/<id>/notify.json   where to send what, and what was sent; gone once all is sent
-    <root>/notify/<id>             locked by whoever sends; stays where that has failed
+    <root>/notify/<id>             locked by the sender; stays if sending has failed
 
-The node sends when the job's end is on disk. What it could not send is found by whoever looks at
-the jobs next, on the login node and then on the laptop. A sender holds the lock and writes down
-what was sent before it lets go: nothing is sent twice, unless the sender is killed, or the answer
-lost, after the other side has taken the message. A message that comes twice is better than one that
-never comes. Each is tried a few times for a few days, and then dropped, together with its address.
+The node sends once the job's end is on disk. What it could not send is found by the next process
+that looks at the jobs, on the login node and then on the laptop. A sender holds the lock and
+records what was sent before it releases it. So nothing is sent twice, unless the sender is killed,
+or the answer lost, after the other side has accepted the notice: twice is better than never. Each
+notice is tried a few times over a few days, and then dropped, together with its address.
 
-An array has one message: the job that ends last sends it.
+An array has one notice: the job that ends last sends it.
 """
 
 import itertools
@@ -33,10 +33,10 @@ FOLDER = "notify"
 LONGEST_PLACE = 300  # bytes
 LARGEST = 1 << 16  # bytes of a job's settings
 MOST_TRIES = 5
-PAUSE = 600.0  # seconds between two tries of those who look
-TOO_OLD = 3 * 86400.0  # seconds after which news is none any more
-MOST_AT_ONCE = 1000  # messages that one look is concerned with
-LOOK_PATIENCE = 5.0  # seconds that one look may take longer for it
+PAUSE = 600.0  # seconds between two tries
+TOO_OLD = 3 * 86400.0  # seconds after which a notice is no longer of use
+MOST_AT_ONCE = 1000  # notices that one look handles
+LOOK_PATIENCE = 5.0  # seconds that sending may add to one look
 NODE, LOGIN, LAPTOP = "node", "login node", "laptop"
 
 
@@ -44,7 +44,7 @@ NODE, LOGIN, LAPTOP = "node", "login node", "laptop"
 
 
 def read(job_dir: JobDir) -> "Optional[Record]":
-    """What is to be sent where; None where nothing is, or the file is damaged."""
+    """Read which notices go where; None if there are none, or the file is damaged."""
     found = files.read_record(job_dir.notify, LARGEST)
     if found is None or not shapes.fits(found, dict(notify.SETTINGS, end=is_end), ("to", "on")):
         return None
@@ -56,12 +56,12 @@ def is_end(value: "Any") -> bool:
 
 
 def is_wanted(job_dir: JobDir) -> bool:
-    """Quickly asked."""
+    """Return whether any notice is wanted. A quick check."""
     return files.exists(job_dir.notify)
 
 
 def name_of(job_dir: JobDir, settings: "Record") -> str:
-    """What the lock is called: the jobs of an array have one together."""
+    """Return the name of the claim. The jobs of an array share one."""
     place = arrays.split(job_dir.id) if settings.get("jobs") else None
     return place[0] if place else job_dir.id
 
@@ -70,7 +70,8 @@ def name_of(job_dir: JobDir, settings: "Record") -> str:
 
 
 class Claim(files.Lock):
-    """Held by whoever sends. Its file tells where the settings are, and stays until all is sent."""
+    """A lock held by whoever sends. Its file says where the settings are, and stays until
+    everything is sent."""
 
     def __init__(self, job_dir: JobDir, name: str) -> None:
         folder = os.path.join(job_dir.root, FOLDER)
@@ -79,7 +80,7 @@ class Claim(files.Lock):
         self.place = os.path.relpath(job_dir.path, job_dir.root)
 
     def take(self, wait: bool = False) -> bool:
-        """Take it if it is free, or wait for as long as somebody may take to send."""
+        """Take the claim if it is free, or wait for as long as sending may take."""
         until = time.monotonic() + (sending.PATIENCE + 2.0 if wait else 0.0)
         while not files.Lock.take(self, wait=False):
             if time.monotonic() >= until:
@@ -90,12 +91,13 @@ class Claim(files.Lock):
         return True
 
     def settle(self) -> None:
-        """There is nothing left to be sent."""
+        """Delete the claim: nothing is left to send."""
         files.discard(self.path)
 
 
 def pending(root: str) -> "Iterator[Tuple[str, Optional[JobDir]]]":
-    """The names of claims that were left or are held, with the directory that has the settings."""
+    """Yield the names of claims that were left or are held, with the directory that has the
+    settings."""
     folder = os.path.join(root, FOLDER)
     for name in files.names_in(folder):
         if not name.endswith((".lease", ".new", ".old", ".tmp")) and shapes.is_id(name):
@@ -104,7 +106,7 @@ def pending(root: str) -> "Iterator[Tuple[str, Optional[JobDir]]]":
 
 
 def directory(root: str, place: str) -> "Optional[JobDir]":
-    """What a claim's file names, if that is a directory of ours."""
+    """Return the directory that a claim's file names, if it is one of ours."""
     kind, _, name = place.partition("/")
     if kind not in ("jobs", "arrays") or not shapes.is_id(name):
         return None
@@ -115,7 +117,7 @@ def directory(root: str, place: str) -> "Optional[JobDir]":
 
 
 def at_end(job_dir: JobDir) -> None:
-    """Tell of the end that was written down. Nothing of it may hurt the job."""
+    """Send the notice of the end that was recorded. No failure of it may hurt the job."""
     try:
         if is_wanted(job_dir):
             deliver_end(job_dir, NODE)
@@ -124,7 +126,7 @@ def at_end(job_dir: JobDir) -> None:
 
 
 def at_start(job_dir: JobDir, job: "Record") -> None:
-    """Tell of the first attempt, where the job has waited for long. Nobody waits for that."""
+    """Send the notice of the first attempt if the job has waited for long. Nothing waits for it."""
     try:
         settings = read(job_dir) if is_wanted(job_dir) else None
         if settings is not None and notify.waited_long(settings, job, time.time()):
@@ -134,7 +136,7 @@ def at_start(job_dir: JobDir, job: "Record") -> None:
 
 
 def in_background(act: "Callable[[], Any]") -> None:
-    """In a process that is no child of ours: it is none of the command's either."""
+    """Run ``act`` in a process that is neither our child nor the command's."""
     pid = os.fork()
     if pid > 0:
         os.waitpid(pid, 0)
@@ -142,7 +144,7 @@ def in_background(act: "Callable[[], Any]") -> None:
     try:
         if os.fork() == 0:
             os.setsid()
-            os.closerange(3, 1024)  # locks among them, which would outlive their holder
+            os.closerange(3, 1024)  # among them locks, which would outlive their holder
             act()
     finally:
         os._exit(0)
@@ -154,8 +156,8 @@ def in_background(act: "Callable[[], Any]") -> None:
 def look(
     root: str, over: "Iterable[Record]", sent_by: str, seconds: float = LOOK_PATIENCE
 ) -> "List[Record]":
-    """Send what the nodes could not; return what is still unsent. ``over``: what is known of jobs
-    that nobody cares for any more."""
+    """Send what the nodes could not send; return what is still unsent. ``over``: the status of jobs
+    that nobody runs any more."""
     try:
         for status in over:
             job_dir = JobDir(os.path.join(root, "jobs", status["id"]))
@@ -177,7 +179,7 @@ def look(
 
 
 def remember_end(job_dir: JobDir, status: "Record") -> None:
-    """Write down how it ended, which only its silence has told, and that a message is due."""
+    """Record the end of a job that fell silent, and that a notice is due."""
     settings = read(job_dir)
     if settings is None:
         files.discard(job_dir.notify)
@@ -188,19 +190,21 @@ def remember_end(job_dir: JobDir, status: "Record") -> None:
 
 
 def array_is_over(array: ArrayDir) -> None:
-    """The queue has none of its jobs any more: those that have not begun never will."""
+    """Record that the queue has none of the array's jobs any more: those that have not started
+    never will."""
     settings = read(array) if is_wanted(array) else None
     if settings is not None:
         add_end(array, settings, {"state": "lost", "reason": "", "time": time.time()})
 
 
 def add_end(job_dir: JobDir, settings: "Record", end: "Record") -> None:
-    """The claim's file stays: who goes through those sends the message."""
+    """Record the end, and leave the claim's file: whoever goes through the claims sends the
+    notice."""
     claim = Claim(job_dir, name_of(job_dir, settings))
     if not claim.take():
         return
     try:
-        now = read(job_dir)  # another one may have sent it meanwhile
+        now = read(job_dir)  # another process may have sent it in the meantime
         if now is not None and job_dir.ended() is None and not now.get("end"):
             files.write_json(job_dir.notify, dict(now, end=end))
     finally:
@@ -210,14 +214,14 @@ def add_end(job_dir: JobDir, settings: "Record", end: "Record") -> None:
 def try_again(
     root: str, name: str, job_dir: "Optional[JobDir]", sent_by: str, seconds: float
 ) -> "Optional[Record]":
-    """What is left of it, if anything is."""
+    """Try to send once more. Return what is left to send; None if nothing is."""
     settings = read(job_dir) if job_dir is not None else None
     if job_dir is None or settings is None:
-        drop(root, name)  # the job is gone, or another one has sent it
+        drop(root, name)  # the job is gone, or another process has sent it
         return None
     is_over = job_dir.ended() is not None or bool(settings.get("end"))
     if not is_over and not settings["left"].get(notify.STARTED):
-        drop(root, name)  # it was resumed meanwhile
+        drop(root, name)  # it was resumed in the meantime
         return None
     rested = time.time() - (settings.get("looked") or 0.0) > PAUSE
     if rested and seconds > 0:
@@ -231,7 +235,7 @@ def try_again(
 
 
 def drop(root: str, name: str) -> None:
-    """Forget a claim that nobody holds."""
+    """Delete a claim that nobody holds."""
     lock = files.Lock(os.path.join(root, FOLDER, name))
     if lock.take(wait=False):
         files.discard(lock.path)
@@ -239,7 +243,7 @@ def drop(root: str, name: str) -> None:
 
 
 def settle(root: str, name: str, is_over: bool) -> None:
-    """The laptop has seen to it, or given it up."""
+    """Delete a claim whose notice the laptop has sent or given up."""
     for found, job_dir in pending(root):
         if found != name or job_dir is None:
             continue
@@ -270,7 +274,7 @@ def deliver_start(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIEN
 
 
 def deliver_end(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE) -> bool:
-    """Whether something is left to be sent."""
+    """Send the notice of the end. Return whether anything is left to send."""
 
     def facts(settings: "Record") -> "Optional[Record]":
         if settings.get("jobs"):
@@ -292,7 +296,8 @@ def deliver(
     sent_by: str,
     seconds: float,
 ) -> bool:
-    """Take charge, and send what is left by the channels that are left."""
+    """Take the claim, and send what is left over the channels that are left. Return whether
+    anything remains."""
     settings = read(job_dir)
     if settings is None:
         return False
@@ -300,21 +305,21 @@ def deliver(
     # The node waits: its start may still be being sent, and of the jobs of an array that end
     # together each has to see whether it was the last one.
     if not claim.take(wait=sent_by == NODE):
-        return False  # somebody sends it this moment
+        return False  # somebody is sending it right now
     try:
         settings = read(job_dir)
         facts = facts_in(settings) if settings is not None else None
         if settings is None or facts is None:
-            give_back(claim, job_dir, settings)
+            release(claim, job_dir, settings)
             return False
         return send_left(claim, job_dir, settings, dict(facts, sent_by=sent_by), seconds)
     finally:
         claim.__exit__()
 
 
-def give_back(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None:
-    """Another one has sent it, or will: the job of an array that ends last. Until then, one that
-    has left no end tells of it here."""
+def release(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None:
+    """Delete the claim: another process has sent the notice, or the last job of the array will.
+    The settings are deleted too, unless they hold the end of a job that recorded none itself."""
     claim.settle()
     if settings is not None and not settings.get("end"):
         files.discard(job_dir.notify)
@@ -327,9 +332,9 @@ def send_left(
     is_wanted_now = event == notify.STARTED or notify.wanted_end(settings, facts)
     channels = settings["left"].get(event, sorted(settings["to"])) if is_wanted_now else []
     to = {one: settings["to"][one] for one in channels if one in settings["to"]}
-    told = sending.send_all(to, facts, min(seconds, sending.PATIENCE)) if to else {}
-    failed = {one: told[one] for one in sorted(told) if told[one]}
-    if facts["sent_by"] == NODE:  # elsewhere, what is written there is somebody's answer
+    results = sending.send_all(to, facts, min(seconds, sending.PATIENCE)) if to else {}
+    failed = {one: results[one] for one in sorted(results) if results[one]}
+    if facts["sent_by"] == NODE:  # elsewhere stdout carries an answer
         for channel in failed:
             note("it was not told by {} ({}): {}".format(channel, event, failed[channel]))
     tries = settings["tries"] + 1
@@ -339,7 +344,7 @@ def send_left(
         return False
     left = dict(settings["left"], **{event: sorted(failed)})
     new = dict(settings, left=left, tries=tries)  # type: Record
-    if event != notify.STARTED:  # an address that is not needed any more goes at once
+    if event != notify.STARTED:  # an address that is no longer needed is deleted at once
         new["to"] = {one: settings["to"][one] for one in failed}
     if facts["sent_by"] != NODE:
         new["looked"] = time.time()
@@ -348,7 +353,8 @@ def send_left(
 
 
 def finish(claim: Claim, job_dir: JobDir, settings: "Record", event: str) -> None:
-    """Nothing is left of this event. After the job's end, nothing is left at all."""
+    """Record that nothing is left to send for this event; after the job's end, delete
+    everything."""
     if event == notify.STARTED:
         files.write_json(job_dir.notify, dict(settings, left={event: []}, tries=0, looked=0.0))
     else:
@@ -362,8 +368,8 @@ def finish(claim: Claim, job_dir: JobDir, settings: "Record", event: str) -> Non
 
 
 def siblings(job_dir: JobDir, settings: "Record") -> "Iterable[JobDir]":
-    """All directories of an array that may hold its settings; those after this job's come first,
-    because they were submitted later, and so are less likely to have ended."""
+    """Yield the directories of an array that may hold its settings. Those after this job come
+    first: they were submitted later, and so are less likely to have ended."""
     size = settings.get("jobs") or 0
     if not 0 < size <= arrays.MOST_JOBS:
         return
@@ -375,12 +381,12 @@ def siblings(job_dir: JobDir, settings: "Record") -> "Iterable[JobDir]":
 
 
 def array_facts(job_dir: JobDir, settings: "Record") -> "Optional[Record]":
-    """None while one of its jobs has not ended."""
+    """Return the facts of the whole array; None while one of its jobs has not ended."""
     name = name_of(job_dir, settings)
     array = ArrayDir(job_dir.root, name)
     gone = arrays.read_indices(array.removed)
     stopped = arrays.read_indices(array.stopped)
-    is_over = isinstance(job_dir, ArrayDir)  # else it would not have an end
+    is_over = isinstance(job_dir, ArrayDir)  # otherwise it would not have an end
     states, last, common = [], 0.0, None  # type: List[str], float, Optional[Record]
     for one in siblings(job_dir, settings):
         if isinstance(one, ArrayDir):

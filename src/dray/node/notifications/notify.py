@@ -1,8 +1,8 @@
-"""What is told of a job to whoever asked for it, and how each channel wants it said. Pure.
+"""Writes the notices about a job in the form that each channel wants. Pure.
 
-A job's name, its reason and the name of its metric come from places that nobody vouches for: they
-are cut, kept on one line, and never become a header of their own. Neither the command, its
-variables nor its output are told.
+A job's name, its reason and the name of its metric are not to be trusted: they are cut, kept on one
+line, and never become a header of their own. The command, its variables and its output are never
+sent.
 """
 
 import json
@@ -52,9 +52,9 @@ SETTINGS = {
     "after": shapes.is_number,
     "long_wait": shapes.is_number,
     "jobs": shapes.is_count,  # of an array
-    "left": is_channels,  # event → channels that it was not sent by so far
+    "left": is_channels,  # event → channels it has not been sent over yet
     "tries": shapes.is_count,
-    "looked": shapes.is_moment,  # when somebody who looked has tried
+    "looked": shapes.is_moment,  # when sending was last tried again
 }  # type: shapes.Shape
 
 
@@ -68,7 +68,7 @@ class Request:
 
 
 def is_address(channel: str, address: str) -> bool:
-    """Whether something can be sent there."""
+    """Return whether a notice can be sent to this address."""
     if channel == MAIL:
         return MAILBOX.match(address) is not None
     return len(address) <= LONGEST_ADDRESS and ADDRESS.match(address) is not None
@@ -78,19 +78,19 @@ def is_address(channel: str, address: str) -> bool:
 
 
 def end_event(state: str) -> str:
-    """A job that was lost has failed, for whoever waits for it."""
+    """Return the event for this end. To whoever waits for it, a lost job has failed."""
     return state if state in (DONE, STOPPED) else FAILED
 
 
 def wanted_end(settings: "Record", facts: "Record") -> "Optional[str]":
-    """The event of a job's end, if it is to be told."""
+    """Return the event of a job's end; None if it is not wanted."""
     event = str(facts["event"])
     short = facts["elapsed"] is not None and facts["elapsed"] < (settings.get("after") or 0.0)
     return event if event in settings["on"] and not short else None
 
 
 def waited_long(settings: "Record", job: "Record", started: float) -> bool:
-    """Whether the start of its first attempt is to be told."""
+    """Return whether a notice of the first attempt's start is wanted."""
     if STARTED not in settings["on"] or job.get("resumed_after") or settings.get("jobs"):
         return False
     created = job.get("created")
@@ -98,7 +98,7 @@ def waited_long(settings: "Record", job: "Record", started: float) -> bool:
     return created is not None and wait is not None and started - created >= wait
 
 
-# -- what is told ---------------------------------------------------------------------------------
+# -- the facts ------------------------------------------------------------------------------------
 
 
 def facts_of(event: str, status: "Record", cluster: str) -> "Record":
@@ -126,7 +126,11 @@ def facts_of(event: str, status: "Record", cluster: str) -> "Record":
 
 
 def facts_of_array(array: str, states: "List[str]", common: "Record", times: "Record") -> "Record":
-    """Of all jobs of an array together; ``times`` has its cluster and when its last job ended."""
+    """Return the facts of all jobs of an array together.
+
+    ``states``: of each job. ``common``: the description they share. ``times``: the array's cluster,
+    and when its last job ended.
+    """
     counts = {state: states.count(state) for state in sorted(set(states))}
     failed = any(end_event(state) == FAILED for state in states)
     state = FAILED if failed else DONE if counts.get(DONE) else STOPPED
@@ -143,7 +147,7 @@ def metric_of(metric: "Record") -> "Record":
 
 
 def plain(text: str, most: int) -> str:
-    """One line of characters that can be seen."""
+    """Return the text as one line of printable characters."""
     seen = "".join(one if one.isprintable() else " " for one in text[: 4 * most])
     line = " ".join(seen.split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -156,7 +160,7 @@ def title(facts: "Record") -> str:
 
 
 def text(facts: "Record") -> str:
-    """One or two sentences for people."""
+    """Return the notice as one or two sentences."""
     event = facts["event"]
     if event == STARTED:
         return "{} has started on {}.".format(facts["id"], facts["cluster"])
@@ -187,11 +191,11 @@ def duration(seconds: float) -> str:
     return "{} min".format(minutes) if minutes else "{} s".format(rest)
 
 
-# -- how it is said -------------------------------------------------------------------------------
+# -- the message of each channel ------------------------------------------------------------------
 
 
 def request_to(channel: str, address: str, facts: "Record") -> Request:
-    """What is sent over HTTP, for an address that ``is_address``."""
+    """Return the HTTP request for an address that passes ``is_address``."""
     url, headers = split_address(address)
     if channel == "ntfy":
         priority, tag = NTFY[facts["event"]]
@@ -204,7 +208,7 @@ def request_to(channel: str, address: str, facts: "Record") -> Request:
 
 
 def split_address(address: str) -> "Tuple[str, Dict[str, str]]":
-    """A name and a password in an address are sent as a header."""
+    """Return the URL and the headers. A name and password in the address become a header."""
     found = ADDRESS.match(address)
     assert found is not None
     scheme, account, host, rest = found.groups()
@@ -218,7 +222,7 @@ def split_address(address: str) -> "Tuple[str, Dict[str, str]]":
 
 
 def mail_to(address: str, facts: "Record") -> bytes:
-    """A message for ``sendmail -t``; nothing of it but the address can name who gets it."""
+    """Return a message for ``sendmail -t``. Nothing in it but the address can name a recipient."""
     lines = [
         "To: " + address,
         "Subject: [dray] " + ascii_only(title(facts)),

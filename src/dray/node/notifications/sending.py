@@ -1,4 +1,4 @@
-"""Sends a message by HTTP or mail, within seconds. What goes wrong is told without the address."""
+"""Sends a notice by HTTP or mail, within seconds. Errors are reported without the address."""
 
 import os
 import time
@@ -17,14 +17,14 @@ SENDMAIL_PLACES = ("/usr/sbin", "/usr/lib", "/sbin")
 
 
 def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -> "Dict[str, str]":
-    """Send it to all channels at once; return why each failed, or nothing where it was sent. One
-    that takes too long is left alone: a name that is looked up cannot be called off."""
+    """Send the notice over all channels at once. Return why each failed, or "" if it was sent. A
+    channel that takes too long is left alone: a name lookup cannot be cancelled."""
     import threading  # only where there is something to send
 
-    told = dict.fromkeys(to, "no answer within {:g} s".format(seconds))
+    failures = dict.fromkeys(to, "no answer within {:g} s".format(seconds))
 
     def send_one(channel: str, address: str) -> None:
-        told[channel] = send(channel, address, facts)
+        failures[channel] = send(channel, address, facts)
 
     threads = [
         threading.Thread(target=send_one, args=one, daemon=True) for one in sorted(to.items())
@@ -34,11 +34,12 @@ def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -
         thread.start()
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
-    return dict(told)
+    return dict(failures)
 
 
 def send(channel: str, address: str, facts: "Record") -> str:
-    """Why it failed, in words without the address; nothing where it was sent."""
+    """Send the notice over one channel. Return why it failed, without the address; "" if it was
+    sent."""
     try:
         if channel == notify.MAIL:
             return mail(notify.mail_to(address, facts))
@@ -48,8 +49,8 @@ def send(channel: str, address: str, facts: "Record") -> str:
 
 
 def post(request: notify.Request) -> str:
-    """Certificates are verified, proxies of the environment are used, and no redirect is followed:
-    it could lead anywhere."""
+    """Send the request. Certificates are verified and the environment's proxies are used; no
+    redirect is followed, as it could lead anywhere."""
     import urllib.error
     import urllib.request
 
@@ -72,12 +73,13 @@ def post(request: notify.Request) -> str:
 
 def described(error: Exception) -> str:
     number = getattr(error, "errno", None)
-    told = getattr(error, "strerror", None) if isinstance(number, int) else None
-    return "{} ({})".format(type(error).__name__, told) if told else type(error).__name__
+    text = getattr(error, "strerror", None) if isinstance(number, int) else None
+    return "{} ({})".format(type(error).__name__, text) if text else type(error).__name__
 
 
 def mail(message: bytes) -> str:
-    """By the program that every mail system has; who gets it is read from the message."""
+    """Send a mail with the program that every mail system has, which reads the recipient from the
+    message."""
     import shutil
     import subprocess
 

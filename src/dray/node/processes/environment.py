@@ -27,8 +27,11 @@ def environment(
     variables: "Dict[str, str]",
     code: str,
 ) -> "Dict[str, str]":
-    """What the command sees: secrets are read here, and were nowhere before. ``code`` is the work
-    tree as the command sees it."""
+    """Build the environment of the command.
+
+    ``base``: the variables to start from. ``variables``: those that describe the attempt.
+    ``code``: the work tree as the command sees it. Secrets are read here, and nowhere before.
+    """
     env = dict(base)
     if env.get("TERM", "") in NO_TERMINAL:
         env["TERM"] = TERMINAL
@@ -44,8 +47,8 @@ def environment(
         env["DRAY_PROJECT"] = job["project"]
     library = training_library()
     if library:
-        # At the end: nothing that the command imports by itself is found here instead. What comes
-        # first is for Python itself, and takes itself away from the path once it has started.
+        # Last on the path, so that it hides nothing that the command imports. What comes first is
+        # for Python's start, and removes itself from the path afterwards.
         places = [os.path.join(library, STARTUP), env.get("PYTHONPATH"), library]
         env["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     return env
@@ -57,7 +60,8 @@ def secrets_of(job_dir: "JobDir") -> "Dict[str, str]":
 
 
 def training_library() -> str:
-    """Where a trainer finds ``dray.training``: in the file that we run from ourselves."""
+    """Return the path where a trainer finds ``dray.training``: the file that we run from
+    ourselves."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     place = os.path.dirname(package)
     return place if os.path.isfile(place) else ""

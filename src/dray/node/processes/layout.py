@@ -1,7 +1,8 @@
-"""How a job's command is spread: how many tasks there are, and what each is told of its place.
+"""How a job's command is spread: how many tasks there are, and what each one knows about its
+position.
 
-``none``: once, on the first node. ``srun``: a task for each GPU, or for each node where there are
-none. ``torchrun``: a task for each node, in which torchrun starts a worker for each GPU.
+``none``: once, on the first node. ``srun``: a task for each GPU, or for each node if there are no
+GPUs. ``torchrun``: a task for each node, in which torchrun starts a worker for each GPU.
 """
 
 import os
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 NONE, SRUN, TORCHRUN = "none", "srun", "torchrun"
 LAUNCHES = (NONE, SRUN, TORCHRUN)
-FIRST_PORT, PORTS = 10000, 20000  # below those that the kernel gives out by itself
+FIRST_PORT, PORTS = 10000, 20000  # below those that the kernel assigns by itself
 
 
 def is_spread(job: "Record") -> bool:
@@ -30,7 +31,7 @@ def nodes_of(job: "Record") -> int:
 
 
 def workers_per_node(job: "Record") -> int:
-    """One for each GPU."""
+    """Return the number of workers on each node: one for each GPU."""
     return max(int(job["resources"]["gpus"]), 1)
 
 
@@ -39,18 +40,18 @@ def tasks_per_node(job: "Record") -> int:
 
 
 def tasks_of(job: "Record") -> int:
-    """Each has a log of its own."""
+    """Return the number of tasks. Each has its own log."""
     return nodes_of(job) * tasks_per_node(job) if is_spread(job) else 1
 
 
 def cpus_per_task(job: "Record") -> int:
-    """The CPUs are the node's: its tasks share them, and each has at least one."""
+    """Return the CPUs of one task. A node's tasks share its CPUs, and each has at least one."""
     tasks = tasks_per_node(job)
     return -(-int(job["resources"]["cpus"]) // tasks)
 
 
 def port_for(number: int) -> int:
-    """Where to look for a free port first: another one for each batch job."""
+    """Return the port at which to start looking for a free one: different for each batch job."""
     return FIRST_PORT + number % PORTS
 
 
@@ -101,7 +102,8 @@ def argv_at(
 
 
 def torchrun_of(argv: "List[str]") -> "List[str]":
-    """That of the command's own Python, where it begins with one: torch is installed there."""
+    """Return how to start torchrun: with the command's own Python if it begins with one, since
+    torch is installed there."""
     if argv[1:2] == ["-p"] and argv[0].endswith(".sh"):  # a script that sets Python up and runs it
         return argv[:2] + ["-m", "torch.distributed.run"]
     if os.path.basename(argv[0]).startswith("python"):

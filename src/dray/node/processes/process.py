@@ -1,4 +1,4 @@
-"""Processes: starting the command, finding everything that it started, ending all of it."""
+"""Processes: starting the command, finding everything that it started, and ending all of it."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotStart(Exception):
-    """The command could not be started; says why, and with which error of the system."""
+    """The command could not be started. Says why, and with which error of the system."""
 
     def __init__(self, message: str, errno: int = 0) -> None:
         Exception.__init__(self, message)
@@ -23,7 +23,7 @@ class CannotStart(Exception):
 
 
 class CannotContain(Exception):
-    """Its container cannot be started here; says why, and whether it never could."""
+    """The command's container cannot be started here. Says why, and whether it never could."""
 
     def __init__(self, message: str, for_good: bool = False) -> None:
         Exception.__init__(self, message)
@@ -36,7 +36,7 @@ def adopt_orphans() -> None:
 
 
 def to_bytes(text: str) -> bytes:
-    """What the caller's argument or file name was, whatever this machine's locale is."""
+    """Encode an argument or file name as the caller wrote it, whatever this machine's locale is."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -47,7 +47,8 @@ def start(
     log: int,
     stdin: "Optional[int]" = None,
 ) -> int:
-    """Start the command in a session of its own; its output goes straight into the log file."""
+    """Start the command in its own session; its output goes straight into the log file. Return its
+    pid."""
     reader, writer = os.pipe()
     supervisor = os.getpid()
     pid = os.fork()
@@ -59,8 +60,8 @@ def start(
         complaint = pipe.read()
     if complaint:
         os.waitpid(pid, 0)
-        number, _, words = complaint.decode("utf-8", "replace").partition(" ")
-        raise CannotStart(words, int(number))
+        number, _, text = complaint.decode("utf-8", "replace").partition(" ")
+        raise CannotStart(text, int(number))
     return pid
 
 
@@ -77,7 +78,7 @@ def _become(
         os.setsid()
         # The command must not outlive its supervisor: nobody would record what it did.
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != supervisor:  # which has died before the kernel could be asked
+        if os.getppid() != supervisor:  # it died before the kernel could be asked
             os._exit(127)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them
             signal.signal(number, signal.SIG_DFL)
@@ -96,7 +97,7 @@ def _become(
 
 
 def _exec(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> None:
-    """Like execvpe, with the PATH of the command's environment instead of our own."""
+    """Replace this process like execvpe, but with the PATH of the command's environment."""
     if b"/" in argv[0]:
         os.execve(argv[0], argv, env)
     failure = FileNotFoundError(2, "command not found")  # type: OSError
@@ -111,7 +112,7 @@ def _exec(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> None:
 
 
 def parents() -> "Dict[int, int]":
-    """Every process on this machine and its parent."""
+    """Map every process on this machine to its parent."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -127,7 +128,7 @@ def parents() -> "Dict[int, int]":
 
 
 def descendants(ancestor: int) -> "List[int]":
-    """All processes below ``ancestor``, parents before children."""
+    """Return all processes below ``ancestor``, parents before children."""
     children = {}  # type: Dict[int, List[int]]
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
@@ -145,11 +146,11 @@ def descendants(ancestor: int) -> "List[int]":
 def is_keeper(pid: int) -> bool:
     try:
         with open("/proc/{}/cmdline".format(pid), "rb") as file:
-            words = file.read().split(b"\0")
+            argv = file.read().split(b"\0")
     except OSError:
         return False
     # A keeper leads a session of its own; what it forks (supervisors) does not.
-    return b"keep" in words and any(b"/dray-node-" in word for word in words) and _leads(pid)
+    return b"keep" in argv and any(b"/dray-node-" in one for one in argv) and _leads(pid)
 
 
 def _leads(pid: int) -> bool:
@@ -160,8 +161,8 @@ def _leads(pid: int) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler of its own for the signal, or blocks it to wait for it,
-    as srun does to pass it on."""
+    """Return whether the process handles the signal, or blocks it to wait for it, as srun does to
+    pass it on."""
     try:
         with open("/proc/{}/status".format(pid), "rb") as file:
             masks = [line.split()[1] for line in file if line.startswith((b"SigCgt:", b"SigBlk:"))]
@@ -171,11 +172,13 @@ def catches(pid: int, number: int) -> bool:
 
 
 def inside(ancestor: int, number: int, mark: str) -> "List[int]":
-    """Those descendants that run in a container, without the runtime's own processes around them:
-    the one with this number, as it is counted there; those that have this variable; and all below.
+    """Return the descendants that run in a container, without the runtime's own processes around
+    them.
 
-    A program can overwrite its variables, and a daemon can leave its parents: one of them is
-    enough."""
+    These are the process with this ``number`` inside the container, those that have the variable
+    ``mark``, and all below them. A program can overwrite its variables, and a daemon can leave its
+    parents: one sign is enough.
+    """
     below = descendants(ancestor)
     first = next((pid for pid in below if number and _innermost_number(pid) == number), 0)
     parent_of = parents()
@@ -206,10 +209,10 @@ def _has_variable(pid: int, name: bytes) -> bool:
 
 
 def topmost_catchers(below: "List[int]", number: int) -> "List[int]":
-    """The processes that handle the signal, without those below another that does.
+    """Return the processes that handle the signal, without those below another that does.
 
-    A shell around the trainer, or a data-loading worker below it, would only die of the signal;
-    the trainer in between has a handler and is the one meant.
+    A shell around the trainer, or a data-loading worker below it, would only die of the signal; the
+    trainer in between has a handler and is the one meant.
     """
     parent_of = parents()
     catching = {pid for pid in below if catches(pid, number)}  # type: Set[int]
@@ -250,7 +253,8 @@ def reap() -> "List[Tuple[int, int]]":
 
 
 def memory_of(pids: "List[int]") -> int:
-    """Resident bytes of the processes together, without what is shared through files."""
+    """Return the resident bytes of these processes together, without what is shared through
+    files."""
     pages = 0
     for pid in pids:
         try:
@@ -263,7 +267,7 @@ def memory_of(pids: "List[int]") -> int:
 
 
 def marked_with(job_id: str) -> "List[int]":
-    """Processes of this user whose environment names the job: what a lost supervisor left."""
+    """Return this user's processes whose environment names the job: what a lost supervisor left."""
     mark = b"\0DRAY_JOB_ID=" + job_id.encode() + b"\0"
     found = []
     for pid in parents():
@@ -278,7 +282,7 @@ def marked_with(job_id: str) -> "List[int]":
 
 
 def read_status(status: int) -> "Tuple[Optional[int], Optional[str]]":
-    """A wait status: the exit code, or the name of the signal that ended it."""
+    """Decode a wait status: the exit code, or the name of the signal that ended the process."""
     if os.WIFSIGNALED(status):
         return None, signal_name(os.WTERMSIG(status))
     return os.WEXITSTATUS(status), None
@@ -292,7 +296,7 @@ def signal_name(number: int) -> str:
 
 
 def describe_end(code: "Optional[int]", signal_name: "Optional[str]") -> str:
-    """Tell in words how a process ended; nothing where it ended well."""
+    """Say how a process ended; "" if it ended well."""
     if signal_name:
         return "killed by {}".format(signal_name)
     return "exit code {}".format(code) if code else ""
