@@ -344,4 +344,4 @@ def test_locks_that_work_are_found_to(tmp_path: Path) -> None:
 def test_locks_that_are_refused_are_found_out(tmp_path: Path) -> None:
     assert leases.facts(str(tmp_path))["work"] is False
     assert site.hello(make_agent(tmp_path), {})["locks"]["work"] is False
-    assert JobDir(str(tmp_path)).is_cared_for() is False
+    assert JobDir(str(tmp_path)).is_supervised() is False

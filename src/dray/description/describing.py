@@ -89,8 +89,8 @@ def describe(
         links=dict(filled.links),
         notes=filled.notes
         + unused_binds(settings)
-        + unheld_checkpoint(settings)
-        + exposed(value_of(settings, "job.env")),
+        + note_unheld_checkpoint(settings)
+        + note_exposed_secrets(value_of(settings, "job.env")),
         created=now,
         limits=limits,
         hold=settings.get("job.hold"),
@@ -135,7 +135,7 @@ def fill_in(
 
 
 def describe_resources(settings: Mapping[str, Any], cluster: Mapping[str, Any]) -> Resources:
-    """What the job says itself; else, for each GPU, what is usual on the cluster."""
+    """Return what the job asks for; else, for each GPU, what is usual on the cluster."""
     gpus = value_of(settings, "job.resources.gpus")
     usual = {
         f"job.resources.{name}": math.ceil(cluster[f"{name}_per_gpu"] * gpus.number)

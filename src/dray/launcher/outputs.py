@@ -7,7 +7,7 @@ from pathlib import Path
 from dray.clusters.protocol import Selection
 from dray.errors import NotFound
 from dray.job.model import JobSpec
-from dray.landing import OUTPUTS_MARK, Landing, complain
+from dray.landing import OUTPUTS_MARK, Landing, raise_if_refused
 from dray.launcher.context import Context
 from dray.launcher.receipts import Pulled, Receipts, mark_outputs
 from dray.launcher.watching import Watching
@@ -42,7 +42,7 @@ class Outputs:
                 if is_new and [one.name for one in target.iterdir()] == [OUTPUTS_MARK]:
                     (target / OUTPUTS_MARK).unlink()
                     target.rmdir()
-        complain(landing)
+        raise_if_refused(landing)
         if not count and wanted != ALL_OUTPUTS:
             raise NotFound(nothing_fits(view.id, wanted), hint=f"dray pull {view.id} brings all.")
         return Pulled(target.absolute(), copied, count, landing.size, tuple(landing.unwanted))

@@ -74,7 +74,7 @@ class Submission:
         """Return the ids of the jobs, which are queued by then."""
         with self.cluster.prepared():
             self.claim()
-            background.go_ahead()
+            background.commit()
             faults.reach("run:intent-stored")
             with Intents(self.context).under_way(self.ids, self.cluster):
                 self.bring()

@@ -116,7 +116,7 @@ class AgentLink:
     def prepared(self) -> Iterator[None]:
         """Open a session while the caller does something else, unless that would ask for a
         password. The next call uses it."""
-        if not self.channel.is_remote or self._has_standing():
+        if not self.channel.is_remote or self._stands():
             yield
             return
         session = Session(self._argv(install=True, may_ask=False))
@@ -138,8 +138,9 @@ class AgentLink:
             session.process.kill()
 
     def _stands(self) -> bool:
-        """A first connection may ask for a password, which nobody can type in the background."""
-        background.wanted = True
+        """Tell whether the standing connection is open; a first connection may ask for a password,
+        which nobody can type in the background."""
+        background.keep_warm = True
         if standing.is_open(self._socket()):
             return True
         background.require_foreground()
@@ -167,7 +168,7 @@ class AgentLink:
         """Send one request and read its answer in one round trip. The agent is installed first if
         it is missing."""
         if self.channel.is_remote and self._opening is None:
-            self._has_standing()
+            self._stands()
         message = _message(verb, request, payload)
         # What may take long would keep others waiting: it gets a session of its own.
         bulky = verb == "pull" or (payload is not None and payload.size > BULKY)

@@ -31,7 +31,7 @@ def stage(agent: "Agent", request: "Record") -> "List[str]":
     with files.Lock(pack_store.lock_of(store)):
         names, manifest = read_manifest(store, change)
         needed = pack_store.packs_after(store, names, middle_of(change), request["pack"])
-        return pack_store.enlist(store, snapshot, manifest, needed)
+        return pack_store.register(store, snapshot, manifest, needed)
 
 
 def read_manifest(store: packs.Packs, change: "Record") -> "Tuple[List[str], bytes]":

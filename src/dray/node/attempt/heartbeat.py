@@ -67,7 +67,7 @@ class Heartbeat:
 
     def look_for_imports(self) -> None:
         """Tell of packages that are not imported from where they are installed."""
-        found = [one for one in worktree.imports_told(self.job_dir) if one not in self.imports]
+        found = [one for one in worktree.reported_imports(self.job_dir) if one not in self.imports]
         self.imports += found
         write_to_log(self.attempt, found)
 

@@ -82,7 +82,7 @@ def read(job: "JobDir", is_running: bool = False) -> "Optional[FileFacts]":
 
 
 def status(job: "JobDir", cared_for: bool) -> "Optional[Record]":
-    """What the files alone tell of a job, or None where there is no such one."""
+    """Return what the files alone tell of a job, or None where there is no such one."""
     facts = read(job, is_running=cared_for)
     return from_files(facts, cared_for) if facts is not None else None
 
@@ -91,7 +91,7 @@ def status(job: "JobDir", cared_for: bool) -> "Optional[Record]":
 
 
 def from_files(facts: FileFacts, cared_for: bool) -> "Record":
-    """The job's state and all that is known of it. ``cared_for`` is asked before the files are
+    """Return the job's state and all that is known of it. ``cared_for`` is asked before the files are
     read: a job that ends in between is then found ended, not lost."""
     end = facts.end
     if facts.description is None:
@@ -140,7 +140,7 @@ def end_without_description(facts: FileFacts, cared_for: bool) -> "Record":
 
 
 def hung(facts: FileFacts) -> str:
-    """That a running attempt gives no sign of life, in words; nothing while it does."""
+    """Say that a running attempt gives no sign of life; nothing while it does."""
     if facts.silence is None or facts.silence < jobdir.SILENT:
         return ""
     return "no sign of life for {:.0f} min".format(facts.silence // 60)
@@ -160,7 +160,7 @@ def merge(
     trace: "Optional[Trace]",
     scheduler: str,
 ) -> "Record":
-    """What the files and the scheduler say together: the files tell what happened, the queue tells
+    """Merge what the files and the scheduler say: the files tell what happened, the queue tells
     whether it goes on. ``queued``: the job's row in it, see Scheduler.parse_queue;
     ``may_be_queued``: it was submitted after the queue was asked; ``trace``: of a job that is in no
     queue and ``is_silent``. ``explain`` adds what the scheduler's books know."""
@@ -181,7 +181,7 @@ def merge(
 
 
 def without_end(trace: Trace, attempts: "List[Record]", scheduler: str) -> "Record":
-    """A job without an end that the scheduler no longer knows was ended by somebody else."""
+    """Tell how a job ended that has no end in its files and is unknown to the scheduler."""
     if trace.being_submitted:
         return {"state": "queued", "reason": "being submitted"}
     if trace.stop_asked:
@@ -208,7 +208,7 @@ def guess_end(scheduler: str, attempts: "List[Record]", said: str) -> "Record":
 
 
 def unexplained(records: "List[Record]") -> "List[str]":
-    """The numbers of batch jobs whose end is only guessed."""
+    """List the numbers of batch jobs whose end is only guessed."""
     return [number for record in records if "trace" in record for number in record["trace"].numbers]
 
 
@@ -227,19 +227,19 @@ def explain(records: "List[Record]", ends: "Dict[str, Record]") -> None:
 
 
 def in_queue(queued: "Optional[Record]") -> str:
-    """The state of a job whose files tell nothing."""
+    """Return the state of a job whose files tell nothing."""
     if queued is None:
         return "lost"
     return "queued" if queued["state"] == "waiting" else "running"
 
 
 def of_nothing(job_id: str) -> "Record":
-    """A record of a job of which nothing can be read."""
+    """Make a record of a job of which nothing can be read."""
     return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
 
 
 def unreadable(job_id: str, state: str, error: Exception) -> "Record":
-    """A record of a job whose files could not be read. An error of the disk may pass, and tells
+    """Make a record of a job whose files could not be read. An error of the disk may pass, and tells
     nothing of the job: the laptop goes by what it last saw. Damage stays."""
     if isinstance(error, OSError):
         reason = "its files cannot be read: {}".format(error)

@@ -69,7 +69,7 @@ class TaskPosition:
 
 
 def variables(job: "Record", position: TaskPosition, address: str, port: int) -> "Dict[str, str]":
-    """What ``torch.distributed`` reads (env://), and most others too."""
+    """Return the variables that ``torch.distributed`` reads (env://), and most others too."""
     found = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "NODE_RANK": str(position.node_rank)}
     if launch_of(job) == SRUN:  # torchrun tells its workers the rest
         found.update(
@@ -84,7 +84,7 @@ def variables(job: "Record", position: TaskPosition, address: str, port: int) ->
 def argv_at(
     job: "Record", argv: "List[str]", position: TaskPosition, address: str, port: int
 ) -> "List[str]":
-    """The command as a task starts it."""
+    """Return the command as a task starts it."""
     if launch_of(job) != TORCHRUN:
         return argv
     return (

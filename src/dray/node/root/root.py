@@ -91,7 +91,7 @@ class Root:
         """Tell what the files say of a job that somebody cares for as long as its lock is held.
         Secrets that a killed keeper has left go."""
         job_dir = self.job(job_id)
-        cared_for = job_dir.is_cared_for()
+        cared_for = job_dir.is_supervised()
         if not cared_for:
             job_dir.drop_secrets()
         facts = states.read(job_dir, is_running=cared_for)
@@ -103,7 +103,7 @@ class Root:
         return record
 
     def active(self) -> "Dict[str, Record]":
-        """The jobs that wait or run, as a scheduler's queue would tell them."""
+        """List the jobs that wait or run, as a scheduler's queue would tell them."""
         found = {}  # type: Dict[str, Record]
         for name in filter(shapes.is_id, files.names_in(os.path.join(self.path, "jobs"))):
             state = (
@@ -128,7 +128,7 @@ class Root:
         return log_times.read(self.job(job_id).attempt(small(attempt)).log_times)
 
     def curve(self, job_id: str) -> "Record":
-        """The job's main metric over all attempts."""
+        """Return the job's main metric over all attempts."""
         from ..metrics import sources  # only where a curve is drawn
 
         job_dir = self.job(job_id)
@@ -165,7 +165,7 @@ class Root:
 
         job_dir = self.job(job_id)
         description = job_dir.description()
-        if description and not job_dir.is_cared_for():
+        if description and not job_dir.is_supervised():
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
 
@@ -207,14 +207,14 @@ class Root:
 
 
 def checked_id(job_id: "Any") -> str:
-    """What cannot be the name of a directory of ours would lead elsewhere."""
+    """Return the id; refuse one that could lead to another directory."""
     if not shapes.is_id(job_id):
         raise Refusal("Refused", "this is no job's id: {!r}".format(job_id)[:300])
     return str(job_id)
 
 
 def small(number: "Any") -> int:
-    """An attempt's or a rank's number: it becomes part of a path."""
+    """Check an attempt's or a rank's number: it becomes part of a path."""
     if not shapes.is_count(number) or not 0 <= number <= jobdir.MOST_ATTEMPTS:
         raise Refusal("Refused", "there is no attempt or rank {!r}".format(number)[:300])
     return int(number)
