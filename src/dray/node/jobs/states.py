@@ -91,7 +91,7 @@ def status(job: "JobDir", cared_for: bool) -> "Optional[Record]":
 
 
 def from_files(facts: FileFacts, cared_for: bool) -> "Record":
-    """Return the job's state and all that is known of it. ``cared_for`` is asked before the files are
+    """Return the state and all that is known of a job. ``cared_for`` is asked before the files are
     read: a job that ends in between is then found ended, not lost."""
     end = facts.end
     if facts.description is None:
