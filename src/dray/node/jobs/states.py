@@ -239,7 +239,7 @@ def of_nothing(job_id: str) -> "Record":
 
 
 def unreadable(job_id: str, state: str, error: Exception) -> "Record":
-    """Make a record of a job whose files could not be read. An error of the disk may pass, and tells
+    """Make a record of a job with unreadable files. An error of the disk may pass, and tells
     nothing of the job: the laptop goes by what it last saw. Damage stays."""
     if isinstance(error, OSError):
         reason = "its files cannot be read: {}".format(error)
