@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dray.clusters.protocol import Cluster
+from dray.config.reading import ClusterConfig
+from dray.job.model import Capabilities
 
 KINDS = {
     "local": "dray.clusters.local:LocalCluster",
@@ -16,9 +18,24 @@ KINDS = {
 }
 
 
+def capabilities_of(kind: str) -> Capabilities:
+    """What clusters of this kind can do; nothing is asked of any of them."""
+    declared: Capabilities = _class_of(kind).capabilities
+    return declared
+
+
+def roots_here(clusters: Iterable[ClusterConfig], data: Path) -> list[str | Path]:
+    """Where on this machine these clusters keep their jobs, of those that do."""
+    roots = (_class_of(one.kind).root_here(one.name, one.settings, data) for one in clusters)
+    return [root for root in roots if root is not None]
+
+
 def make(kind: str, name: str, settings: Mapping[str, Any], data: Path, cache: Path) -> Cluster:
     """The cluster of this kind; its module is imported on first use."""
-    module, _, attribute = KINDS[kind].partition(":")
-    factory = getattr(importlib.import_module(module), attribute)
-    cluster: Cluster = factory(name, settings, data, cache)
+    cluster: Cluster = _class_of(kind)(name, settings, data, cache)
     return cluster
+
+
+def _class_of(kind: str) -> Any:
+    module, _, attribute = KINDS[kind].partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -12,7 +12,6 @@ from dray.config import trust
 from dray.config.reading import ClusterConfig, FileSettings, read_document, read_file
 from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
-from dray.job import options
 from dray.project import PROJECT_FILE, find_project
 
 ON_VARIABLE = "DRAY_ON"
@@ -67,17 +66,13 @@ class Config(NamedTuple):
         keys = self.untrusted.keys if self.untrusted else ()
         return any(key[:2] == ("clusters", cluster) for key in keys)
 
-    def own_folders(self, project: Path) -> tuple[str, ...]:
-        """Where below the project dray keeps jobs, their secrets and earlier code."""
-        here = [one for one in self.clusters.values() if not one.settings.get("host")]
-        roots = [one.settings.get("root") or self._default_root(one) for one in here]
+    def own_folders(self, project: Path, roots: Sequence[str | Path]) -> tuple[str, ...]:
+        """Where below the project dray keeps jobs, their secrets and earlier code. ``roots``: those
+        of the clusters whose files are on this machine."""
         top = os.path.realpath(project)
         found = {real_path(one) for one in (self.home.data, self.home.cache, *roots)}
         below = (os.path.relpath(one, top) for one in found if one.startswith(f"{top}/"))
         return tuple(sorted(below))
-
-    def _default_root(self, cluster: ClusterConfig) -> str | Path:
-        return self.home.data / cluster.name if cluster.kind == "local" else options.ROOT.default
 
     def cluster(self, name: str) -> ClusterConfig:
         try:

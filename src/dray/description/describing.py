@@ -100,6 +100,7 @@ def fill_in(
     """The command and all settings, with the recipe's where there is one. Its paths are seen from
     where the command starts."""
     from dray import recipes  # not for a listing
+    from dray.clusters import registry
 
     name = config.job.get("job.recipe")
     if not name:
@@ -111,7 +112,7 @@ def fill_in(
         recipes.Request(
             command=tuple(command),
             folder=config.project / config.folder,
-            kind=on.kind,
+            on=registry.capabilities_of(on.kind),
             nodes=config.job.get("job.resources.nodes", 1),
             gpus=int(gpus.number),
             launch=config.job.get("job.launch"),

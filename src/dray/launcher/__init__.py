@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray import background
 from dray.clusters import registry
-from dray.clusters.protocol import Cluster, Selection
+from dray.clusters.protocol import END, Cluster, Selection
 from dray.config import loading as configuration
 from dray.config.loading import Config
 from dray.config.secrets import resolve as secret_values
@@ -141,7 +141,7 @@ class Launcher:
                 )
 
     def _jobs_on(self, cluster: Cluster) -> list[JobView]:
-        return list(cluster.status(list(cluster.ids())).values())
+        return list(cluster.queue.status(list(cluster.queue.ids())).jobs.values())
 
     def _unclaimed(self, store: Store, views: Iterable[JobView]) -> list[JobView]:
         """Those that are not known as another cluster's, with what we know of them ourselves."""
@@ -288,15 +288,15 @@ class Launcher:
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
             self._say_once(missing_words(job, code))
-            cluster.submit(cluster.plan(job), values, code, progress)
+            cluster.queue.submit(cluster.plan(job), values, code, progress)
 
-        with cluster.prepared():
+        with cluster.queue.prepared():
             job = self._register(job, cluster)
             background.go_ahead()
             faults.reach("run:intent-stored")
             with self._intended([job.id], cluster):
                 if given is not None:
-                    cluster.bring(given, self.reporter.progress("sending checkpoint"))
+                    cluster.files.bring(given, self.reporter.progress("sending checkpoint"))
                 job = self._with_code(job, project, self._with_image(cluster, submit))
         self.store.save_own(JobView(spec=job, cluster=cluster.name, state=JobState.QUEUED))
         return job.id
@@ -330,7 +330,7 @@ class Launcher:
         Returns the jobs' ids, in order."""
         cluster = self._target()
         ids: list[str] = []
-        most = cluster.array_size
+        most = cluster.queue.array_size
         for start in range(0, len(commands), most):
             ids += self._run_array(cluster, commands[start : start + most], snapshot)
         return ids
@@ -350,11 +350,11 @@ class Launcher:
 
         def submit(job: JobSpec, code: Snapshot | None) -> None:
             self._say_once(missing_words(replace(job, command=filled[0]), code))
-            cluster.submit_array(array._replace(common=job), values, code, progress)
+            cluster.queue.submit_array(array._replace(common=job), values, code, progress)
 
-        with cluster.prepared():
+        with cluster.queue.prepared():
             letters = count(4)
-            while not self.store.add_intents(array, cluster.name, cluster.place("")):
+            while not self.store.add_intents(array, cluster.name, cluster.files.path()):
                 renamed = replace(common, id=new_id(common.name, next(letters)))
                 array = array._replace(common=renamed)
             background.go_ahead()
@@ -402,11 +402,11 @@ class Launcher:
         return age > ABANDONED and not files.is_locked(self._lock_of(job_id))
 
     def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
-        if not cluster.may_have_got:
+        if not cluster.queue.may_have_got:
             self.store.remove(*ids)
             return
         try:
-            self.store.remove(*(set(ids) - set(cluster.status(ids))))
+            self.store.remove(*(set(ids) - set(cluster.queue.status(ids).jobs)))
         except UNAVAILABLE:
             self.reporter.say(
                 f"{ids[0]} may have been submitted: dray ps tells once {cluster.name} answers"
@@ -432,7 +432,8 @@ class Launcher:
 
         home, most = self.config.home, self.config.snapshot_max
         project = project or self.config.project
-        left_out = (*outputs, *self.config.own_folders(project))
+        roots = registry.roots_here(self.config.clusters.values(), home.data)
+        left_out = (*outputs, *self.config.own_folders(project, roots))
         return Scanner(project, left_out, home.cache, most)
 
     def _with_code(
@@ -466,7 +467,7 @@ class Launcher:
     def _register(self, job: JobSpec, cluster: Cluster) -> JobSpec:
         """Give the job an id that is its own, and write the intent down before acting on it."""
         letters = count(4)  # a longer one each time: a cluster may claim to have all the short ones
-        while not self.store.add_intent(job, cluster.name, cluster.place("")):
+        while not self.store.add_intent(job, cluster.name, cluster.files.path()):
             job = replace(job, id=new_id(job.name, next(letters)))
         return job
 
@@ -485,7 +486,9 @@ class Launcher:
 
     def _refresh_on(self, cluster: Cluster, last: Mapping[str, Last]) -> None:
         last = self._found_there(cluster, last)
-        told, waiting = cluster.glance(sorted(last, key=len))  # sweep.9 comes before sweep.10
+        told, waiting = cluster.queue.status(
+            sorted(last, key=len), brief=True
+        )  # sweep.9 comes before sweep.10
         seen = {view.id: view for view in self._unclaimed(self.store, told.values())}
         changed = [view for view in seen.values() if self._news(view)]
         new_reasons = {
@@ -509,7 +512,7 @@ class Launcher:
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Those that were submitted to the cluster as it is set now."""
-        if self.store.active_places(cluster.name) == {cluster.place("")}:
+        if self.store.active_places(cluster.name) == {cluster.files.path()}:
             return last
         here = {job_id: one for job_id, one in last.items() if self._is_here(job_id, cluster)}
         if len(here) < len(last):
@@ -524,7 +527,7 @@ class Launcher:
         another root, where nothing is known of the job."""
         known = self.store.place(job_id)
         if known:
-            return known == cluster.place("")
+            return known == cluster.files.path()
         return not self.config.distrusts(cluster.name)
 
     def _require_here(self, job_id: str, cluster: Cluster) -> None:
@@ -532,7 +535,9 @@ class Launcher:
             known = self.store.place(job_id)
             raise ClusterError(
                 f"{job_id} was submitted to {cluster.name} with other settings"
-                + (f": it is in {known}, and this leads to {cluster.place('')}" if known else ""),
+                + (
+                    f": it is in {known}, and this leads to {cluster.files.path()}" if known else ""
+                ),
                 hint="Run dray in the project the job was submitted from, or restore the cluster's "
                 f"host and root. If its files are there now: dray ps --on {cluster.name} --all",
             )
@@ -576,7 +581,7 @@ class Launcher:
         if on is not None and everything:
             cluster = self.cluster(on)
             found = self._jobs_on(cluster)
-            self.store.move(found, cluster.place(""))
+            self.store.move(found, cluster.files.path())
             self.store.save(self._unclaimed(self.store, found))
         elif on is not None:
             self.config.cluster(on)
@@ -639,7 +644,7 @@ class Launcher:
         by somebody else."""
         job_id, cluster = self._find(reference)
         self._require_here(job_id, cluster)
-        told = cluster.status([job_id]).get(job_id)
+        told = cluster.queue.status([job_id]).jobs.get(job_id)
         view = self.store.as_seen(told) if told is not None else None
         if view is None:
             last, age = self.store.view(job_id), self.store.intent_age(job_id)
@@ -692,10 +697,10 @@ class Launcher:
         """The curve of its main metric; asked for only where there is one."""
         if view.metric is None or view.reason.endswith(GONE):
             return Series()
-        return self.cluster(view.cluster).metrics(view.id)
+        return self.cluster(view.cluster).files.curve(view.id)
 
     def place(self, view: JobView) -> str:
-        return self.cluster(view.cluster).place(view.id)
+        return self.cluster(view.cluster).files.path(view.id)
 
     def events(self, job_id: str) -> list[tuple[float, str]]:
         return self.store.events(job_id)
@@ -714,7 +719,9 @@ class Launcher:
     def _wait_on(self, job_id: str, cluster: Cluster) -> JobView:
         """Also for a job that another machine has submitted."""
         if self.store.view(job_id) is None:
-            self.store.save(self._unclaimed(self.store, cluster.status([job_id]).values()))
+            self.store.save(
+                self._unclaimed(self.store, cluster.queue.status([job_id]).jobs.values())
+            )
         return self.wait(job_id)
 
     def wait_all(self, ids: Sequence[str], timeout: float | None = None) -> list[JobView]:
@@ -805,7 +812,7 @@ class Launcher:
 
     def _log_times(self, view: JobView, attempt: int, rank: int) -> log_lines.Times | None:
         """When the output was how long; None where that was not written down."""
-        times = self.cluster(view.cluster).log_times(view.id, attempt) if rank == 0 else []
+        times = self.cluster(view.cluster).files.log_times(view.id, attempt) if rank == 0 else []
         of = next((one for one in view.attempts if one.number == attempt), None)
         if times or of is None or of.outcome is None:
             return times
@@ -829,7 +836,7 @@ class Launcher:
             size = log_lines.size_at(times, since) if times else 0
             return {one.number: line_start(cluster, view.id, one.number, size, rank)}
         last = max(numbers, default=0)
-        return {last: cluster.log_size(view.id, last, rank)} if last else {}
+        return {last: cluster.files.read_log(view.id, last, END, rank).size} if last else {}
 
     def last_lines(self, view: JobView, most: int = 10) -> list[str]:
         """The end of what the last attempt wrote; nothing where that cannot be had."""
@@ -837,8 +844,8 @@ class Launcher:
             return []
         cluster, attempt = self.cluster(view.cluster), view.attempts[-1].number
         try:
-            begin = max(cluster.log_size(view.id, attempt) - LAST_WORDS, 0)
-            text = cluster.log(view.id, attempt, begin)[-LAST_WORDS:]
+            begin = max(cluster.files.read_log(view.id, attempt, END).size - LAST_WORDS, 0)
+            text = cluster.files.read_log(view.id, attempt, begin).data[-LAST_WORDS:]
         except UNAVAILABLE:
             return []
         lines = text.decode("utf-8", "replace").splitlines()
@@ -858,7 +865,7 @@ class Launcher:
         pause = 0.05
         while True:
             view = self.show(job_id)  # before reading: what ended by now has written all it will
-            while piece := cluster.log(job_id, place, offset, rank):
+            while piece := cluster.files.read_log(job_id, place, offset, rank).data:
                 pause = 0.05
                 yield place, offset, piece
                 offset += len(piece)
@@ -893,7 +900,7 @@ class Launcher:
         return self.wait_all(list(active)) if active else []
 
     def _ask_to_stop(self, cluster: str, ids: Sequence[str], now: bool) -> None:
-        self.cluster(cluster).stop(ids, now=now)
+        self.cluster(cluster).queue.stop(ids, now=now)
         self.store.note("stop requested", *ids)
 
     def resume(
@@ -927,7 +934,7 @@ class Launcher:
         progress = self.reporter.progress("sending code")
 
         def resume(job: JobSpec, code: Snapshot | None) -> None:
-            cluster.resume(cluster.plan(job), values, code, progress)
+            cluster.queue.resume(cluster.plan(job), values, code, progress)
 
         job = self._with_code(job, project, self._with_image(cluster, resume))
         self.store.note("resumed", view.id)
@@ -974,14 +981,14 @@ class Launcher:
             self._require_here(job_id, cluster)
             places.setdefault(cluster.name, []).append(job_id)
         for name, there in places.items():
-            views, waiting = self.cluster(name).glance(there)
+            views, waiting = self.cluster(name).queue.status(there, brief=True)
             for view in views.values():
                 if view.is_unreadable:
                     raise ClusterError(f"{view.id}: {view.reason}", hint="Try again later.")
             for job_id in [*waiting, *(one.id for one in views.values() if one.state.active)]:
                 raise Refused(f"{job_id} has not ended", hint=f"Stop it first: dray stop {job_id}")
         for name, there in places.items():
-            self.cluster(name).remove(there)
+            self.cluster(name).queue.remove(there)
             self.store.remove(*there)
         for job_id in out_of_reach:
             self.reporter.say(
@@ -1015,7 +1022,7 @@ class Launcher:
             marked = mark_outputs(landing, view.id)
             receipts.all_is_ours = marked
             try:
-                copied, count = cluster.pull(view.id, landing, progress, wanted)
+                copied, count = cluster.files.pull(view.id, landing, progress, wanted)
             finally:  # what came before the link broke may be replaced by the next pull, too
                 if not marked:
                     receipts.add(landing.placed)

@@ -236,7 +236,7 @@ def isaac_sim(request: Request) -> str | None:
     """Where a binary installation of Isaac Sim lies, for the launcher's link to it, which git
     ignores; nothing where the launcher does without, None where that is not known."""
     given = request.env.get("ISAACSIM_PATH", "")
-    if given or request.kind != "local":
+    if given or not request.on.is_local:
         return given or None
     link = request.folder / LINK
     if link.exists():
