@@ -43,6 +43,7 @@ from dray.job.model import (
 from dray.job.quantities import show_size
 from dray.landing import Incoming, Landing
 from dray.node.formats import faults, files
+from dray.node.formats.shapes import is_id
 from dray.node.formats.wire import Refusal
 from dray.node.jobs import staging
 from dray.node.jobs.arrays import link_snapshot, rewrite
@@ -368,7 +369,9 @@ class LocalQueue:
 
     def _shortage(self, line: Sequence[str]) -> str:
         """What the next job waits for."""
-        wanted = (self._files.job(line[0]).description() or {}).get("resources") if line else None
+        if not line or not is_id(line[0]):
+            return ""
+        wanted = (self._files.job(line[0]).description() or {}).get("resources")
         if not wanted:
             return ""
         return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
@@ -394,6 +397,9 @@ class LocalQueue:
 
     def settle(self, message: Unsent) -> None:
         self._files.settle([message.id], message.over)
+
+    def ids(self) -> Iterator[str]:
+        yield from self._files.ids()
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         for job_id in ids:

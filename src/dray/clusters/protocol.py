@@ -111,10 +111,18 @@ class Cluster(Protocol):
     name: str
     kind: str
     capabilities: Capabilities
-    queue: Queue
-    files: JobFiles
-    images: ImageStore
-    sessions: Sessions | None
+
+    @property
+    def queue(self) -> Queue: ...
+
+    @property
+    def files(self) -> JobFiles: ...
+
+    @property
+    def images(self) -> ImageStore: ...
+
+    @property
+    def sessions(self) -> Sessions | None: ...
 
     def equipment(self) -> Equipment:
         """What it has, asked anew."""
@@ -145,7 +153,9 @@ class Cluster(Protocol):
 class Queue(Protocol):
     """What has the jobs: submits, tells, stops, resumes and removes them."""
 
-    may_have_got: bool  # whether a job may be there that was being submitted when it failed
+    @property
+    def may_have_got(self) -> bool:
+        """Whether a job may be there that was being submitted when it failed."""
 
     @property
     def array_size(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.protocol import Cluster
 from dray.config.reading import ClusterConfig
@@ -16,6 +16,15 @@ KINDS = {
     "slurm": "dray.clusters.slurm:SlurmCluster",
     "pbs": "dray.clusters.pbs:PbsCluster",
 }
+
+
+if TYPE_CHECKING:
+    from dray.clusters.local import LocalCluster
+    from dray.clusters.pbs import PbsCluster
+    from dray.clusters.slurm import SlurmCluster
+
+    def _are_clusters(local: LocalCluster, slurm: SlurmCluster, pbs: PbsCluster) -> list[Cluster]:
+        return [local, slurm, pbs]
 
 
 def capabilities_of(kind: str) -> Capabilities:

@@ -103,12 +103,16 @@ class Root:
         return record
 
     def active(self) -> "Dict[str, Record]":
-        """The jobs that wait or run, as a scheduler's queue would tell them."""
+        """The jobs that wait or run, as a scheduler's queue would tell them; one whose files cannot
+        be read may be running."""
         found = {}  # type: Dict[str, Record]
         for name in filter(shapes.is_id, files.names_in(os.path.join(self.path, "jobs"))):
-            state = (
-                "" if files.exists(self.job(name).end) else (self.status(name) or {}).get("state")
-            )
+            if files.exists(self.job(name).end):
+                continue
+            try:
+                state = (self.status(name) or {}).get("state")
+            except Exception:
+                state = "running"
             if state in ("queued", "running"):
                 found[name] = {"id": name, "state": "waiting" if state == "queued" else "running"}
         return found
