@@ -423,7 +423,7 @@ class LocalQueue:
         if not os.path.lexists(job_dir.job):
             raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
         with refusing():
-            self._files.require_checkpoint(job.id, job.start_from)
+            self._files.require_checkpoint(job.id, job.start_from, job.to_dict())
         self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
@@ -470,7 +470,7 @@ class LocalFiles:
         return self.cluster.checked_root()
 
     def path(self, job_id: str = "") -> str:
-        return os.path.join(self._files.path, "jobs", job_id)
+        return str(Path(self._files.path, "jobs", job_id))  # without a slash at its end
 
     def read_log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> Piece:
         size, data = self._files.read_log(job_id, attempt, offset, rank)
@@ -502,7 +502,9 @@ class LocalFiles:
         )
 
     def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
-        copy_files(Path(self._files.outputs(job_id)), found.files, landing, progress)
+        with refusing():
+            top = Path(self._files.outputs(job_id))
+        copy_files(top, found.files, landing, progress)
 
     def bring(self, given: Snapshot, progress: Progress) -> None:
         write_snapshot(self._files.path, given, progress)
@@ -513,12 +515,7 @@ class LocalImages:
 
     def __init__(self, root: str, settings: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.root = root
-        self.conversion = Conversion(
-            runtime=settings.get("container", "auto"),
-            convert=settings.get("convert", "auto"),
-            modules=bool(settings.get("modules") or settings.get("setup")),
-            python=sys.executable,
-        )
+        self.conversion = Conversion.of(settings, sys.executable)
 
     @property
     def _images(self) -> RootImages:

@@ -79,6 +79,12 @@ class Conversion(NamedTuple):
     modules: bool = False  # programs may only be found once modules are loaded
     python: str = "python3"
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], python: str) -> Conversion:
+        modules = bool(settings.get("modules") or settings.get("setup"))
+        runtime, convert = settings.get("container", "auto"), settings.get("convert", "auto")
+        return cls(runtime, convert, modules, python)
+
 
 class Unsent(NamedTuple):
     """A message that somebody is waiting for: a job's, or an array's."""

@@ -15,12 +15,7 @@ class AgentImages:
     def __init__(self, cluster: str, agent: AgentLink, settings: Mapping[str, Any]) -> None:
         self.cluster = cluster
         self.agent = agent
-        self.conversion = Conversion(
-            runtime=settings.get("container", "auto"),
-            convert=settings.get("convert", "auto"),
-            modules=bool(settings.get("modules") or settings.get("setup")),
-            python=agent.python,
-        )
+        self.conversion = Conversion.of(settings, agent.python)
 
     def look(self, image: str, layers: Sequence[str]) -> ImageState:
         answer = self.agent.ask("image", id=image, layers=list(layers))

@@ -180,14 +180,17 @@ class Root:
         self.outputs(job_id)
         return giving.find(self.job(job_id), name, rules)
 
-    def require_checkpoint(self, job_id: str, start_from: str) -> None:
-        """Refuse to go on from a checkpoint that is not there."""
+    def require_checkpoint(
+        self, job_id: str, start_from: str, description: "Optional[Record]" = None
+    ) -> None:
+        """Refuse to go on from a checkpoint that is not there. ``description``: what the job is
+        from now on, where that is not what is written down."""
         if not start_from:
             return
         from ..checkpoints import given, origin
 
         job_dir = self.job(job_id)
-        description = job_dir.description()
+        description = description or job_dir.description()
         rules = given.rules_of(job_dir, description) if description else {}
         origin.require(job_dir.outputs, rules, start_from)
 
