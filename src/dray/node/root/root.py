@@ -67,9 +67,13 @@ class Root:
                 pass
 
     def ids(self) -> "List[str]":
-        """List every job that lies here."""
+        """List every job that has a directory."""
         found = [name for name in self.sweep("jobs") if shapes.is_id(name)]
-        found = [name for name in found if os.path.lexists(self.job(name).job)]
+        return [name for name in found if os.path.lexists(self.job(name).job)]
+
+    def ids_in_arrays(self) -> "List[str]":
+        """List the jobs of arrays that have no directory yet."""
+        found = []  # type: List[str]
         for name in filter(shapes.is_id, self.sweep("arrays")):
             array = ArrayDir(self.path, name)
             found += [arrays.job_id(name, index) for index in sorted(array.without_directory())]
