@@ -203,12 +203,16 @@ class Laptop:
 
     def submit(self, job: JobSpec) -> None:
         plan = self.cluster.plan(job)
-        self._act([job.id], "submit", lambda: self.cluster.submit(plan, secrets(job), None, silent))
+        self._act(
+            [job.id], "submit", lambda: self.cluster.queue.submit(plan, secrets(job), None, silent)
+        )
 
     def submit_array(self, array: JobArray) -> None:
         values = secrets(array.common)
         self._act(
-            array.ids, "submit", lambda: self.cluster.submit_array(array, values, None, silent)
+            array.ids,
+            "submit",
+            lambda: self.cluster.queue.submit_array(array, values, None, silent),
         )
 
     def resume(self, job_id: str) -> None:
@@ -220,16 +224,18 @@ class Laptop:
         plan = self.cluster.plan(job)
         self.world.truth.resumed_after[job_id] = last
         self.world.truth.total_time.pop(job_id, None)
-        self._act([job_id], "resume", lambda: self.cluster.resume(plan, secrets(job), None, silent))
+        self._act(
+            [job_id], "resume", lambda: self.cluster.queue.resume(plan, secrets(job), None, silent)
+        )
 
     def stop(self, ids: Sequence[str], now: bool) -> None:
         self.world.truth.stops.update(ids)
-        self._try("stop", lambda: self.cluster.stop(ids, now=now))
+        self._try("stop", lambda: self.cluster.queue.stop(ids, now=now))
 
     def look(self, ids: Sequence[str]) -> dict[str, JobView]:
         """Status, and whether it is true."""
         asked = self.world.kernel.now
-        found = self._try("status", lambda: self.cluster.status(ids))
+        found = self._try("status", lambda: self.cluster.queue.status(ids).jobs)
         told: dict[str, JobView] = {} if found is REFUSED else found
         # Of what cannot be read just now, the launcher goes by what it last saw.
         views = {job_id: view for job_id, view in told.items() if not view.is_unreadable}
@@ -239,7 +245,7 @@ class Laptop:
         return views
 
     def remove(self, ids: Sequence[str]) -> None:
-        self._try("remove", lambda: self.cluster.remove(ids))
+        self._try("remove", lambda: self.cluster.queue.remove(ids))
 
     def _act(self, ids: Sequence[str], kind: str, act: Callable[[], None]) -> None:
         truth = self.world.truth

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.clusters.registry import roots_here
 from dray.config import loading
 from dray.config.loading import Config, combine, find_home, load
 from dray.config.reading import ClusterConfig
@@ -448,23 +449,27 @@ def test_jobs_inherit_what_finds_programs_and_no_more(monkeypatch: pytest.Monkey
 # -- dray's own folders -------------------------------------------------------------------------
 
 
+def own_folders(config: Config, project: Path) -> tuple[str, ...]:
+    return config.own_folders(project, roots_here(config.clusters.values(), config.home.data))
+
+
 def test_own_folders_are_found_within_a_project(
     project: Path, user_file: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load(project).own_folders(project) == ()
+    assert own_folders(load(project), project) == ()
     user_file(
         "[clusters.a]\nkind = 'local'\nroot = '$SOMEWHERE/a'\n"
         "[clusters.b]\nkind = 'slurm'\nroot = '$SOMEWHERE/b'\n"
         "[clusters.c]\nkind = 'slurm'\nhost = 'far'\nroot = '$SOMEWHERE/c'\n"
     )
     monkeypatch.setenv("SOMEWHERE", str(project / "deep"))
-    assert load(project).own_folders(project) == ("deep/a", "deep/b")
+    assert own_folders(load(project), project) == ("deep/a", "deep/b")
     own = load(project).home.config_file.read_text()
     (project / ".dray").mkdir()
     write(project / ".dray/config.toml", own)
     monkeypatch.setenv("DRAY_HOME", str(project / ".dray"))
-    assert set(load(project).own_folders(project)) > {".dray", "deep/a", "deep/b"}
-    assert load(project).own_folders(project / ".dray" / "local" / "jobs") == ()
+    assert set(own_folders(load(project), project)) > {".dray", "deep/a", "deep/b"}
+    assert own_folders(load(project), project / ".dray" / "local" / "jobs") == ()
 
 
 def test_own_folders_are_found_behind_links(
@@ -473,14 +478,14 @@ def test_own_folders_are_found_behind_links(
     (tmp_path / "link").symlink_to(project)
     for home, seen_from in ((project, tmp_path / "link"), (tmp_path / "link", project)):
         monkeypatch.setenv("DRAY_HOME", str(home / "x/.dray"))
-        assert "x/.dray" in load(seen_from).own_folders(seen_from)
+        assert "x/.dray" in own_folders(load(seen_from), seen_from)
 
 
 def test_a_project_that_is_also_the_home_is_still_the_project(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAY_HOME", str(project))
-    assert load(project).own_folders(project) == ("cache", "local")
+    assert own_folders(load(project), project) == ("cache", "local")
 
 
 def test_a_path_in_a_command_to_copy_is_quoted() -> None:

@@ -179,12 +179,12 @@ def test_junk_in_one_file_hides_no_other_job(root: Path, name: str, kind: str) -
 def test_the_same_on_this_machine(root: Path, name: str, kind: str) -> None:
     put(root, name, kind)
     cluster = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root)
-    assert list(cluster.ids()) == ["bad-7f3k", "good-7f3k"]
-    views = cluster.status(["bad-7f3k", "good-7f3k"])
+    assert list(cluster.queue.ids()) == ["bad-7f3k", "good-7f3k"]
+    views = cluster.queue.status(["bad-7f3k", "good-7f3k"]).jobs
     assert views["good-7f3k"].state == "done"
     assert views["bad-7f3k"].state == "lost"
-    cluster.log("bad-7f3k", 1)
-    cluster.metrics("bad-7f3k")
+    cluster.files.read_log("bad-7f3k", 1)
+    cluster.files.curve("bad-7f3k")
 
 
 TIMED_OUT = {"outcome": "interrupted", "cause": "time"}
@@ -219,7 +219,7 @@ def test_values_that_only_seem_right_hide_no_other_job(
     assert views["good-7f3k"].state == "done"
     assert "bad-7f3k" in views
     cluster = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root)
-    assert cluster.status(["bad-7f3k", "good-7f3k"])["good-7f3k"].state == "done"
+    assert cluster.queue.status(["bad-7f3k", "good-7f3k"]).jobs["good-7f3k"].state == "done"
 
 
 def depth_of(value: Any) -> int:
@@ -254,7 +254,8 @@ def test_whatever_goes_wrong_with_one_job_is_told_of_that_one(
     bad, good = status.status(make_agent(root), {"ids": asked})["jobs"]
     assert (bad["state"], good["state"]) == ("lost", "done")
     assert bad["reason"].startswith(reason)
-    views = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root).status(asked)
+    cluster = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root)
+    views = cluster.queue.status(asked).jobs
     assert views["bad-7f3k"].reason.startswith(reason)
     assert views["bad-7f3k"].is_unreadable == passes
     assert views["good-7f3k"].state == "done"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dray.cli.output import columns, sparkline
 from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
+from dray.clusters.protocol import END, Piece
 from dray.job.quantities import parse_since
 from dray.launcher import Sieve, log_lines, tail
 from dray.node.checkpoints import selecting
@@ -186,11 +187,12 @@ class Log:
     def __init__(self, content: bytes, piece: int) -> None:
         self.content, self.piece = content, piece
 
-    def log(self, _: str, __: int, offset: int = 0, ___: int = 0) -> bytes:
-        return self.content[offset : offset + self.piece]
+    @property
+    def files(self) -> Log:
+        return self
 
-    def log_size(self, _: str, __: int, ___: int = 0) -> int:
-        return len(self.content)
+    def read_log(self, _: str, __: int, offset: int = 0, ___: int = 0) -> Piece:
+        return Piece(self.content[offset : offset + self.piece], len(self.content))
 
 
 @given(st.lists(st.sampled_from([b"hit", b"miss", b"", b"hit " + b"x" * 99]), max_size=40),
@@ -228,12 +230,10 @@ def test_a_size_that_is_not_true_is_not_read_back_to_its_beginning(content: byte
     asked: list[int] = []
 
     class Boasting(Log):
-        def log(self, _: str, __: int, offset: int = 0, ___: int = 0) -> bytes:
-            asked.append(offset)
-            return super().log(_, __, offset, ___)
-
-        def log_size(self, _: str, __: int, ___: int = 0) -> int:
-            return 1 << 62
+        def read_log(self, _: str, __: int, offset: int = 0, ___: int = 0) -> Piece:
+            if offset != END:
+                asked.append(offset)
+            return super().read_log(_, __, offset, ___)._replace(size=1 << 62)
 
     cluster: Any = Boasting(content, 7)
     assert tail.last_lines(cluster, "job", 1, 5, 0) == ((1 << 62) - tail.TAIL_BLOCK, 0)

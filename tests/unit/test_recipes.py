@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dray import recipes
+from dray.clusters.registry import capabilities_of
 from dray.config import loading as configuration
 from dray.description.describing import describe, fill_in
 from dray.errors import ConfigError, NotFound, UsageError
@@ -21,6 +22,7 @@ from dray.node.formats import files
 from dray.recipes import RECIPES, Filled, Request
 
 GOLDEN = Path(__file__).parent / "golden"
+SLURM = capabilities_of("slurm")
 TASK = ("--task", "Isaac-Ant-v0", "--headless")
 SCRIPT = "scripts/reinforcement_learning/{}/train.py"
 LIBRARIES = ("rsl_rl", "rl_games", "skrl", "sb3")
@@ -200,7 +202,7 @@ def test_several_gpus_of_one_node(project: Callable[..., Path]) -> None:
 
 def test_several_nodes(project: Callable[..., Path]) -> None:
     folder = project(SCRIPT.format("rsl_rl"))
-    request = Request((*TASK, "--distributed"), folder, "slurm", nodes=2, gpus=4)
+    request = Request((*TASK, "--distributed"), folder, SLURM, nodes=2, gpus=4)
     found = filled("isaaclab/rsl_rl", request)
     assert found.command == ("python", SCRIPT.format("rsl_rl"), *TASK, "--distributed")
     assert found.settings == {"job.launch": "torchrun"}
@@ -274,7 +276,7 @@ def test_since_3_0_there_is_one_program_for_all_libraries(project: Callable[...,
         "./isaaclab.sh", "-p", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
         ANY, *TOLD, *TASK, "--distributed",
     )  # fmt: skip
-    found = filled("isaaclab/rsl_rl", one._replace(gpus=2, nodes=2, kind="slurm"))
+    found = filled("isaaclab/rsl_rl", one._replace(gpus=2, nodes=2, on=SLURM))
     assert found.command == ("./isaaclab.sh", "-p", ANY, *TOLD, *TASK, "--distributed")
     assert found.settings["job.launch"] == "torchrun"
     found = filled("isaaclab/rsl_rl", one._replace(image="/x.sif"))
@@ -348,7 +350,7 @@ def test_jax_has_a_launcher_of_its_own(project: Callable[..., Path]) -> None:
         SCRIPT.format("skrl"), *command, "--distributed",
     )  # fmt: skip
     with pytest.raises(UsageError, match="over the GPUs of one node, and 4 are asked for on 2"):
-        filled("isaaclab/skrl", request._replace(nodes=2, kind="slurm"))
+        filled("isaaclab/skrl", request._replace(nodes=2, on=SLURM))
 
 
 def test_a_launcher_that_hides_how_python_ended_is_passed_over(
@@ -435,7 +437,7 @@ def test_protomotions_is_spread_by_fabric(project: Callable[..., Path]) -> None:
     assert filled("protomotions", Request(PROTOMOTIONS, folder)).command == (
         "python", "protomotions/train_agent.py", *PROTOMOTIONS,
     )  # fmt: skip
-    found = filled("protomotions", Request(PROTOMOTIONS, folder, "slurm", nodes=2, gpus=4))
+    found = filled("protomotions", Request(PROTOMOTIONS, folder, SLURM, nodes=2, gpus=4))
     assert found.command[-4:] == ("--ngpu", "4", "--nodes", "2")
     assert found.settings == {"job.launch": "srun"}
     assert found.notes == (
@@ -451,7 +453,7 @@ def test_lightning_is_resumed_by_its_cli_or_by_itself(project: Callable[..., Pat
     (folder / "cli.py").write_text("from lightning.pytorch.cli import LightningCLI\n")
     found = filled("lightning", Request(("python", "cli.py", "fit"), folder))
     assert found.settings == {"job.resume.resume_args": ("--ckpt_path", "{checkpoint}")}
-    found = filled("lightning", Request(("python", "own.py"), folder, "slurm", gpus=2))
+    found = filled("lightning", Request(("python", "own.py"), folder, SLURM, gpus=2))
     assert found.settings == {"job.launch": "srun"}
     assert "DRAY_CHECKPOINT" in found.notes[-1]
 
@@ -462,7 +464,7 @@ def test_lightning_is_resumed_by_its_cli_or_by_itself(project: Callable[..., Pat
 def test_lightning_alone_on_slurm_does_not_take_itself_for_a_task_of_sruns(
     project: Callable[..., Path], launch: str | None, gpus: int, alone: bool
 ) -> None:
-    request = Request(("python", "own.py"), project(), "slurm", gpus=gpus, launch=launch)
+    request = Request(("python", "own.py"), project(), SLURM, gpus=gpus, launch=launch)
     assert ("job.env" in filled("lightning", request).settings) is alone
 
 
@@ -479,9 +481,9 @@ def test_torchrun(project: Callable[..., Path]) -> None:
     assert found.command == (*start, *command[1:])
     assert found.notes == ("128 samples a batch in all: --batch-size 32 on 4 GPUs",)
     assert filled("torchrun", Request(command, project())).command == command
-    given = Request(command, project(), "slurm", gpus=4, launch="torchrun")
+    given = Request(command, project(), SLURM, gpus=4, launch="torchrun")
     assert filled("torchrun", given).command == command
-    far = filled("torchrun", Request(command, project(), "slurm", nodes=2, gpus=4))
+    far = filled("torchrun", Request(command, project(), SLURM, nodes=2, gpus=4))
     assert (far.command, far.settings) == (command, {"job.launch": "torchrun"})
     program = filled("torchrun", Request(("./train",), project(), gpus=2))
     assert program.command[-2:] == ("--no-python", "./train")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,12 @@ from dray.cli.output import launcher, launcher_for, print_json
 from dray.cli.parameters import ClusterName, PartitionName, json_option
 from dray.cli.terminal import multiline, say, tell
 from dray.cli.trial import trial_job, try_out
+from dray.clusters import registry
 from dray.config import loading as configuration
 from dray.config.reading import ClusterConfig
 from dray.errors import UsageError
 from dray.job import options
-from dray.job.options import Option
+from dray.job.options import Option, kinds
 from dray.job.quantities import show_size
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from dray.config.migration.found import Found
 
 HERE = "-"  # as a host: this machine
-BATCH = ("slurm", "pbs")  # kinds that are told apart by looking
+# Kinds that are told apart by looking, the likeliest first.
+BATCH = tuple(kind for kind in kinds.BUILT_IN if registry.capabilities_of(kind).found_by)
 HELP = {
     "extra": "Further flags for sbatch or qsub, as they are.",
     "gpu_type": "The type of GPU to ask for.",
@@ -55,15 +57,16 @@ def show_cluster(name: str, as_json: bool) -> None:
     """One cluster: its settings and what it has."""
     verbs = launcher()
     chosen = verbs.config.cluster(name)
-    have = verbs.cluster(name).capabilities()
+    cluster = verbs.cluster(name)
+    have, fractions = cluster.equipment(), cluster.capabilities.gpu_fractions
     settings = {key: str(value) for key, value in chosen.settings.items()}
     if as_json:
         record = {"name": name, "kind": chosen.kind, "settings": settings}
-        print_json({**record, "capabilities": have._asdict()})
+        print_json({**record, "capabilities": {**have._asdict(), "gpu_fractions": fractions}})
         return
     rows = [("name", name), ("kind", chosen.kind), *settings.items()]
     rows += [("CPUs", str(have.cpus)), ("memory", show_size(have.memory or 0))]
-    rows += [("GPUs", f"{have.gpus}{' (fractions allowed)' if have.gpu_fractions else ''}")]
+    rows += [("GPUs", f"{have.gpus}{' (fractions allowed)' if fractions else ''}")]
     for key, value in rows:
         tell(f"{key:<10}{value}")
 
@@ -83,7 +86,7 @@ def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """A flag for every setting that some kind of cluster has."""
     kinds: dict[str, list[str]] = {}
     known: dict[str, Option] = {}
-    for kind in ("slurm", *options.CLUSTERS):
+    for kind in (BATCH[0], *options.CLUSTERS):
         for option in options.CLUSTERS[kind]:
             known.setdefault(option.name, option)
             kinds.setdefault(option.name, [])
@@ -138,12 +141,11 @@ def add_cluster(
 
         require_new(config.home.config_file, name)
     settings = given_settings(kinds[0], flags)
-    if any(option.name == "host" for option in options.CLUSTERS[kinds[0]]):
+    if registry.capabilities_of(kinds[0]).has_host:
         settings = with_host(settings, name)
         if "root" not in settings and not no_check and scratch_is_set(settings.get("host")):
             settings["root"] = "$SCRATCH/dray"
-    is_pbs = len(kinds) > 1 and not no_check and speaks_pbs(settings.get("host"))
-    kind = "pbs" if is_pbs else kinds[0]
+    kind = kinds[0] if no_check else kind_at(settings.get("host"), kinds)
     if not no_check:
         settings = look(config, name, kind, settings)
     write(config.home.config_file, name, kind, settings, replace=replace)
@@ -160,16 +162,20 @@ def fitting_kinds(flags: Mapping[str, Any]) -> list[str]:
     return [kind for kind in BATCH if given <= known[kind]] or [BATCH[0]]
 
 
-def speaks_pbs(host: str | None) -> bool:
+def kind_at(host: str | None, kinds: Sequence[str]) -> str:
+    """Return the first of these kinds that is found there; the likeliest one where none is."""
+    if len(kinds) == 1:
+        return kinds[0]
     from dray.transport.login import has_command
 
-    return has_command(host, "qsub") and not has_command(host, "sbatch")
+    found = (one for one in kinds if has_command(host, registry.capabilities_of(one).found_by))
+    return next(found, kinds[0])
 
 
 def require_name(name: str, kind: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise UsageError(f"'{name}': a cluster's name is of letters, digits, '-' and '_'")
-    if name == "local" and kind != "local":
+    if name == "local" and not registry.capabilities_of(kind).is_local:
         raise UsageError("'local' is this machine", hint="Choose another name.")
 
 
@@ -248,7 +254,7 @@ def look(
         return launcher_for(config._replace(clusters=clusters)).cluster(name)
 
     # Nothing is written for a host that cannot be reached, or a partition that is not there.
-    settings = {**dict(cluster(settings).capabilities().suggested), **settings}
+    settings = {**dict(cluster(settings).equipment().suggested), **settings}
     there = cluster(settings)
     doctor.show(there.doctor())
     there.check(trial_job(there))

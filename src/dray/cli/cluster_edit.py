@@ -68,7 +68,7 @@ def remove_cluster(name: str, force: bool) -> None:
         raise elsewhere(verbs.config, name)
     if not force:
         require_no_jobs(verbs, name)
-    place = verbs.cluster(name).place("").removesuffix("/").removesuffix("/jobs")
+    place = verbs.cluster(name).files.path().removesuffix("/").removesuffix("/jobs")
     was_default = read_file(path).settings.get("job.on") == name
     from dray.config.editing import remove_cluster
 

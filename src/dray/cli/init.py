@@ -96,11 +96,12 @@ def suggest(recipe: str, folder: Path, on: str | None) -> None:
     chosen: dict[str, Any] = {"job.on": on} if on else {}
     verbs = launcher(chosen, submits=True)
     target = verbs.cluster(verbs.config.on)
+    is_here = target.capabilities.is_local
     flags = ["--on", on] if on else []
-    if target.is_here and recipe not in WITHOUT_GPUS and not target.capabilities().gpus:
+    if is_here and recipe not in WITHOUT_GPUS and not target.equipment().gpus:
         flags += ["--gpus", "0"]
         chosen["job.resources.gpus"] = GpuRequest(0.0)
-    python = "python" if target.is_here and shutil.which("python") else "python3"
+    python = "python" if is_here and shutil.which("python") else "python3"
     words = first_command(recipe, folder, python)
     say(joined("Try it:  ", one_line(["dray", "run", *flags, "--follow", "--", *words])))
     try:

@@ -11,14 +11,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dray import background
-from dray.clusters.protocol import Found, ImagePart, ImageState, Selection, Unsent
+from dray.clusters.protocol import (
+    Conversion,
+    Found,
+    ImagePart,
+    ImageState,
+    Piece,
+    Selection,
+    Statuses,
+    Unsent,
+)
 from dray.config.loading import inherited_environment, way_out
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.job.model import (
     Capabilities,
+    Equipment,
     Finding,
     JobArray,
     JobSpec,
@@ -32,6 +43,7 @@ from dray.job.model import (
 from dray.job.quantities import show_size
 from dray.landing import Incoming, Landing
 from dray.node.formats import faults, files
+from dray.node.formats.shapes import is_id
 from dray.node.formats.wire import Refusal
 from dray.node.jobs import staging
 from dray.node.jobs.arrays import link_snapshot, rewrite
@@ -56,7 +68,7 @@ LITTLE_SPACE = 1 << 30
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def refusal(job: JobSpec, have: Capabilities) -> str:
+def refusal(job: JobSpec, have: Equipment) -> str:
     """Why the job can never run here, or nothing."""
     wanted = job.resources
     if wanted.gpu_type:
@@ -98,6 +110,10 @@ def place_in(line: Sequence[str], place: int, shortage: str) -> str:
     return f"{behind}; {line[0]} is next, {shortage}" if shortage else behind
 
 
+def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:
+    return shortage
+
+
 def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
     folder = f"{root}/jobs/{job.id}"
     return Plan(
@@ -114,34 +130,42 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
 
 class LocalCluster:
     kind = "local"
-    is_here = True
-    may_have_got = True
+    capabilities = Capabilities(is_local=True, gpu_fractions=True)
+    sessions = None
     may_ask = True  # nobody has to log in here
-    python = sys.executable
-    array_size = 1000
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
         self.name = name
         self.settings = settings
-        root = settings.get("root")
-        self.root = expand(root) if root else data / name
-        self.queue = Queue(str(self.root))
-        self.images = LocalImages(str(self.root))
+        root = self.root_here(name, settings, data)
+        self.root = expand(root) if isinstance(root, str) else root
+        self.images = LocalImages(str(self.root), settings)
+        self.files = LocalFiles(self)
+        self.queue = LocalQueue(self)
 
-    @property
-    def _files(self) -> Root:
-        """What lies in the root, once it is known to be ours."""
-        self._require_own_root()
+    @staticmethod
+    def root_here(name: str, settings: Mapping[str, Any], data: Path) -> str | Path:
+        return settings.get("root") or data / name
+
+    def checked_root(self) -> Root:
+        """What lies in the root. In a folder of somebody else's, or one that others can write to,
+        it may be theirs: it is not read, and no job is run there."""
+        problem = foreign(self.root)
+        if problem:
+            raise Refused(
+                f"{self.name}: {self.root} {problem}",
+                hint=f"Set root under [clusters.{self.name}] to a folder of your own.",
+            )
         return Root(str(self.root))
 
-    def capabilities(self, *, gpus: bool = True) -> Capabilities:
+    def equipment(self, *, search: bool = True) -> Equipment:
+        """What this machine has. Without ``search`` only declared GPUs are counted."""
         declared = self.settings.get("gpus")
-        return Capabilities(
+        return Equipment(
             cpus=self.settings.get("cpus") or os.cpu_count() or 1,
             memory=self.settings.get("memory")
             or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            gpus=declared if declared is not None else count_gpus() if gpus else 0,
-            gpu_fractions=True,
+            gpus=declared if declared is not None else count_gpus() if search else 0,
         )
 
     def check(self, job: JobSpec) -> None:
@@ -152,7 +176,7 @@ class LocalCluster:
                 hint="Leave out --nodes and --launch, or choose another cluster: --on CLUSTER. "
                 "Several GPUs here: torchrun --standalone in front of the command.",
             )
-        reason = refusal(job, self.capabilities(gpus=job.resources.gpus > 0))
+        reason = refusal(job, self.equipment(search=job.resources.gpus > 0))
         if reason:
             raise Refused(
                 f"{self.name}: {reason}",
@@ -165,243 +189,11 @@ class LocalCluster:
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, str(self.root))
 
+    def hang_up(self) -> None:
+        """Do nothing: nothing hangs here."""
+
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
-
-    def prepared(self) -> AbstractContextManager[None]:
-        """A job here has the limits and the priority of the process that submits it."""
-        background.require_foreground()
-        return nullcontext()
-
-    def submit(
-        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
-    ) -> None:
-        job = plan.job
-        self._require_own_root()
-        self.images.require(job)
-        if code is not None:
-            write_snapshot(str(self.root), code, progress)
-        faults.reach("run:packs-written")
-        job_dir = self._files.job(job.id)
-        if os.path.lexists(job_dir.job):
-            return  # this very job was submitted before, and its answer was lost
-        app = self._prepare(job)
-        self._files.sweep("jobs")
-        jobs = str(self.root / "jobs")
-        with staging.New(jobs, job.id, staging.ALIVE) as new:
-            for folder in (job_dir.attempts, job_dir.outputs):
-                files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
-            link_snapshot(new.path, self._files.snapshot(job.snapshot))
-            if job.origin:
-                with refusing():
-                    self._files.give(job.to_dict(), new.path)
-            new.write(contents_of(job, Private()), durable=True)
-            with unbroken():
-                ticket = self.queue.take_ticket(job.id)
-                new.write(contents_of(None, secrets), durable=True)
-                new.become(job_dir.path)
-                files.sync_folder(jobs)
-                faults.reach("run:job-committed")
-                self._start(app, job_dir, new.held, ticket)
-
-    def _prepare(self, job: JobSpec) -> Path:
-        """What every job here needs: folders, what the machine has, the node program."""
-        files.make_folder(str(self.root / "jobs"))
-        self.queue.make()
-        have = self.capabilities(gpus=job.resources.gpus > 0)
-        known = self.queue.read_capacity()
-        gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus") or 0)
-        capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
-        if capacity != known:
-            files.write_json(self.queue.capacity, capacity)
-        return shipping.install(self.root)
-
-    def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
-        try:
-            log = job_dir.dray_log
-            extra = {**faults.requested(), **way_out()}
-            start_keeper(app, job_dir.path, alive, ticket, log, extra)
-            faults.reach("run:keeper-started")
-        except ClusterError:  # killed, maybe, when the keeper was on its own already
-            if not has_keeper(job_dir):
-                raise
-        finally:
-            os.close(ticket)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        for job in array.jobs():
-            self.submit(self.plan(job), secrets, code, progress)
-
-    def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
-        """With one reason for all that wait, so that they can share a line."""
-        return self._with_reasons(self._look(ids), lambda _, __, shortage: shortage), {}
-
-    def status(self, ids: Sequence[str]) -> dict[str, JobView]:
-        return self._with_reasons(self._look(ids), place_in)
-
-    def _with_reasons(
-        self, found: dict[str, JobView], tell: Callable[[Sequence[str], int, str], str]
-    ) -> dict[str, JobView]:
-        """Tell of the jobs that wait what they wait for."""
-        if not any(waits(view) for view in found.values()):
-            return found
-        line = self.queue.in_line()
-        shortage = self._shortage(line)
-        for place, job_id in enumerate(line):
-            if job_id in found and waits(found[job_id]):
-                reason = tell(line, place, shortage)
-                found[job_id] = replace(found[job_id], reason=reason)
-        return found
-
-    def _shortage(self, line: Sequence[str]) -> str:
-        """What the next job waits for."""
-        wanted = (self._files.job(line[0]).description() or {}).get("resources") if line else None
-        if not wanted:
-            return ""
-        return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
-
-    def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
-        root = self._files
-        root.sweep("jobs", thoroughly=False)
-        found, over = {}, []
-        for job_id in ids:
-            try:
-                record = root.status(job_id)
-            except Exception as error:  # the files of one job must not hide all others
-                record = unreadable(job_id, "lost", error)
-            if record is not None:
-                found[job_id] = JobView.from_dict(record, self.name, job_id)
-                if record["state"] in ENDED and not record.get("unreadable"):
-                    over.append(record)
-        root.unsent(over, LAPTOP)
-        return found
-
-    def hang_up(self) -> None:
-        """Nothing hangs here."""
-
-    def unsent(self) -> Sequence[Unsent]:
-        return ()  # this machine has tried it already
-
-    def settle(self, message: Unsent) -> None:
-        self._files.settle([message.id], message.over)
-
-    def _require_own_root(self) -> None:
-        """What lies in a folder of somebody else's, or one that others can write to, may be
-        theirs: it is not read, and no job is run there."""
-        problem = foreign(self.root)
-        if problem:
-            raise Refused(
-                f"{self.name}: {self.root} {problem}",
-                hint=f"Set root under [clusters.{self.name}] to a folder of your own.",
-            )
-
-    def place(self, job_id: str) -> str:
-        self._require_own_root()
-        return str(self.root / "jobs" / job_id)
-
-    def ids(self) -> Iterator[str]:
-        yield from self._files.ids()
-
-    def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
-        return self._files.read_log(job_id, attempt, offset, rank)[1]
-
-    def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
-        return self._files.read_log(job_id, attempt, 0, rank)[0]
-
-    def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
-        return self._files.log_times(job_id, attempt)
-
-    def metrics(self, job_id: str) -> Series:
-        return Series.from_dict(self._files.curve(job_id))
-
-    def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        for job_id in ids:
-            self._stop_one(job_id, now)
-
-    def _stop_one(self, job_id: str, now: bool) -> None:
-        job_dir = self._files.job(job_id)
-        files.write_json(job_dir.stop, {"now": now, "time": time.time()})
-        pid = job_dir.keeper_pid()
-        if pid is None or not job_dir.is_supervised():
-            return
-        # Wakes a keeper that waits; a supervisor looks for the request once a second anyway.
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-
-    def resume(
-        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
-    ) -> None:
-        job = plan.job
-        job_dir = self._files.job(job.id)
-        if not os.path.lexists(job_dir.job):
-            raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
-        with refusing():
-            self._files.require_checkpoint(job.id, job.start_from)
-        self.images.require(job)
-        if code is not None:
-            write_snapshot(str(self.root), code, progress)
-        app = self._prepare(job)
-        with unbroken():
-            alive = self._take_over(job_dir)
-            try:
-                ticket = self.queue.take_ticket(job.id)
-                rewrite(job_dir, contents_of(job, secrets), self._files.snapshot(job.snapshot))
-                files.remove(job_dir.stop)
-                files.remove(job_dir.end)
-                self._start(app, job_dir, alive, ticket)
-            finally:
-                os.close(alive)
-
-    def _take_over(self, job_dir: JobDir) -> int:
-        alive = files.open_lock(job_dir.alive)
-        for _ in range(50):  # a keeper may be on its way out, or somebody may be looking
-            if files.try_lock(alive):
-                return alive
-            time.sleep(0.02)
-        os.close(alive)
-        raise ClusterError(f"{job_dir.id} is being run or resumed by another process right now")
-
-    def pull(
-        self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
-    ) -> tuple[int, int]:
-        root = self._files
-        root.rescue_outputs(job_id)  # of a job that was lost with its supervisor
-        with refusing():
-            found = root.list_outputs(job_id, *wanted[:2])
-            top = Path(root.outputs(job_id))
-        return copy_changed(top, [Incoming(**one) for one in found], landing, progress)
-
-    def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
-        root = self._files
-        with refusing():
-            found = root.checkpoint(job_id, name, dict(rules))
-        top = root.outputs(job_id)
-        return Found(
-            found.path, tuple(followed(top, one) for one in found.files), tuple(found.remarks)
-        )
-
-    def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
-        copy_files(Path(self._files.outputs(job_id)), found.files, landing, progress)
-
-    def bring(self, given: Snapshot, progress: Progress) -> None:
-        self._require_own_root()
-        write_snapshot(str(self.root), given, progress)
-
-    def remove(self, ids: Sequence[str]) -> None:
-        root = self._files
-        for job_id in ids:
-            process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
-        left = root.remove(ids)
-        if left:
-            raise StorageError(
-                f"{left[0]} could not be removed", hint="Is it another user's? Remove it by hand."
-            )
 
     def last_answer(self) -> float:
         return time.time()
@@ -459,7 +251,7 @@ class LocalCluster:
         )
 
     def _machine(self) -> list[Finding]:
-        have = self.capabilities()
+        have = self.equipment()
         declared = "declared" if self.settings.get("gpus") is not None else "found with nvidia-smi"
         memory = show_size(have.memory or 0)
         return [
@@ -474,17 +266,266 @@ class LocalCluster:
         ]
 
 
+class LocalQueue:
+    """The jobs of this machine: tickets in a line, and a keeper for each job."""
+
+    may_have_got = True
+    array_size = 1000
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.root = cluster.root
+        self.queue = Queue(str(cluster.root))
+        self.images = cluster.images
+
+    @property
+    def _files(self) -> Root:
+        return self.cluster.checked_root()
+
+    def prepared(self) -> AbstractContextManager[None]:
+        """A job here has the limits and the priority of the process that submits it."""
+        background.require_foreground()
+        return nullcontext()
+
+    def submit(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        job = plan.job
+        self.cluster.checked_root()
+        self.images.require(job)
+        if code is not None:
+            write_snapshot(str(self.root), code, progress)
+        faults.reach("run:packs-written")
+        job_dir = self._files.job(job.id)
+        if os.path.lexists(job_dir.job):
+            return  # this very job was submitted before, and its answer was lost
+        app = self._prepare(job)
+        self._files.sweep("jobs")
+        jobs = str(self.root / "jobs")
+        with staging.New(jobs, job.id, staging.ALIVE) as new:
+            for folder in (job_dir.attempts, job_dir.outputs):
+                files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
+            link_snapshot(new.path, self._files.snapshot(job.snapshot))
+            if job.origin:
+                with refusing():
+                    self._files.give(job.to_dict(), new.path)
+            new.write(contents_of(job, Private()), durable=True)
+            with unbroken():
+                ticket = self.queue.take_ticket(job.id)
+                new.write(contents_of(None, secrets), durable=True)
+                new.become(job_dir.path)
+                files.sync_folder(jobs)
+                faults.reach("run:job-committed")
+                self._start(app, job_dir, new.held, ticket)
+
+    def _prepare(self, job: JobSpec) -> Path:
+        """What every job here needs: folders, what the machine has, the node program."""
+        files.make_folder(str(self.root / "jobs"))
+        self.queue.make()
+        have = self.cluster.equipment(search=job.resources.gpus > 0)
+        known = self.queue.read_capacity()
+        gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus") or 0)
+        capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
+        if capacity != known:
+            files.write_json(self.queue.capacity, capacity)
+        return shipping.install(self.root)
+
+    def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
+        try:
+            log = job_dir.dray_log
+            extra = {**faults.requested(), **way_out()}
+            start_keeper(app, job_dir.path, alive, ticket, log, extra)
+            faults.reach("run:keeper-started")
+        except ClusterError:  # killed, maybe, when the keeper was on its own already
+            if not has_keeper(job_dir):
+                raise
+        finally:
+            os.close(ticket)
+
+    def submit_array(
+        self,
+        array: JobArray,
+        secrets: Private,
+        code: Snapshot | None,
+        progress: Progress,
+    ) -> None:
+        for job in array.jobs():
+            self.submit(self.cluster.plan(job), secrets, code, progress)
+
+    def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
+        """With ``brief``, there is one reason for all that wait, so that they can share a line."""
+        tell = shared_reason if brief else place_in
+        return Statuses(self._with_reasons(self._look(ids), tell))
+
+    def _with_reasons(
+        self, found: dict[str, JobView], tell: Callable[[Sequence[str], int, str], str]
+    ) -> dict[str, JobView]:
+        """Tell of the jobs that wait what they wait for."""
+        if not any(waits(view) for view in found.values()):
+            return found
+        line = self.queue.in_line()
+        shortage = self._shortage(line)
+        for place, job_id in enumerate(line):
+            if job_id in found and waits(found[job_id]):
+                reason = tell(line, place, shortage)
+                found[job_id] = replace(found[job_id], reason=reason)
+        return found
+
+    def _shortage(self, line: Sequence[str]) -> str:
+        """What the next job waits for."""
+        if not line or not is_id(line[0]):
+            return ""
+        wanted = (self._files.job(line[0]).description() or {}).get("resources")
+        if not wanted:
+            return ""
+        return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
+
+    def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
+        root = self._files
+        root.sweep("jobs", thoroughly=False)
+        found, over = {}, []
+        for job_id in ids:
+            try:
+                record = root.status(job_id)
+            except Exception as error:  # the files of one job must not hide all others
+                record = unreadable(job_id, "lost", error)
+            if record is not None:
+                found[job_id] = JobView.from_dict(record, self.cluster.name, job_id)
+                if record["state"] in ENDED and not record.get("unreadable"):
+                    over.append(record)
+        root.unsent(over, LAPTOP)
+        return found
+
+    def unsent(self) -> Sequence[Unsent]:
+        return ()  # this machine has tried it already
+
+    def settle(self, message: Unsent) -> None:
+        self._files.settle([message.id], message.over)
+
+    def ids(self) -> Iterator[str]:
+        yield from self._files.ids()
+
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
+        for job_id in ids:
+            self._stop_one(job_id, now)
+
+    def _stop_one(self, job_id: str, now: bool) -> None:
+        job_dir = self._files.job(job_id)
+        files.write_json(job_dir.stop, {"now": now, "time": time.time()})
+        pid = job_dir.keeper_pid()
+        if pid is None or not job_dir.is_supervised():
+            return
+        # Wakes a keeper that waits; a supervisor looks for the request once a second anyway.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+    def resume(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        job = plan.job
+        job_dir = self._files.job(job.id)
+        if not os.path.lexists(job_dir.job):
+            raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
+        with refusing():
+            self._files.require_checkpoint(job.id, job.start_from, job.to_dict())
+        self.images.require(job)
+        if code is not None:
+            write_snapshot(str(self.root), code, progress)
+        app = self._prepare(job)
+        with unbroken():
+            alive = self._take_over(job_dir)
+            try:
+                ticket = self.queue.take_ticket(job.id)
+                rewrite(job_dir, contents_of(job, secrets), self._files.snapshot(job.snapshot))
+                files.remove(job_dir.stop)
+                files.remove(job_dir.end)
+                self._start(app, job_dir, alive, ticket)
+            finally:
+                os.close(alive)
+
+    def _take_over(self, job_dir: JobDir) -> int:
+        alive = files.open_lock(job_dir.alive)
+        for _ in range(50):  # a keeper may be on its way out, or somebody may be looking
+            if files.try_lock(alive):
+                return alive
+            time.sleep(0.02)
+        os.close(alive)
+        raise ClusterError(f"{job_dir.id} is being run or resumed by another process right now")
+
+    def remove(self, ids: Sequence[str]) -> None:
+        root = self._files
+        for job_id in ids:
+            process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
+        left = root.remove(ids)
+        if left:
+            raise StorageError(
+                f"{left[0]} could not be removed", hint="Is it another user's? Remove it by hand."
+            )
+
+
+class LocalFiles:
+    """The files of this machine's jobs."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def _files(self) -> Root:
+        return self.cluster.checked_root()
+
+    def path(self, job_id: str = "") -> str:
+        return str(Path(self._files.path, "jobs", job_id))  # without a slash at its end
+
+    def read_log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> Piece:
+        size, data = self._files.read_log(job_id, attempt, offset, rank)
+        return Piece(data, size)
+
+    def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
+        return self._files.log_times(job_id, attempt)
+
+    def curve(self, job_id: str) -> Series:
+        return Series.from_dict(self._files.curve(job_id))
+
+    def pull(
+        self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
+    ) -> tuple[int, int]:
+        root = self._files
+        root.rescue_outputs(job_id)  # of a job that was lost with its supervisor
+        with refusing():
+            found = root.list_outputs(job_id, *wanted[:2])
+            top = Path(root.outputs(job_id))
+        return copy_changed(top, [Incoming(**one) for one in found], landing, progress)
+
+    def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
+        root = self._files
+        with refusing():
+            found = root.checkpoint(job_id, name, dict(rules))
+        top = root.outputs(job_id)
+        return Found(
+            found.path, tuple(followed(top, one) for one in found.files), tuple(found.remarks)
+        )
+
+    def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
+        with refusing():
+            top = Path(self._files.outputs(job_id))
+        copy_files(top, found.files, landing, progress)
+
+    def bring(self, given: Snapshot, progress: Progress) -> None:
+        write_snapshot(self._files.path, given, progress)
+
+
 class LocalImages:
     """The images of this machine's jobs."""
 
-    def __init__(self, root: str) -> None:
-        self.root = Root(root)
+    def __init__(self, root: str, settings: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.root = root
+        self.conversion = Conversion.of(settings, sys.executable)
 
     @property
     def _images(self) -> RootImages:
         from dray.node.root.images import RootImages  # not for a listing
 
-        return RootImages(self.root.path, self.root.active)
+        return RootImages(self.root, Root(self.root).active)
 
     def require(self, job: JobSpec) -> None:
         if job.container is None:

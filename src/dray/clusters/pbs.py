@@ -20,11 +20,10 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.pbs import DIALECT, GPU_RESOURCE
-from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan, Private, Snapshot
+from dray.job.model import Equipment, Finding, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
 from dray.node.schedulers.pbs import parse_duration
-from dray.reporter import Progress
 
 YES = ("True", "yes")
 TORQUE_NAME = 15  # characters
@@ -232,12 +231,13 @@ def node_detail(shape: Mapping[str, int]) -> str:
 
 class PbsCluster(BatchCluster):
     kind = "pbs"
+    capabilities = BatchCluster.capabilities._replace(found_by="qsub")
 
-    def capabilities(self, *, gpus: bool = True) -> Capabilities:  # noqa: ARG002
+    def equipment(self) -> Equipment:
         """Of the largest node; nothing where PBS does not show its nodes."""
         hello = self.facts()
         shapes = hello["nodes"]
-        return Capabilities(
+        return Equipment(
             cpus=max((shape["cpus"] for shape in shapes), default=0),
             memory=max((shape["kilobytes"] << 10 for shape in shapes), default=0) or None,
             gpus=max((shape["gpus"] for shape in shapes), default=0),
@@ -248,21 +248,10 @@ class PbsCluster(BatchCluster):
         return find_problem(job, self.settings, facts)
 
     def partitions(self) -> Sequence[str]:
-        return partition_names(facts_of(self._known_facts()))
+        return partition_names(facts_of(self.known_facts()))
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, self.settings)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        """One by one: arrays differ from dialect to dialect."""
-        for job in array.jobs():
-            self.submit(self.plan(job), secrets, code, progress)
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dray.job.model import (
     Capabilities,
+    Equipment,
     Finding,
     JobArray,
     JobSpec,
@@ -70,20 +71,19 @@ class Found(NamedTuple):
     remarks: tuple[str, ...] = ()  # on newer ones that were passed over
 
 
-class ImageStore(Protocol):
-    """The images of one cluster: see dray.node.containers.images."""
+class Conversion(NamedTuple):
+    """How a cluster makes an image ready to run: by its settings, and with what Python."""
 
-    def look(self, image: str, layers: Sequence[str]) -> ImageState: ...
+    runtime: str = "auto"
+    convert: str = "auto"
+    modules: bool = False  # programs may only be found once modules are loaded
+    python: str = "python3"
 
-    def announce(self, record: Mapping[str, Any]) -> None:
-        """Write down what it is, before its layers come."""
-
-    def take(self, part: ImagePart) -> None: ...
-
-    def listing(self) -> list[dict[str, Any]]: ...
-
-    def remove(self, image: str) -> None:
-        """With the layers that no other image has."""
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], python: str) -> Conversion:
+        modules = bool(settings.get("modules") or settings.get("setup"))
+        runtime, convert = settings.get("container", "auto"), settings.get("convert", "auto")
+        return cls(runtime, convert, modules, python)
 
 
 class Unsent(NamedTuple):
@@ -94,24 +94,45 @@ class Unsent(NamedTuple):
     channels: tuple[str, ...] = ()  # by which it was not sent so far
 
 
+class Statuses(NamedTuple):
+    """Jobs as they are now. ``waiting``: those of which only the reason for that is told."""
+
+    jobs: dict[str, JobView]
+    waiting: Mapping[str, str] = MappingProxyType({})
+
+
+class Piece(NamedTuple):
+    """A piece of a log; and how long the whole of it is by now."""
+
+    data: bytes
+    size: int
+
+
+END = 1 << 62  # an offset in a log behind which there is nothing: only its size is told
+
+
 class Cluster(Protocol):
     """A place to run jobs. Planning is pure; everything else acts on the cluster."""
 
     name: str
     kind: str
-    settings: Mapping[str, Any]
-    is_here: bool  # its files are on this machine
-    python: str  # what starts our own programs there
-    may_have_got: bool  # whether a job may be there that was being submitted when it failed
+    capabilities: Capabilities
     may_ask: bool  # whether a login may ask the user for a password; else it raises LoginNeeded
-    images: ImageStore
 
     @property
-    def array_size(self) -> int:
-        """How many jobs it takes in one array."""
+    def queue(self) -> Queue: ...
 
-    def capabilities(self, *, gpus: bool = True) -> Capabilities:
-        """What it has. ``gpus=False`` spares the search for GPUs."""
+    @property
+    def files(self) -> JobFiles: ...
+
+    @property
+    def images(self) -> ImageStore: ...
+
+    @property
+    def sessions(self) -> Sessions | None: ...
+
+    def equipment(self) -> Equipment:
+        """What it has, asked anew."""
 
     def check(self, job: JobSpec) -> None:
         """Raise Refused, with what to change, where the job cannot run here."""
@@ -121,6 +142,34 @@ class Cluster(Protocol):
 
     def environment(self) -> Mapping[str, str]:
         """Variables of the submitting shell that a job there sees."""
+
+    def partitions(self) -> Sequence[str]:
+        """Its partitions or queues, as far as they are known here; nobody is asked."""
+
+    def last_answer(self) -> float | None:
+        """When it last answered a command of this machine; None where none is known of."""
+
+    def hang_up(self) -> None:
+        """End what another thread is asking it at this moment."""
+
+    def reach(self, seconds: float) -> str:
+        """Ask whether it answers, without a question to the user; nothing is installed. Returns
+        why not, or ''."""
+
+    def doctor(self) -> list[Finding]:
+        """Everything a job here depends on, checked."""
+
+
+class Queue(Protocol):
+    """What has the jobs: submits, tells, stops, resumes and removes them."""
+
+    @property
+    def may_have_got(self) -> bool:
+        """Whether a job may be there that was being submitted when it failed."""
+
+    @property
+    def array_size(self) -> int:
+        """How many jobs it takes in one array."""
 
     def prepared(self) -> AbstractContextManager[None]:
         """While a submission is being made ready: begins what takes a while, such as connecting."""
@@ -139,12 +188,24 @@ class Cluster(Protocol):
     ) -> None:
         """The same for all jobs of an array, in as few steps as the cluster allows."""
 
-    def status(self, ids: Sequence[str]) -> dict[str, JobView]:
-        """The jobs as they are now, in one query; those unknown here are left out."""
+    def resume(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        """Start another attempt of an ended job, with this description."""
 
-    def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
-        """As ``status``, but jobs that still wait for their first attempt may come as the reason
-        for that alone: ten thousand of them are told in a few lines."""
+    def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
+        """The jobs as they are now, in one query; those unknown here are left out. With ``brief``,
+        those that still wait for their first attempt may be told by their reason alone: ten
+        thousand of them in a few lines."""
+
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
+        """Ask for the end: with a checkpoint first, or at once."""
+
+    def ids(self) -> Iterator[str]:
+        """Every job that lies here, for rebuilding the store."""
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Delete the jobs' directories, and code that no other job needs."""
 
     def unsent(self) -> Sequence[Unsent]:
         """Messages that the cluster could not send, as of the last look at its jobs."""
@@ -152,31 +213,21 @@ class Cluster(Protocol):
     def settle(self, message: Unsent) -> None:
         """Say that nobody there need send it any more."""
 
-    def place(self, job_id: str) -> str:
-        """Where the job's directory is, for people."""
 
-    def ids(self) -> Iterator[str]:
-        """Every job that lies here, for rebuilding the store."""
+class JobFiles(Protocol):
+    """The files of jobs: what they wrote, and what they begin from."""
 
-    def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
+    def path(self, job_id: str = "") -> str:
+        """Where the job's directory is, or all of them are, for people."""
+
+    def read_log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> Piece:
         """A piece of a rank's raw output, from ``offset``; empty at the end."""
-
-    def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
-        """How long a rank's output is by now."""
 
     def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
         """When the first rank's output was how long, in order; see dray.node.jobs.log_times."""
 
-    def metrics(self, job_id: str) -> Series:
-        """The curve of the job's main metric over all attempts."""
-
-    def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        """Ask for the end: with a checkpoint first, or at once."""
-
-    def resume(
-        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
-    ) -> None:
-        """Start another attempt of an ended job, with this description."""
+    def curve(self, job_id: str) -> Series:
+        """The job's main metric over all attempts."""
 
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
@@ -193,21 +244,31 @@ class Cluster(Protocol):
     def bring(self, given: Snapshot, progress: Progress) -> None:
         """Take files there that a job begins from; only what is not there yet."""
 
-    def remove(self, ids: Sequence[str]) -> None:
-        """Delete the jobs' directories, and code that no other job needs."""
 
-    def hang_up(self) -> None:
-        """End what another thread is asking it at this moment."""
+class ImageStore(Protocol):
+    """The images of one cluster: see dray.node.containers.images."""
 
-    def last_answer(self) -> float | None:
-        """When it last answered a command of this machine; None where none is known of."""
+    conversion: Conversion
 
-    def partitions(self) -> Sequence[str]:
-        """Its partitions or queues, as far as they are known here; nobody is asked."""
+    def look(self, image: str, layers: Sequence[str]) -> ImageState: ...
 
-    def reach(self, seconds: float) -> str:
-        """Ask whether it answers, without a question to the user; nothing is installed. Returns
-        why not, or ''."""
+    def announce(self, record: Mapping[str, Any]) -> None:
+        """Write down what it is, before its layers come."""
 
-    def doctor(self) -> list[Finding]:
-        """Everything a job here depends on, checked."""
+    def take(self, part: ImagePart) -> None: ...
+
+    def listing(self) -> list[dict[str, Any]]: ...
+
+    def remove(self, image: str) -> None:
+        """With the layers that no other image has."""
+
+
+class Sessions(Protocol):
+    """A way into a running job; no kind of cluster has one yet."""
+
+    def exec(self, job_id: str, argv: Sequence[str], stdio: tuple[int, int, int]) -> int:
+        """Run a program beside the job's command, with these file descriptors as its input, output
+        and errors; return its exit code."""
+
+    def forward(self, job_id: str, port: int) -> AbstractContextManager[int]:
+        """Have a port of the job's node on this machine meanwhile; its number here."""

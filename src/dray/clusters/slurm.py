@@ -21,7 +21,7 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.slurm import EXCLUSIVE, GPU_FLAG
-from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan
+from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.node.formats import files
 from dray.node.jobs import arrays
 from dray.node.processes import layout
@@ -255,11 +255,14 @@ def number(text: str) -> int:
 
 class SlurmCluster(BatchCluster):
     kind = "slurm"
+    capabilities = BatchCluster.capabilities._replace(
+        arrays=True, launchers=("srun",), batch_variables="SLURM_", found_by="sbatch"
+    )
 
-    def capabilities(self, *, gpus: bool = True) -> Capabilities:  # noqa: ARG002
+    def equipment(self) -> Equipment:
         """Of the largest node in any partition."""
         shapes = facts_of(self.facts()).shapes
-        return Capabilities(
+        return Equipment(
             cpus=max((one.cpus for one in shapes), default=0),
             memory=max((one.memory or 0 for one in shapes), default=0) or None,
             gpus=max((sum(one.gpus.values()) for one in shapes), default=0),
@@ -269,14 +272,14 @@ class SlurmCluster(BatchCluster):
         return find_problem(job, self.settings, facts)
 
     def partitions(self) -> Sequence[str]:
-        return partition_names(facts_of(self._known_facts()))
+        return partition_names(facts_of(self.known_facts()))
 
     def plan(self, job: JobSpec) -> Plan:
         return make_plan(job, self.name, self.settings)
 
     @property
     def array_size(self) -> int:
-        most = self._known_facts().get("config", {}).get("MaxArraySize", "")
+        most = self.known_facts().get("config", {}).get("MaxArraySize", "")
         return min(number(most) or 1, ARRAY_SIZE) if most else ARRAY_SIZE
 
     def plan_array(self, array: JobArray) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -67,19 +67,13 @@ class Config(NamedTuple):
         keys = self.untrusted.keys if self.untrusted else ()
         return any(key[:2] == ("clusters", cluster) for key in keys)
 
-    def own_folders(self, project: Path) -> tuple[str, ...]:
-        """Where below the project dray keeps jobs, their secrets and earlier code."""
-        here = [one for one in self.clusters.values() if not one.settings.get("host")]
-        roots = [one.settings.get("root") or self._default_root(one) for one in here]
+    def own_folders(self, project: Path, roots: Sequence[str | Path]) -> tuple[str, ...]:
+        """Where below the project dray keeps jobs, their secrets and earlier code. ``roots``: those
+        of the clusters whose files are on this machine."""
         top = os.path.realpath(project)
         found = {real_path(one) for one in (self.home.data, self.home.cache, *roots)}
         below = (os.path.relpath(one, top) for one in found if one.startswith(f"{top}/"))
         return tuple(sorted(below))
-
-    def _default_root(self, cluster: ClusterConfig) -> str | Path:
-        from dray.job.options.shared import ROOT  # not for a listing
-
-        return self.home.data / cluster.name if cluster.kind == "local" else str(ROOT.initial)
 
     def cluster(self, name: str) -> ClusterConfig:
         try:

@@ -104,6 +104,7 @@ def fill_in(
     """Return the command and all settings, with the recipe's if there is one. Its paths are
     relative to where the command starts."""
     from dray import recipes  # not for a listing
+    from dray.clusters import registry
 
     name = config.job.get("job.recipe")
     if not name:
@@ -115,7 +116,7 @@ def fill_in(
         recipes.Request(
             command=tuple(command),
             folder=config.project / config.folder,
-            kind=on.kind,
+            on=registry.capabilities_of(on.kind),
             nodes=value_of(config.job, "job.resources.nodes"),
             gpus=int(gpus.number),
             launch=config.job.get("job.launch"),

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dray.clusters.protocol import Cluster, ImageState
+from dray.clusters.protocol import END, Cluster, ImageState
 from dray.description.describing import new_id
 from dray.errors import ClusterError, NotFound, Refused, StorageError, nearest
 from dray.images.conversion import ConversionSite, choose_builder
 from dray.job.model import Container, JobSpec, JobState, JobView, Resources
-from dray.job.options import shared
 from dray.job.quantities import show_size
 from dray.node.containers.runtimes import installed
 from dray.reporter import Reporter
@@ -79,9 +78,13 @@ class ImageVerbs:
             )
         brought = self._bring(source, cluster)
         if brought.job:
-            waits = "" if cluster.is_here else "; this one waits for it in the queue"
+            waits = (
+                ""
+                if not cluster.capabilities.awaits_images
+                else "; this one waits for it in the queue"
+            )
             self.reporter.say(f"the job {brought.job} makes {brought.name} ready to run{waits}")
-        if cluster.is_here:
+        if not cluster.capabilities.awaits_images:
             self.require(brought, cluster)
 
     def push(self, reference: str, cluster: Cluster) -> Brought:
@@ -96,13 +99,13 @@ class ImageVerbs:
             source = self._with_builder(source, site_of(cluster, state))
             job = conversion_job(source, cluster)
             cluster.check(job)
-            images.announce(source.record("", keep_layers=not cluster.is_here))
+            images.announce(source.record("", keep_layers=not cluster.capabilities.is_local))
             # Now its layers stay. Somebody else may have been quicker.
             state = images.look(source.id, source.layers)
         if state.ready or state.job:
             return Brought(source.id, source.name, state.job)
         sent = self._send(source, state, cluster)
-        images.announce(source.record(job.id, keep_layers=not cluster.is_here))
+        images.announce(source.record(job.id, keep_layers=not cluster.capabilities.is_local))
         return Brought(source.id, source.name, self._submit(job, cluster), *sent)
 
     def _with_builder(self, source: Source, site: ConversionSite) -> Source:
@@ -129,7 +132,7 @@ class ImageVerbs:
             what = show_size(source.size)
         self.reporter.say(f"sending {source.name} to {cluster.name}: {what}")
         progress = self.reporter.progress("sending image")
-        level = 0 if cluster.is_here or source.kind == "file" else QUICK
+        level = 0 if cluster.capabilities.is_local or source.kind == "file" else QUICK
         try:
             return send(source, state.lacking, cluster.images, progress, level)
         except StorageError as error:
@@ -168,19 +171,21 @@ def last_words(view: JobView, cluster: Cluster) -> str:
     if not view.attempts:
         return ""
     number = view.attempts[-1].number
-    start = max(cluster.log_size(view.id, number) - 2000, 0)
-    lines = cluster.log(view.id, number, start).decode("utf-8", "replace").splitlines()
+    start = max(cluster.files.read_log(view.id, number, END).size - 2000, 0)
+    lines = (
+        cluster.files.read_log(view.id, number, start).data.decode("utf-8", "replace").splitlines()
+    )
     return lines[-1].strip() if lines else ""
 
 
 def site_of(cluster: Cluster, state: ImageState) -> ConversionSite:
-    settings = cluster.settings
+    how = cluster.images.conversion
     return ConversionSite(
         name=cluster.name,
-        runtime=shared.RUNTIME.of(settings),
-        convert=shared.CONVERT.of(settings),
+        runtime=how.runtime,
+        convert=how.convert,
         builders=state.builders,
-        modules=bool(settings.get("modules") or settings.get("setup")),
+        modules=how.modules,
     )
 
 
@@ -198,7 +203,7 @@ def conversion_job(source: Source, cluster: Cluster) -> JobSpec:
     return JobSpec(
         id=new_id(name),
         name=name,
-        command=(cluster.python, "-m", "dray_node", "convert", source.id),
+        command=(cluster.images.conversion.python, "-m", "dray_node", "convert", source.id),
         resources=Resources(cpus=CPUS, memory=MEMORY, time=SECONDS),
         env=dict(cluster.environment()),
         created=time.time(),

@@ -351,12 +351,26 @@ class Private(NamedTuple):
 
 
 class Capabilities(NamedTuple):
-    """What a cluster can give one job, and whether it can do the special things."""
+    """What a kind of cluster can do: declared by its module, and known without asking anybody.
+    Whoever is not that module asks for these, never for the kind."""
+
+    is_local: bool = False  # its jobs run on this machine, with the user's own environment
+    has_host: bool = False  # it is reached by SSH, unless its settings name no host
+    found_by: str = ""  # a program that is there where a cluster of this kind is
+    gpu_fractions: bool = False
+    arrays: bool = False  # many jobs can be submitted in one step
+    launchers: tuple[str, ...] = ()  # what can start a command once for each task
+    # The variables by which a library takes itself for a part of a batch job begin with this.
+    batch_variables: str = ""
+    awaits_images: bool = False  # a job waits in the queue until its image is ready
+
+
+class Equipment(NamedTuple):
+    """What a cluster can give one job, on its largest node."""
 
     cpus: int
     memory: int | None
     gpus: int
-    gpu_fractions: bool = False
     suggested: tuple[tuple[str, str], ...] = ()  # settings to use it with, found out there
 
 

@@ -115,7 +115,7 @@ class Launcher:
         return self.watching.metrics(view)
 
     def place(self, view: JobView) -> str:
-        return self.cluster(view.cluster).place(view.id)
+        return self.cluster(view.cluster).files.path(view.id)
 
     def active_numbers(self) -> dict[str, dict[str, int]]:
         return self.watching.active_numbers()

@@ -24,12 +24,13 @@ def ask_each(clusters: Sequence[Cluster], question: Callable[[Cluster], T], take
     Only one login at a time can ask the user for a password, so that those that need one are tried
     again one after another, at the end. Whatever ends the caller, such as Ctrl-C, ends all.
     """
-    away = [one for one in clusters if not one.is_here]
+    away = [one for one in clusters if not one.capabilities.is_local]
     if len(away) < 2:
         for one in clusters:
             take(one, partial(question, one))
         return
-    asked_again = _ask_at_once(away, [one for one in clusters if one.is_here], question, take)
+    here = [one for one in clusters if one.capabilities.is_local]
+    asked_again = _ask_at_once(away, here, question, take)
     for one in asked_again:
         take(one, partial(question, one))
 

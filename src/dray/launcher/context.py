@@ -126,7 +126,7 @@ class Context:
 
 def jobs_on(cluster: Cluster) -> list[JobView]:
     """Ask a cluster for every job that lies there."""
-    return list(cluster.status(list(cluster.ids())).values())
+    return list(cluster.queue.status(list(cluster.queue.ids())).jobs.values())
 
 
 def unclaimed(store: Store, views: Iterable[JobView]) -> list[JobView]:

@@ -192,11 +192,11 @@ class Giver:
             yield replace(job, origin=from_files(frozen)), frozen.files
             return
         source = self.find(meant.job)[1]
-        found = source.checkpoint(meant.job, meant.name, rules_of(job.resume))
+        found = source.files.checkpoint(meant.job, meant.name, rules_of(job.resume))
         told = f"{meant.job}:{found.path}"
         self._tell(told, found.remarks)
         place = place_of(found.path, job.resume, found.path)
-        if source.place("") == target.place(""):
+        if source.files.path() == target.files.path():
             yield replace(job, origin=from_job(meant.job, found.path, place)), None
             return
         with self._fetched(source, meant.job, found) as folder:
@@ -219,7 +219,8 @@ class Giver:
         self.cache.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="given-", dir=self.cache) as folder:
             with Landing(Path(folder)) as landing:
-                source.fetch(job, found, landing, self.reporter.progress("fetching checkpoint"))
+                progress = self.reporter.progress("fetching checkpoint")
+                source.files.fetch(job, found, landing, progress)
             yield Path(folder)
 
 

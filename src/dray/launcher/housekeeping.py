@@ -39,7 +39,7 @@ class Housekeeping:
         return self.watching.wait_all(list(active)) if active else []
 
     def _ask_to_stop(self, cluster: str, ids: Sequence[str], now: bool) -> None:
-        self.context.cluster(cluster).stop(ids, now=now)
+        self.context.cluster(cluster).queue.stop(ids, now=now)
         self.context.open_store().note("stop requested", *ids)
 
     def remove_all(self, ids: Sequence[str]) -> list[str]:
@@ -58,7 +58,7 @@ class Housekeeping:
         for name, there in places.items():
             require_ended(self.context.cluster(name), there)
         for name, there in places.items():
-            self.context.cluster(name).remove(there)
+            self.context.cluster(name).queue.remove(there)
             store.remove(*there)
         for job_id in out_of_reach:
             self.context.reporter.say(
@@ -122,7 +122,7 @@ class Housekeeping:
 
 
 def require_ended(cluster: Cluster, ids: Sequence[str]) -> None:
-    views, waiting = cluster.glance(ids)
+    views, waiting = cluster.queue.status(ids, brief=True)
     for view in views.values():
         if view.is_unreadable:
             raise ClusterError(f"{view.id}: {view.reason}", hint="Try again later.")

@@ -65,11 +65,11 @@ class Intents:
 
     def _forget_unless_submitted(self, ids: Sequence[str], cluster: Cluster) -> None:
         store = self.context.open_store()
-        if not cluster.may_have_got:
+        if not cluster.queue.may_have_got:
             store.remove(*ids)
             return
         try:
-            store.remove(*(set(ids) - set(cluster.status(ids))))
+            store.remove(*(set(ids) - set(cluster.queue.status(ids).jobs)))
         except UNAVAILABLE:
             self.context.reporter.say(
                 f"{ids[0]} may have been submitted: dray ps tells once {cluster.name} answers"

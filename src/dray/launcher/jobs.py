@@ -77,7 +77,7 @@ class Jobs:
         another root, where nothing is known of the job."""
         known = self.context.open_store().place(job_id)
         if known:
-            return known == cluster.place("")
+            return known == cluster.files.path()
         return not self.context.config.distrusts(cluster.name)
 
     def require_here(self, job_id: str, cluster: Cluster) -> None:
@@ -85,7 +85,9 @@ class Jobs:
             known = self.context.open_store().place(job_id)
             raise ClusterError(
                 f"{job_id} was submitted to {cluster.name} with other settings"
-                + (f": it is in {known}, and this leads to {cluster.place('')}" if known else ""),
+                + (
+                    f": it is in {known}, and this leads to {cluster.files.path()}" if known else ""
+                ),
                 hint="Run dray in the project the job was submitted from, or restore the cluster's "
                 f"host and root. If its files are there now: dray ps --on {cluster.name} --all",
             )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
-from dray.clusters.protocol import Cluster
+from dray.clusters.protocol import END, Cluster
 from dray.errors import NotFound
 from dray.job.model import JobView
 from dray.launcher import log_lines
@@ -83,7 +83,7 @@ class Logs:
     def _times(self, output: Output, attempt: int) -> log_lines.Times | None:
         """When the output was how long; None where that was not written down."""
         view, rank = output.view, output.rank
-        times = output.cluster.log_times(view.id, attempt) if rank == 0 else []
+        times = output.cluster.files.log_times(view.id, attempt) if rank == 0 else []
         of = next((one for one in view.attempts if one.number == attempt), None)
         if times or of is None or of.outcome is None:
             return times
@@ -106,7 +106,7 @@ class Logs:
             size = log_lines.size_at(times, since) if times else 0
             return {one.number: line_start(cluster, view.id, one.number, size, rank)}
         last = max(numbers, default=0)
-        return {last: cluster.log_size(view.id, last, rank)} if last else {}
+        return {last: cluster.files.read_log(view.id, last, END, rank).size} if last else {}
 
     def _pieces(
         self, output: Output, offsets: Mapping[int, int], follow: bool
@@ -119,7 +119,7 @@ class Logs:
         while True:
             # Before reading: what ended by now has written all it will.
             view = self.watching.show(job_id)
-            while piece := cluster.log(job_id, place, offset, rank):
+            while piece := cluster.files.read_log(job_id, place, offset, rank).data:
                 pause = 0.05
                 yield place, offset, piece
                 offset += len(piece)
@@ -138,8 +138,8 @@ class Logs:
             return []
         cluster, attempt = self.context.cluster(view.cluster), view.attempts[-1].number
         try:
-            begin = max(cluster.log_size(view.id, attempt) - LAST_WORDS, 0)
-            text = cluster.log(view.id, attempt, begin)[-LAST_WORDS:]
+            begin = max(cluster.files.read_log(view.id, attempt, END).size - LAST_WORDS, 0)
+            text = cluster.files.read_log(view.id, attempt, begin).data[-LAST_WORDS:]
         except UNAVAILABLE:
             return []
         lines = text.decode("utf-8", "replace").splitlines()

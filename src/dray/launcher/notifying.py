@@ -98,7 +98,7 @@ class Notifier:
     def send_left(self, cluster: Cluster) -> None:
         """Send what the cluster could not, of jobs that were submitted from here."""
         until, tried = time.monotonic() + PATIENCE, 0
-        for message in cluster.unsent():
+        for message in cluster.queue.unsent():
             if tried == MOST_AT_ONCE or time.monotonic() > until:
                 break  # the others wait for the next look
             views = self._jobs_of(message, cluster.name)
@@ -152,7 +152,7 @@ class Notifier:
         if is_due and not self._send(message, views[0].id, facts):
             return
         with suppress(ClusterError, OSError):  # the next look asks again, and sends nothing again
-            cluster.settle(message)
+            cluster.queue.settle(message)
 
     def _facts(self, message: Unsent, views: Sequence[JobView]) -> dict[str, Any]:
         if not message.over:

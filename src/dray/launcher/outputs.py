@@ -35,7 +35,7 @@ class Outputs:
             marked = mark_outputs(landing, view.id)
             receipts.all_is_ours = marked
             try:
-                copied, count = cluster.pull(view.id, landing, progress, wanted)
+                copied, count = cluster.files.pull(view.id, landing, progress, wanted)
             finally:  # what came before the link broke may be replaced by the next pull, too
                 if not marked:
                     receipts.add(landing.placed)

@@ -108,7 +108,7 @@ class Running:
         Returns the jobs' ids, in order."""
         cluster = self._target()
         ids: list[str] = []
-        most = cluster.array_size
+        most = cluster.queue.array_size
         for start in range(0, len(commands), most):
             array = self._describe_array(commands[start : start + most])
             cluster.check(array.common)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dray import background
+from dray.clusters import registry
 from dray.clusters.protocol import Cluster
 from dray.description.describing import new_id
 from dray.errors import ImageMissing
@@ -72,7 +73,7 @@ class Submission:
 
     def submit(self) -> list[str]:
         """Return the ids of the jobs, which are queued by then."""
-        with self.cluster.prepared():
+        with self.cluster.queue.prepared():
             self.claim()
             background.commit()
             faults.reach("run:intent-stored")
@@ -96,7 +97,7 @@ class Submission:
             self._change(id=new_id(self.job.name, next(letters)))
 
     def _add_intent(self) -> bool:
-        store, place = self.context.open_store(), self.cluster.place("")
+        store, place = self.context.open_store(), self.cluster.files.path()
         if isinstance(self.work, JobArray):
             return store.add_intents(self.work, self.cluster.name, place)
         return store.add_intent(self.work, self.cluster.name, place)
@@ -105,7 +106,7 @@ class Submission:
         """Send the checkpoint that the job begins from."""
         if self._given is not None:
             progress = self.context.reporter.progress("sending checkpoint")
-            self.cluster.bring(self._given, progress)
+            self.cluster.files.bring(self._given, progress)
 
     def freeze(self, *, only_look: bool = False) -> None:
         """Read the project's code. With ``only_look``, nothing of it is remembered."""
@@ -121,7 +122,8 @@ class Submission:
 
         assert self.project is not None
         config = self.context.config
-        left_out = (*self.job.outputs, *config.own_folders(self.project))
+        roots = registry.roots_here(config.clusters.values(), config.home.data)
+        left_out = (*self.job.outputs, *config.own_folders(self.project, roots))
         return Scanner(self.project, left_out, config.home.cache, config.snapshot_max)
 
     def plan(self) -> Plan:
@@ -172,13 +174,13 @@ class Submission:
     def _send_once(self) -> None:
         private, code, progress = self._private, self.code, self._progress
         if self._resumes:
-            self.cluster.resume(self.plan(), private, code, progress)
+            self.cluster.queue.resume(self.plan(), private, code, progress)
             return
         self.context.say_once(*self.missing_words())
         if isinstance(self.work, JobArray):
-            self.cluster.submit_array(self.work, private, code, progress)
+            self.cluster.queue.submit_array(self.work, private, code, progress)
         else:
-            self.cluster.submit(self.plan(), private, code, progress)
+            self.cluster.queue.submit(self.plan(), private, code, progress)
 
     def record(self) -> None:
         """Write down what was sent."""

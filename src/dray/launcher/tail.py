@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dray.clusters.protocol import Cluster
+from dray.clusters.protocol import END, Cluster
 from dray.launcher.log_lines import LONGEST
 
 TAIL_BLOCK = 64 * 1024
@@ -41,7 +41,7 @@ def last_lines(
     counts: Counts | None = None,
 ) -> tuple[int, int]:
     """(where they begin, how many there are): read backwards, each byte once."""
-    end = start = cluster.log_size(job_id, attempt, rank)
+    end = start = cluster.files.read_log(job_id, attempt, END, rank).size
     found = 0
     block = TAIL_BLOCK
     rest = b""  # of a line whose beginning was not read yet; never more than is taken for one
@@ -79,7 +79,7 @@ def read_span(
 ) -> bytes:
     data = bytearray()
     while len(data) < end - start:
-        piece = cluster.log(job_id, attempt, start + len(data), rank)
+        piece = cluster.files.read_log(job_id, attempt, start + len(data), rank).data
         if not piece:
             break
         data += piece

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from dray.clusters.protocol import Cluster
+from dray.clusters.protocol import Cluster, Statuses
 from dray.errors import NotFound, TimedOut
 from dray.job.model import JobState, JobView, Series
 from dray.launcher.asking import Answer, ask_each
@@ -20,7 +20,6 @@ from dray.store import Last, Row
 
 DAY = 86400.0
 GONE = "is gone"
-Glance = tuple[dict[str, JobView], dict[str, str]]  # what Cluster.glance answers
 
 
 class Listing(NamedTuple):
@@ -67,7 +66,7 @@ class Watching:
         clusters: list[Cluster] = []
         there: dict[str, Mapping[str, Last]] = {}
 
-        def take(cluster: Cluster, answer: Answer[Glance]) -> None:
+        def take(cluster: Cluster, answer: Answer[Statuses]) -> None:
             with self._shown_as_last_seen(cluster.name):
                 self._take(cluster, there[cluster.name], answer())
 
@@ -76,7 +75,11 @@ class Watching:
                 cluster = self.context.cluster(name)
                 there[name] = self._found_there(cluster, active[name])
                 clusters.append(cluster)
-        ask_each(clusters, lambda one: one.glance(in_order(there[one.name])), take)
+
+        def ask(cluster: Cluster) -> Statuses:
+            return cluster.queue.status(in_order(there[cluster.name]), brief=True)
+
+        ask_each(clusters, ask, take)
 
     @contextmanager
     def _shown_as_last_seen(self, name: str) -> Iterator[None]:
@@ -88,7 +91,7 @@ class Watching:
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Those that were submitted to the cluster as it is set now."""
-        if self.context.open_store().active_places(cluster.name) == {cluster.place("")}:
+        if self.context.open_store().active_places(cluster.name) == {cluster.files.path()}:
             return last
         here = {job_id: one for job_id, one in last.items() if self.jobs.is_here(job_id, cluster)}
         if len(here) < len(last):
@@ -98,9 +101,9 @@ class Watching:
             )
         return here
 
-    def _take(self, cluster: Cluster, last: Mapping[str, Last], glance: Glance) -> None:
+    def _take(self, cluster: Cluster, last: Mapping[str, Last], statuses: Statuses) -> None:
         """Write down what a cluster has answered."""
-        store, (views, waiting) = self.context.open_store(), glance
+        store, (views, waiting) = self.context.open_store(), statuses
         seen = {view.id: view for view in unclaimed(store, views.values())}
         changed = [view for view in seen.values() if self._is_news(view)]
         new_reasons = {
@@ -144,7 +147,7 @@ class Watching:
         if on is not None and everything:
             cluster = self.context.cluster(on)
             found = jobs_on(cluster)
-            store.move(found, cluster.place(""))
+            store.move(found, cluster.files.path())
             store.save(unclaimed(store, found))
         elif on is not None:
             self.context.config.cluster(on)
@@ -183,7 +186,7 @@ class Watching:
         by somebody else."""
         store = self.context.open_store()
         job_id, cluster = self.jobs.find_here(reference)
-        answer = cluster.status([job_id]).get(job_id)
+        answer = cluster.queue.status([job_id]).jobs.get(job_id)
         view = store.as_seen(answer) if answer is not None else None
         if view is None:
             last, age = store.view(job_id), store.intent_age(job_id)
@@ -202,7 +205,7 @@ class Watching:
         """Return the curve of its main metric; asked for only where there is one."""
         if view.metric is None or view.reason.endswith(GONE):
             return Series()
-        return self.context.cluster(view.cluster).metrics(view.id)
+        return self.context.cluster(view.cluster).files.curve(view.id)
 
     # -- waiting
 
@@ -221,7 +224,7 @@ class Watching:
         """Wait for a job that may be another machine's."""
         store = self.context.open_store()
         if store.view(job_id) is None:
-            store.save(unclaimed(store, cluster.status([job_id]).values()))
+            store.save(unclaimed(store, cluster.queue.status([job_id]).jobs.values()))
         return self.wait(job_id)
 
     def wait_all(self, ids: Sequence[str], timeout: float | None = None) -> list[JobView]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from dray.errors import ConfigError, NotFound, nearest
+from dray.job.model import Capabilities
 
 
 class Request(NamedTuple):
@@ -21,7 +22,7 @@ class Request(NamedTuple):
 
     command: tuple[str, ...]  # the whole, or only the trainer's arguments
     folder: Path  # where it starts, on this machine
-    kind: str = "local"  # of the cluster
+    on: Capabilities = Capabilities(is_local=True)  # of the cluster
     nodes: int = 1
     gpus: int = 0  # of each node
     launch: str | None = None  # if the user has set it

@@ -236,7 +236,7 @@ def isaac_sim(request: Request) -> str | None:
     """Return where a binary installation of Isaac Sim lies, for the launcher's link to it, which
     git ignores; "" if the launcher does without, None if that is not known."""
     given = request.env.get("ISAACSIM_PATH", "")
-    if given or request.kind != "local":
+    if given or not request.on.is_local:
         return given or None
     link = request.folder / LINK
     if link.exists():

@@ -40,7 +40,7 @@ class Lightning:
 
     def fill(self, request: Request) -> Filled:
         command = starting.require_command(request, self.name)
-        settings = on_slurm(request) if request.kind == "slurm" else {}
+        settings = on_slurm(request) if request.on.batch_variables == "SLURM_" else {}
         notes = starting.totals(request, {"samples a batch": ("--batch-size", "--batch_size")})
         if uses_cli(request):
             settings["job.resume.resume_args"] = ("--ckpt_path", "{checkpoint}")

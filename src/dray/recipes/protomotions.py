@@ -38,7 +38,7 @@ class ProtoMotions:
     def fill(self, request: Request) -> Filled:
         counts = {"environments": ("--num-envs",), "samples a batch": ("--batch-size",)}
         notes = starting.totals(request, counts)
-        launch = "srun" if request.workers > 1 and request.kind == "slurm" else None
+        launch = "srun" if request.workers > 1 and "srun" in request.on.launchers else None
         settings = {"job.launch": launch} if launch else {}
         if not starting.is_arguments(request.command):
             return Filled(request.command, settings, notes)

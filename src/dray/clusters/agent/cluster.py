@@ -11,16 +11,25 @@ from typing import Any
 from dray import background
 from dray.clusters import container_findings
 from dray.clusters.agent import answers
-from dray.clusters.agent.download import receive
 from dray.clusters.agent.facts import Problem
+from dray.clusters.agent.files import AgentFiles
 from dray.clusters.agent.images import AgentImages
 from dray.clusters.agent.upload import Change, change_of, pack_of
-from dray.clusters.protocol import Found, Selection, Unsent
+from dray.clusters.protocol import Statuses, Unsent
 from dray.errors import ClusterError, Refused, StorageError
-from dray.job.model import Finding, JobArray, JobSpec, JobView, Plan, Private, Series, Snapshot
+from dray.job.model import (
+    Capabilities,
+    Equipment,
+    Finding,
+    JobArray,
+    JobSpec,
+    JobView,
+    Plan,
+    Private,
+    Snapshot,
+)
 from dray.job.options import shared
 from dray.job.quantities import show_size
-from dray.landing import Landing
 from dray.node.code.packs import Entry, entries, hash_of
 from dray.node.formats import files
 from dray.node.jobs.arrays import fold
@@ -39,7 +48,8 @@ class BatchCluster:
     scheduler says are each kind's own."""
 
     kind = ""
-    is_here = False
+    capabilities = Capabilities(has_host=True, awaits_images=True)
+    sessions = None
 
     @property
     def array_size(self) -> int:
@@ -56,17 +66,22 @@ class BatchCluster:
             self.kind,
             on_answer=self._note_answer,
         )
-        self.python = self.agent.python
-        self.images = AgentImages(name, self.agent)
+        self.images = AgentImages(name, self.agent, settings)
         place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
         self.answered_file = cache / "answered" / place
-        self._unsent: Sequence[Unsent] = ()
+        self.queue = AgentQueue(self)
+        jobs = f"{self.agent.root}/jobs/"
+        self.files = AgentFiles(
+            name, self.agent, f"{self.host}:{jobs}" if self.host else jobs, self.queue.send_contents
+        )
 
-    @property
-    def may_have_got(self) -> bool:
-        return self.agent.may_have_submitted
+    @staticmethod
+    def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
+        if settings.get("host"):
+            return None
+        return str(shared.ROOT.of(settings))
 
     @property
     def may_ask(self) -> bool:
@@ -84,12 +99,15 @@ class BatchCluster:
 
     def check(self, job: JobSpec) -> None:
         """By what was last seen of the cluster; before a job is refused, that is seen anew."""
-        found = self.problem(job, self._known_facts())
+        found = self.problem(job, self.known_facts())
         if found is not None:
             with suppress(ClusterError):  # offline, a plan can still be told what is wrong
                 found = self.problem(job, self.facts())
         if found is not None:
             raise Refused(f"{self.name}: {found.what}", hint=found.advice)
+
+    def equipment(self) -> Equipment:
+        raise NotImplementedError
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
         """What would be refused, by what the agent found; nothing may be known of that."""
@@ -99,14 +117,14 @@ class BatchCluster:
         """What the agent finds there, asked anew."""
         with answers.reading(self.name):
             found = answers.facts(self.agent.ask("hello"))
-        self._remember_facts(found)
+        self.remember_facts(found)
         return found
 
-    def _known_facts(self) -> dict[str, Any]:
+    def known_facts(self) -> dict[str, Any]:
         found: dict[str, Any] | None = files.read_json(str(self.facts_file))
         return found if found and time.time() - found["seen"] < FACTS_AGE else {}
 
-    def _remember_facts(self, found: Mapping[str, Any]) -> None:
+    def remember_facts(self, found: Mapping[str, Any]) -> None:
         files.make_folder(str(self.facts_file.parent))
         seen = {**found, "seen": time.time()}
         files.write_json(str(self.facts_file), seen, durable=False)
@@ -127,228 +145,6 @@ class BatchCluster:
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
         """What ``doctor`` says of the scheduler, from what the agent found."""
         raise NotImplementedError
-
-    def prepared(self) -> AbstractContextManager[None]:
-        return self.agent.prepared()
-
-    def submit(
-        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
-    ) -> None:
-        self._send("submit", plan, secrets, code, progress)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        self._send("submit", self.plan_array(array), secrets, code, progress, array=True)
-
-    def resume(
-        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
-    ) -> None:
-        self._send("resume", plan, secrets, code, progress)
-
-    def _send(
-        self,
-        verb: str,
-        plan: Plan,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-        **more: bool,
-    ) -> None:
-        """Code that the cluster lacks, the job's files and sbatch, in one stream.
-
-        What it lacks is told from memory; where that is wrong the agent says so, and a second
-        stream brings the rest.
-        """
-        contents = dict(plan.files)
-        contents.update((name, one.decode()) for name, one in secrets.files().items())
-        job = plan.job
-        keys = ("id", "created", "snapshot", "resumed_after", "start_from")
-        about = {key: getattr(job, key) for key in keys}
-        if job.origin:
-            about["origin"] = dict(job.origin)
-        request: dict[str, Any] = {"job": about, "files": contents, **more}
-        request["facts"] = self._known_facts().get("time")
-        request["image"] = job.container.image if job.container else None
-        if code is None:
-            with self.agent.call(verb, request) as answer:
-                self._take_news(answer)
-            return
-        change = change_of(self._last_manifest(), code.manifest)
-        lacking = list(entries(change.middle))  # the rest is there, as far as we know
-        self._send_contents(verb, request, code, change, lacking, progress)
-        background.after_reply(lambda: self._remember(code))
-
-    def _send_contents(
-        self,
-        verb: str,
-        request: dict[str, Any],
-        code: Snapshot,
-        change: Change,
-        lacking: list[Entry],
-        progress: Progress,
-    ) -> None:
-        for _ in range(3):  # from memory; with all that was thought known; with what is missing
-            request["manifest"] = change.to_dict()
-            try:
-                missing = self._send_pack(verb, request, code, lacking, progress)
-            except BaseMissing:
-                change = change_of(b"", code.manifest)
-                lacking = list(entries(code.manifest))
-                continue
-            if not missing:
-                return
-            lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
-        raise ClusterError(f"{self.name}: contents arrived and are missing all the same")
-
-    def _send_pack(
-        self,
-        verb: str,
-        request: dict[str, Any],
-        code: Snapshot,
-        lacking: list[Entry],
-        progress: Progress,
-    ) -> set[str]:
-        """Returns what the cluster still lacks."""
-        pack = pack_of(code, lacking, progress)
-        request["pack"] = pack.name if pack else None
-        with self.agent.call(verb, request, pack) as answer:
-            self._take_news(answer)
-            with answers.reading(self.name):
-                return answers.missing_contents(answer.record)
-
-    def _take_news(self, answer: Answer) -> None:
-        if "facts" in answer.record:
-            with answers.reading(self.name):
-                self._remember_facts(answers.facts(answer.record["facts"]))
-
-    def _last_manifest(self) -> bytes:
-        """What was last sent there."""
-        try:
-            return self.known_file.read_bytes()
-        except FileNotFoundError:
-            return b""
-
-    def _remember(self, code: Snapshot) -> None:
-        files.make_folder(str(self.known_file.parent))
-        files.write_bytes(str(self.known_file), code.manifest, durable=False)
-
-    def unsent(self) -> Sequence[Unsent]:
-        return self._unsent
-
-    def settle(self, message: Unsent) -> None:
-        self.agent.ask("settle", ids=[message.id], over=message.over)
-
-    def status(self, ids: Sequence[str]) -> dict[str, JobView]:
-        return self._views(self.agent.ask("status", ids=fold(ids)), set(ids)) if ids else {}
-
-    def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
-        if not ids:
-            return {}, {}
-        asked = set(ids)
-        answer = self.agent.ask("status", ids=fold(ids), brief=True)
-        waiting: dict[str, str] = {}
-        with answers.reading(self.name):
-            for group, row in answers.waiting_groups(answer, asked):
-                waiting.update(dict.fromkeys(group, self.waiting_reason(row)))
-        return self._views(answer, asked), waiting
-
-    def _views(self, answer: Mapping[str, Any], asked: set[str]) -> dict[str, JobView]:
-        with answers.reading(self.name):
-            self._unsent = answers.unsent(answer)
-            return answers.job_views(answer, self.name, asked, self.waiting_reason)
-
-    def place(self, job_id: str) -> str:
-        path = f"{self.agent.root}/jobs/{job_id}"
-        return f"{self.host}:{path}" if self.host else path
-
-    def ids(self) -> Iterator[str]:
-        with answers.reading(self.name):
-            yield from answers.job_ids(self.agent.ask("ids"))
-
-    def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
-        request = {"id": job_id, "attempt": attempt, "offset": offset, "rank": rank}
-        with self.agent.call("log", request) as answer, answers.reading(self.name):
-            answers.log_piece(answer.record)
-            return answer.payload()
-
-    def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
-        answer = self.agent.ask("log", id=job_id, attempt=attempt, offset=1 << 62, rank=rank)
-        with answers.reading(self.name):
-            return answers.log_piece(answer)[0]
-
-    def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
-        answer = self.agent.ask("log-times", id=job_id, attempt=attempt)
-        with answers.reading(self.name):
-            return answers.log_times(answer)
-
-    def metrics(self, job_id: str) -> Series:
-        return Series.from_dict(self.agent.ask("metrics", id=job_id))
-
-    def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        self.agent.ask("stop", ids=fold(ids), now=now)
-
-    def pull(
-        self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
-    ) -> tuple[int, int]:
-        """List the outputs, then request the files that are wanted. The cluster learns nothing else
-        about the local folder."""
-        with answers.reading(self.name):
-            globs, latest = list(wanted.globs), wanted.latest_checkpoint
-            told = self.agent.ask("outputs", id=job_id, globs=globs, latest_checkpoint=latest)
-            may_be = wanted.takes()
-            found = [file for file in answers.output_files(told) if may_be(file.path)]
-            asked = [file.path for file in found if landing.wants(file)]
-        if not asked:
-            return 0, len(found)
-        with (
-            self.agent.call("pull", {"id": job_id, "paths": asked}) as answer,
-            answers.reading(self.name),
-        ):
-            coming = answers.promised_files(answer.record, set(asked))
-            broken = receive(answer.stream, coming, landing, progress)
-        if broken:
-            raise StorageError(
-                f"{self.name}: {len(broken)} files could not be read there, such as {broken[0]}",
-                hint="Check their permissions; if the job was writing them, pull again.",
-            )
-        return len(coming), len(found)
-
-    def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
-        answer = self.agent.ask("checkpoint", id=job_id, name=name, rules=dict(rules))
-        with answers.reading(self.name):
-            return answers.checkpoint(answer)
-
-    def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
-        wanted = [file.path for file in found.files]
-        with (
-            self.agent.call("pull", {"id": job_id, "paths": wanted}) as answer,
-            answers.reading(self.name),
-        ):
-            coming = answers.promised_files(answer.record, set(wanted))
-            broken = receive(answer.stream, coming, landing, progress)
-        if broken or len(coming) < len(wanted):
-            raise StorageError(
-                f"{self.name}: {found.path} of {job_id} changed while it was fetched",
-                hint="Try again, or name an older checkpoint.",
-            )
-
-    def bring(self, given: Snapshot, progress: Progress) -> None:
-        """What is there already is not sent: so nothing is, until that is known."""
-        request: dict[str, Any] = {"job": {"snapshot": given.id}}
-        change = change_of(b"", given.manifest)
-        self._send_contents("bring", request, given, change, [], progress)
-
-    def remove(self, ids: Sequence[str]) -> None:
-        answer = self.agent.ask("remove", ids=fold(ids))
-        with answers.reading(self.name):
-            left = answers.left_behind(answer)
-        if left:
-            raise StorageError(f"{self.name}: {left[0]} could not be removed")
 
     def last_answer(self) -> float | None:
         try:
@@ -388,6 +184,172 @@ class BatchCluster:
             *container_findings.findings(hello.get("container_facts", {})),
             *self.findings(hello),
         ]
+
+
+class AgentQueue:
+    """The jobs of a batch system, through the agent beside it."""
+
+    def __init__(self, cluster: BatchCluster) -> None:
+        self.cluster = cluster
+        self._unsent: Sequence[Unsent] = ()
+
+    @property
+    def may_have_got(self) -> bool:
+        return self.cluster.agent.may_have_submitted
+
+    @property
+    def array_size(self) -> int:
+        return self.cluster.array_size
+
+    def prepared(self) -> AbstractContextManager[None]:
+        return self.cluster.agent.prepared()
+
+    def submit(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        self._send("submit", plan, secrets, code, progress)
+
+    def submit_array(
+        self,
+        array: JobArray,
+        secrets: Private,
+        code: Snapshot | None,
+        progress: Progress,
+    ) -> None:
+        if not self.cluster.capabilities.arrays:
+            for job in array.jobs():
+                self.submit(self.cluster.plan(job), secrets, code, progress)
+            return
+        self._send("submit", self.cluster.plan_array(array), secrets, code, progress, array=True)
+
+    def resume(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        self._send("resume", plan, secrets, code, progress)
+
+    def _send(
+        self,
+        verb: str,
+        plan: Plan,
+        secrets: Private,
+        code: Snapshot | None,
+        progress: Progress,
+        **more: bool,
+    ) -> None:
+        """Code that the cluster lacks, the job's files and sbatch, in one stream.
+
+        What it lacks is told from memory; where that is wrong the agent says so, and a second
+        stream brings the rest.
+        """
+        contents = dict(plan.files)
+        contents.update((name, one.decode()) for name, one in secrets.files().items())
+        job = plan.job
+        keys = ("id", "created", "snapshot", "resumed_after", "start_from")
+        about = {key: getattr(job, key) for key in keys}
+        if job.origin:
+            about["origin"] = dict(job.origin)
+        request: dict[str, Any] = {"job": about, "files": contents, **more}
+        request["facts"] = self.cluster.known_facts().get("time")
+        request["image"] = job.container.image if job.container else None
+        if code is None:
+            with self.cluster.agent.call(verb, request) as answer:
+                self._take_news(answer)
+            return
+        change = change_of(self._last_manifest(), code.manifest)
+        lacking = list(entries(change.middle))  # the rest is there, as far as we know
+        self.send_contents(verb, request, code, change, lacking, progress)
+        background.after_reply(lambda: self._remember(code))
+
+    def send_contents(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        code: Snapshot,
+        change: Change,
+        lacking: list[Entry],
+        progress: Progress,
+    ) -> None:
+        for _ in range(3):  # from memory; with all that was thought known; with what is missing
+            request["manifest"] = change.to_dict()
+            try:
+                missing = self._send_pack(verb, request, code, lacking, progress)
+            except BaseMissing:
+                change = change_of(b"", code.manifest)
+                lacking = list(entries(code.manifest))
+                continue
+            if not missing:
+                return
+            lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
+        raise ClusterError(f"{self.cluster.name}: contents arrived and are missing all the same")
+
+    def _send_pack(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        code: Snapshot,
+        lacking: list[Entry],
+        progress: Progress,
+    ) -> set[str]:
+        """Returns what the cluster still lacks."""
+        pack = pack_of(code, lacking, progress)
+        request["pack"] = pack.name if pack else None
+        with self.cluster.agent.call(verb, request, pack) as answer:
+            self._take_news(answer)
+            with answers.reading(self.cluster.name):
+                return answers.missing_contents(answer.record)
+
+    def _take_news(self, answer: Answer) -> None:
+        if "facts" in answer.record:
+            with answers.reading(self.cluster.name):
+                self.cluster.remember_facts(answers.facts(answer.record["facts"]))
+
+    def _last_manifest(self) -> bytes:
+        """What was last sent there."""
+        try:
+            return self.cluster.known_file.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _remember(self, code: Snapshot) -> None:
+        files.make_folder(str(self.cluster.known_file.parent))
+        files.write_bytes(str(self.cluster.known_file), code.manifest, durable=False)
+
+    def unsent(self) -> Sequence[Unsent]:
+        return self._unsent
+
+    def settle(self, message: Unsent) -> None:
+        self.cluster.agent.ask("settle", ids=[message.id], over=message.over)
+
+    def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
+        if not ids:
+            return Statuses({})
+        asked = set(ids)
+        more = {"brief": True} if brief else {}
+        answer = self.cluster.agent.ask("status", ids=fold(ids), **more)
+        waiting: dict[str, str] = {}
+        with answers.reading(self.cluster.name):
+            for group, row in answers.waiting_groups(answer, asked) if brief else ():
+                waiting.update(dict.fromkeys(group, self.cluster.waiting_reason(row)))
+        return Statuses(self._views(answer, asked), waiting)
+
+    def _views(self, answer: Mapping[str, Any], asked: set[str]) -> dict[str, JobView]:
+        with answers.reading(self.cluster.name):
+            self._unsent = answers.unsent(answer)
+            return answers.job_views(answer, self.cluster.name, asked, self.cluster.waiting_reason)
+
+    def ids(self) -> Iterator[str]:
+        with answers.reading(self.cluster.name):
+            yield from answers.job_ids(self.cluster.agent.ask("ids"))
+
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
+        self.cluster.agent.ask("stop", ids=fold(ids), now=now)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        answer = self.cluster.agent.ask("remove", ids=fold(ids))
+        with answers.reading(self.cluster.name):
+            left = answers.left_behind(answer)
+        if left:
+            raise StorageError(f"{self.cluster.name}: {left[0]} could not be removed")
 
 
 def lock_findings(facts: Mapping[str, Any] | None) -> list[Finding]:

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dray.clusters.agent import answers
-from dray.clusters.protocol import ImagePart, ImageState
+from dray.clusters.protocol import Conversion, ImagePart, ImageState
 from dray.transport.link import AgentLink
 
 
 class AgentImages:
-    def __init__(self, cluster: str, agent: AgentLink) -> None:
+    def __init__(self, cluster: str, agent: AgentLink, settings: Mapping[str, Any]) -> None:
         self.cluster = cluster
         self.agent = agent
+        self.conversion = Conversion.of(settings, agent.python)
 
     def look(self, image: str, layers: Sequence[str]) -> ImageState:
         answer = self.agent.ask("image", id=image, layers=list(layers))

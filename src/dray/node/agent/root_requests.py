@@ -32,7 +32,7 @@ def bring(agent: "Agent", request: "Record") -> "Record":
 
 
 def ids(agent: "Agent", _: "Record") -> "Record":
-    return {"ids": arrays.fold(agent.root.ids())}
+    return {"ids": arrays.fold(agent.root.ids() + agent.root.ids_in_arrays())}
 
 
 def log(agent: "Agent", request: "Record") -> "Record":

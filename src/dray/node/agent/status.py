@@ -91,8 +91,8 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
         end_if_too_late(agent, job_dir, queued)
     may_be_queued = queued is None and agent.submitted_since(job_dir)
     is_gone = queued is None and not may_be_queued
-    is_running = queued is not None and queued["state"] == "running"
-    facts = states.read(job_dir, is_running)
+    is_waiting = queued is not None and queued["state"] == "waiting"
+    facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
     if facts is None:
         return None
     trace = trace_of(job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None

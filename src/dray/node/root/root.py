@@ -67,9 +67,13 @@ class Root:
                 pass
 
     def ids(self) -> "List[str]":
-        """List every job that lies here."""
+        """List every job that has a directory."""
         found = [name for name in self.sweep("jobs") if shapes.is_id(name)]
-        found = [name for name in found if os.path.lexists(self.job(name).job)]
+        return [name for name in found if os.path.lexists(self.job(name).job)]
+
+    def ids_in_arrays(self) -> "List[str]":
+        """List the jobs of arrays that have no directory yet."""
+        found = []  # type: List[str]
         for name in filter(shapes.is_id, self.sweep("arrays")):
             array = ArrayDir(self.path, name)
             found += [arrays.job_id(name, index) for index in sorted(array.without_directory())]
@@ -103,12 +107,16 @@ class Root:
         return record
 
     def active(self) -> "Dict[str, Record]":
-        """List the jobs that wait or run, as a scheduler's queue would tell them."""
+        """List the jobs that wait or run, as a scheduler's queue would tell them; one whose files
+        cannot be read may be running."""
         found = {}  # type: Dict[str, Record]
         for name in filter(shapes.is_id, files.names_in(os.path.join(self.path, "jobs"))):
-            state = (
-                "" if files.exists(self.job(name).end) else (self.status(name) or {}).get("state")
-            )
+            if files.exists(self.job(name).end):
+                continue
+            try:
+                state = (self.status(name) or {}).get("state")
+            except Exception:
+                state = "running"
             if state in ("queued", "running"):
                 found[name] = {"id": name, "state": "waiting" if state == "queued" else "running"}
         return found
@@ -176,14 +184,17 @@ class Root:
         self.outputs(job_id)
         return giving.find(self.job(job_id), name, rules)
 
-    def require_checkpoint(self, job_id: str, start_from: str) -> None:
-        """Refuse to go on from a checkpoint that is not there."""
+    def require_checkpoint(
+        self, job_id: str, start_from: str, description: "Optional[Record]" = None
+    ) -> None:
+        """Refuse to go on from a checkpoint that is not there. ``description``: what the job is
+        from now on, where that is not what is written down."""
         if not start_from:
             return
         from ..checkpoints import given, origin
 
         job_dir = self.job(job_id)
-        description = job_dir.description()
+        description = description or job_dir.description()
         rules = given.rules_of(job_dir, description) if description else {}
         origin.require(job_dir.outputs, rules, start_from)
 
