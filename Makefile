@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-containers test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
+.PHONY: demo test test-crowd test-containers test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
 	test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -22,6 +22,10 @@ APART := crowd or containers or hostile or trainers or docker or simulation or f
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
 	$(BIN)/pytest -n 4 --dist worksteal -m "not ($(APART))"
+	$(MAKE) test-crowd
+
+test-crowd: $(READY)  ## two hundred jobs at once
+	tests/rigs/install
 	$(BIN)/pytest -m crowd
 
 test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer

@@ -85,6 +85,10 @@ class ClusterError(DrayError):
     exit_code = 7
 
 
+class LoginNeeded(ClusterError):
+    """The cluster answers only somebody who can be asked for a password, and nobody may be."""
+
+
 class StorageError(DrayError):
     """No space, no permission, or a read-only file system."""
 

@@ -242,7 +242,7 @@ def test_jobs_that_are_removed_while_they_are_waited_for(
             dray("wait", "--timeout", "30s", unseen)
             dray("rm", bad, unseen)
 
-    monkeypatch.setattr("dray.launcher.time.sleep", another_terminal)  # between two looks
+    monkeypatch.setattr("dray.launcher.watching.time.sleep", another_terminal)  # between two looks
     views = launcher().wait_all([bad, unseen, good])
     assert [view.state for view in views] == ["failed", "lost", "done"]
     assert tell_ends(views) == 1
@@ -254,8 +254,8 @@ def test_a_job_that_is_removed_while_its_cluster_is_asked(
 ) -> None:
     monkeypatch.setenv("DRAY_HOME", dray.env["DRAY_HOME"])
     verbs = launcher()
-    verbs._refresh_on(verbs.cluster("local"), {"was-there": ("running", "", 1)})
-    assert verbs.store.view("was-there") is None
+    verbs.watching.refresh_those({"local": {"was-there": ("running", "", 1)}})
+    assert verbs.open_store().view("was-there") is None
 
 
 def test_a_job_that_a_job_submits_outlives_it(dray: Dray) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from dray.node.agent import agent
-from dray.node.attempt import allocation, outcomes
+from dray.node.agent import agent, status
+from dray.node.attempt import loop, outcomes
 from dray.node.formats import files
-from dray.node.jobs import jobdir, policy
+from dray.node.jobs import jobdir, policy, states
 from tests.simulation import truth
 from tests.simulation.kinds import KINDS
 from tests.simulation.machine import Cluster
@@ -89,13 +89,13 @@ def keep_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drop_secrets_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look at a job removes them."""
-    real = agent.status_of
+    real = status.status_of
 
     def status_of(one: Any, job_dir: Any, queued: Any) -> Any:
         files.remove(job_dir.secrets)
         return real(one, job_dir, queued)
 
-    monkeypatch.setattr(agent, "status_of", status_of)
+    monkeypatch.setattr(status, "status_of", status_of)
 
 
 def submit_on_every_retry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def forget_running_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is read as if it were empty."""
     for kind in KINDS.values():
         monkeypatch.setattr(kind.scheduler, "parse_queue", lambda self, text: {})
-    monkeypatch.setattr(agent, "is_beating", lambda job_dir: False)
+    monkeypatch.setattr(states.FileFacts, "is_beating", False)
 
 
 def lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def lose_what_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
         real(job_dir, end)
         files.remove_tree(job_dir.path)
 
-    monkeypatch.setattr(allocation, "end_job", end_job)
+    monkeypatch.setattr(loop, "end_job", end_job)
 
 
 def remove_only_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

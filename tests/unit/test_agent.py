@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from dray.node.agent import agent
+from dray.node.agent import jobs, root_requests, status
 from dray.node.formats import files
-from dray.node.jobs import arrays, jobdir
+from dray.node.formats.wire import Refusal
+from dray.node.jobs import arrays, states
 from dray.node.jobs.jobdir import JobDir
+from dray.node.root.submission import Submission, submission_lock
 from dray.node.schedulers.pbs import parse_ends
 from dray.node.schedulers.scheduler import SchedulerError
 from dray.node.schedulers.slurm import parse_remembered
@@ -22,7 +24,7 @@ from tests.unit.test_trouble import JOB
 
 
 def row(root: Path, job_id: str = "walk-7f3k", queued: Any = None) -> dict[str, Any]:
-    (found,) = agent.status(make_agent(root, queued), {"ids": [job_id]})["jobs"]
+    (found,) = status.status(make_agent(root, queued), {"ids": [job_id]})["jobs"]
     return dict(found)
 
 
@@ -46,18 +48,18 @@ def test_those_of_a_resume_after_the_queue_was_asked_stay(
     ended: JobDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is handed over while the status is told."""
-    told = jobdir.status
+    told = states.read
 
-    def resumed_meanwhile(job_dir: JobDir, cared_for: bool | None = None) -> Any:
-        record = told(job_dir, cared_for)
+    def resumed_meanwhile(job_dir: JobDir, is_running: bool = False) -> Any:
+        record = told(job_dir, is_running)
         time.sleep(0.01)  # longer than the tick of the file system's clock
-        with agent.Submission(job_dir):
+        with Submission(job_dir):
             arrays.rewrite(job_dir, {"secrets.json": b'{"KEY": "new"}'}, None)
             files.remove(job_dir.end)
             job_dir.remember_number("15")
         return record
 
-    monkeypatch.setattr(agent.jobdir, "status", resumed_meanwhile)
+    monkeypatch.setattr(states, "read", resumed_meanwhile)
     row(Path(ended.root))
     assert files.read_record(ended.secrets) == {"KEY": "new"}
 
@@ -79,7 +81,7 @@ class Cancelling(Idle):
 
 @pytest.mark.parametrize(
     ("late", "begun", "cancelled"),
-    [(agent.LATE + 10, False, True), (agent.LATE - 10, False, False), (1000.0, True, False)],
+    [(status.LATE + 10, False, True), (status.LATE - 10, False, False), (1000.0, True, False)],
 )
 def test_a_job_that_should_have_begun_is_ended_at_a_look(
     tmp_path: Path, late: float, begun: bool, cancelled: bool
@@ -95,18 +97,18 @@ def test_a_job_that_should_have_begun_is_ended_at_a_look(
     queued = {"walk-7f3k": {"id": "14", "state": "waiting", "why": "", "start": ""}}
     asked = make_agent(tmp_path, queued)
     asked.scheduler = batch = Cancelling(queued)
-    (found,) = agent.status(asked, {"ids": ["walk-7f3k"]})["jobs"]
+    (found,) = status.status(asked, {"ids": ["walk-7f3k"]})["jobs"]
     assert batch.cancelled == (["14"] if cancelled else [])
     assert found["state"] == ("stopped" if cancelled else "queued")
     assert ("it had not begun by" in found["reason"]) == cancelled
-    assert not os.path.exists(agent.submission_lock(job_dir))
+    assert not os.path.exists(submission_lock(job_dir))
 
 
 def test_those_of_a_submission_under_way_stay(ended: JobDir) -> None:
-    with agent.Submission(ended):
+    with Submission(ended):
         row(Path(ended.root))
     assert os.path.exists(ended.secrets)
-    assert not os.path.exists(agent.submission_lock(ended))
+    assert not os.path.exists(submission_lock(ended))
 
 
 @pytest.mark.parametrize("under_way", [True, False])
@@ -120,7 +122,7 @@ def test_an_arrays_secrets_go_once_none_of_its_jobs_is_queued(
     files.write_json(array.secrets, {"KEY": "s3cret"})
     os.utime(array.secrets, (1, 1))
     if under_way:
-        with agent.Submission(array):
+        with Submission(array):
             row(tmp_path, "sweep-a.0")
     else:
         row(tmp_path, "sweep-a.0")
@@ -150,7 +152,7 @@ def test_a_rejected_submission_leaves_nothing(tmp_path: Path) -> None:
     dray = make_agent(tmp_path)
     dray.scheduler = Refusing()
     with pytest.raises(SchedulerError):
-        agent.submit(dray, request("walk-7f3k"))
+        jobs.submit(dray, request("walk-7f3k"))
     assert os.listdir(tmp_path / "jobs") == []
 
 
@@ -170,9 +172,9 @@ def test_one_that_is_cut_while_it_cleans_up_can_be_tried_again(
     with monkeypatch.context() as patched:
         patched.setattr(files, "remove_tree", cut)
         with pytest.raises(KeyboardInterrupt):
-            agent.submit(dray, request("walk-7f3k"))
+            jobs.submit(dray, request("walk-7f3k"))
     dray.scheduler = Taking()
-    agent.submit(dray, request("walk-7f3k"))["afterwards"]()
+    jobs.submit(dray, request("walk-7f3k"))["afterwards"]()
     assert os.listdir(tmp_path / "jobs") == ["walk-7f3k"]
     assert os.path.exists(tmp_path / "jobs/walk-7f3k/batch.sh")
 
@@ -190,11 +192,15 @@ def test_a_locks_file_that_cannot_be_removed_fails_no_submission(
     monkeypatch.setattr(os, "unlink", unlink)
     dray = make_agent(tmp_path)
     dray.scheduler = Taking()
-    assert agent.submit(dray, request("walk-7f3k"))["scheduler_id"] == "14"
+    assert jobs.submit(dray, request("walk-7f3k"))["scheduler_id"] == "14"
 
 
 def test_leftovers_of_a_killed_agent_are_swept_by_status_and_ids(tmp_path: Path) -> None:
-    for kind, verb in (("jobs", agent.status), ("arrays", agent.status), ("jobs", agent.ids)):
+    for kind, verb in (
+        ("jobs", status.status),
+        ("arrays", status.status),
+        ("jobs", root_requests.ids),
+    ):
         left = tmp_path / kind / ".new-walk-7f3k-abc"
         left.mkdir(parents=True)
         (left / ".writing").write_text(os.uname().nodename)
@@ -276,7 +282,7 @@ def test_a_job_of_an_array_that_was_stopped_is_not_told_as_cancelled(tmp_path: P
     array.stop_jobs([1])
     dray = make_agent(tmp_path)
     dray.scheduler = Remembering()
-    rows = agent.status(dray, {"ids": ["sweep-a.0-1"]})["jobs"]
+    rows = status.status(dray, {"ids": ["sweep-a.0-1"]})["jobs"]
     reasons = [row["reason"] for row in rows]
     assert reasons == ["cancelled in Slurm before it ran", "stopped on request"]
 
@@ -306,11 +312,11 @@ def test_a_resume_whose_answer_was_lost_is_not_made_again(ended: JobDir) -> None
     """The laptop asks again once it is awake; by then the resumed attempt has ended."""
     dray = make_agent(Path(ended.root))
     dray.scheduler = Counting()
-    assert agent.resume(dray, request(ended.id))["scheduler_id"] == "15"
+    assert jobs.resume(dray, request(ended.id))["scheduler_id"] == "15"
     os.makedirs(ended.attempt(2).path)
     files.write_json(ended.attempt(2).outcome, {"outcome": "done", "exit_code": 0})
     files.write_json(ended.end, {"state": "done", "reason": "", "time": 3.0})
-    assert agent.resume(dray, request(ended.id))["scheduler_id"] == "15"
+    assert jobs.resume(dray, request(ended.id))["scheduler_id"] == "15"
     assert os.path.exists(ended.end)
     assert dray.scheduler.submitted == 15
 
@@ -318,21 +324,21 @@ def test_a_resume_whose_answer_was_lost_is_not_made_again(ended: JobDir) -> None
 def test_a_resume_waits_for_a_batch_job_that_may_be_requeued(
     ended: JobDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "ENDING_LOOK", 0.0)
+    monkeypatch.setattr(jobs, "ENDING_LOOK", 0.0)
     files.remove(ended.end)
     rows = [{"id": "14", "state": state} for state in ("ending", "ending", "waiting")]
     dray = make_agent(Path(ended.root))
     dray.scheduler = Counting(*({ended.id: row} for row in rows))
-    assert agent.resume(dray, request(ended.id))["scheduler_id"] == "14"
+    assert jobs.resume(dray, request(ended.id))["scheduler_id"] == "14"
     assert dray.scheduler.submitted == 14
 
 
 def test_a_batch_job_that_does_not_end_is_not_waited_for_without_end(
     ended: JobDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "ENDING", -1.0)
+    monkeypatch.setattr(jobs, "ENDING", -1.0)
     files.remove(ended.end)
     dray = make_agent(Path(ended.root))
     dray.scheduler = Counting({ended.id: {"id": "14", "state": "ending"}})
-    with pytest.raises(agent.Refusal, match="still ending"):
-        agent.resume(dray, request(ended.id))
+    with pytest.raises(Refusal, match="still ending"):
+        jobs.resume(dray, request(ended.id))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dray.node.attempt import allocation
+from dray.node.attempt import allocation, loop, succession
 from dray.node.formats import files
 from dray.node.jobs import policy, staging, trouble
 from dray.node.jobs.jobdir import JobDir
@@ -39,7 +39,7 @@ class Unwilling(Scheduler):
     def own_number(self) -> str:
         return "14"
 
-    def fate(self, number: str) -> str:
+    def batch_state(self, number: str) -> str:
         assert number == "14"
         return RUNNING
 
@@ -58,8 +58,8 @@ class Unwilling(Scheduler):
 @pytest.fixture
 def job_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobDir:
     """An attempt was made, was interrupted, and made progress."""
-    monkeypatch.setattr(allocation, "OUTAGE", 1.5)
-    monkeypatch.setattr(allocation.Allocation, "_one_attempt", lambda _: None)
+    monkeypatch.setattr(succession, "OUTAGE", 1.5)
+    monkeypatch.setattr(loop.AttemptLoop, "_make_attempt", lambda _: None)
     folder = tmp_path / "jobs/walk-7f3k"
     (folder / "attempts/001").mkdir(parents=True)
     outcome = {"outcome": "interrupted", "cause": "time", "progress": True}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from dray.clusters.local import LocalCluster
 from dray.job.model import JobView
-from dray.node.agent import agent
+from dray.node.agent import jobs, root_requests, site, status
 from dray.node.agent.agent import Agent
 from dray.node.formats import files, shapes
 from dray.node.formats.wire import Refusal
-from dray.node.jobs import jobdir
+from dray.node.jobs import jobdir, states
 from dray.node.jobs.arrays import ArrayDir, unfold
 from dray.node.jobs.jobdir import JobDir
 from dray.node.metrics import sources
@@ -158,20 +158,20 @@ def put(root: Path, name: str, kind: str) -> None:
 def test_junk_in_one_file_hides_no_other_job(root: Path, name: str, kind: str) -> None:
     put(root, name, kind)
     dray = make_agent(root)
-    ids = agent.ids(dray, {})["ids"]
+    ids = root_requests.ids(dray, {})["ids"]
     assert {"good-7f3k", "bad-7f3k"} <= set(ids)
     asked = ["bad-7f3k", "good-7f3k", "sweep-a.0-1"]
-    answer = agent.status(dray, {"ids": asked})
+    answer = status.status(dray, {"ids": asked})
     json.dumps(answer, allow_nan=False)
     rows = {row["id"]: row for row in answer["jobs"]}
     assert rows["good-7f3k"]["state"] == "done"
     beats = name.endswith("heartbeat.json")  # whatever it says, it was written this moment
     assert rows["bad-7f3k"]["state"] in (("lost", "running") if beats else ("lost", "stopped"))
-    agent.log(dray, {"id": "bad-7f3k", "attempt": 1, "offset": 0})
-    agent.series(dray, {"id": "bad-7f3k"})
-    agent.outputs(dray, {"id": "bad-7f3k"})
-    agent.pull(dray, {"id": "bad-7f3k", "paths": ["a"]})
-    agent.news_of_this_place(dray, {})
+    root_requests.log(dray, {"id": "bad-7f3k", "attempt": 1, "offset": 0})
+    root_requests.curve(dray, {"id": "bad-7f3k"})
+    root_requests.outputs(dray, {"id": "bad-7f3k"})
+    root_requests.pull(dray, {"id": "bad-7f3k", "paths": ["a"]})
+    site.news_of_this_place(dray, {})
 
 
 @pytest.mark.parametrize("kind", JUNK)
@@ -213,7 +213,7 @@ def test_values_that_only_seem_right_hide_no_other_job(
 ) -> None:
     for name, content in odd.items():
         files.write_json(str(root / "jobs/bad-7f3k" / name), content)
-    answer = agent.status(make_agent(root), {"ids": ["bad-7f3k", "good-7f3k"]})
+    answer = status.status(make_agent(root), {"ids": ["bad-7f3k", "good-7f3k"]})
     assert depth_of(answer) < 20
     views = {row["id"]: JobView.from_dict(row, "there", row["id"]) for row in answer["jobs"]}
     assert views["good-7f3k"].state == "done"
@@ -244,14 +244,14 @@ def failing(error: Exception) -> Callable[..., Any]:
 def test_whatever_goes_wrong_with_one_job_is_told_of_that_one(
     root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, passes: bool
 ) -> None:
-    real = jobdir.end_of
+    real = states.from_files
 
-    def end_of(job: JobDir, *more: Any) -> Any:
-        return failing(error)() if job.id == "bad-7f3k" else real(job, *more)
+    def from_files(facts: states.FileFacts, *more: Any, **named: Any) -> Any:
+        return failing(error)() if facts.id == "bad-7f3k" else real(facts, *more, **named)
 
-    monkeypatch.setattr(jobdir, "end_of", end_of)
+    monkeypatch.setattr(states, "from_files", from_files)
     asked = ["bad-7f3k", "good-7f3k"]
-    bad, good = agent.status(make_agent(root), {"ids": asked})["jobs"]
+    bad, good = status.status(make_agent(root), {"ids": asked})["jobs"]
     assert (bad["state"], good["state"]) == ("lost", "done")
     assert bad["reason"].startswith(reason)
     views = LocalCluster("local", {"root": str(root), "gpus": 0}, root, root).status(asked)
@@ -272,15 +272,15 @@ def test_a_disk_that_fails_for_one_waiting_job_is_told_of_that_one(
     monkeypatch.setattr(JobDir, "numbers", numbers)
     row = {"id": "14", "state": "waiting", "why": "Priority", "start": ""}
     request = {"ids": ["bad-7f3k", "good-7f3k"], "brief": True}
-    bad, good = agent.status(make_agent(root, {"bad-7f3k": row}), request)["jobs"]
+    bad, good = status.status(make_agent(root, {"bad-7f3k": row}), request)["jobs"]
     assert (bad["state"], bad["unreadable"], good["state"]) == ("queued", True, "done")
 
 
 def test_an_arrays_secrets_that_cannot_be_removed_hide_no_job(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "drop_secrets", failing(OSError(5, "Input/output error")))
-    assert len(agent.status(make_agent(root), {"ids": ["sweep-a.0"]})["jobs"]) == 1
+    monkeypatch.setattr(status, "drop_secrets", failing(OSError(5, "Input/output error")))
+    assert len(status.status(make_agent(root), {"ids": ["sweep-a.0"]})["jobs"]) == 1
 
 
 VALUES = st.recursive(
@@ -325,7 +325,7 @@ def test_whatever_has_the_right_shape_can_be_used(
             write_raw(job_dir.attempt(number).outcome, outcome)
         if end is not None:
             write_raw(job_dir.end, end)
-        record = jobdir.status(job_dir, cared_for=False)
+        record = states.status(job_dir, cared_for=False)
         description = job_dir.description()
         if description is not None:
             jobdir.decide(description, job_dir.records())
@@ -350,7 +350,7 @@ def test_an_outcome_without_a_checkpoint_has_none(root: Path) -> None:
 @pytest.mark.parametrize("kind", ["half", "list", "deep", "pipe", "folder", "other keys"])
 def test_a_damaged_description_is_told(root: Path, kind: str) -> None:
     put(root, "jobs/bad-7f3k/job.json", kind)
-    (row,) = agent.status(make_agent(root), {"ids": ["bad-7f3k"]})["jobs"]
+    (row,) = status.status(make_agent(root), {"ids": ["bad-7f3k"]})["jobs"]
     path = root / "jobs/bad-7f3k/job.json"
     assert (row["state"], row["reason"]) == ("lost", f"its description is damaged: {path}")
 
@@ -420,14 +420,14 @@ def test_an_id_that_could_lead_elsewhere_is_refused(root: Path, forged: Any) -> 
     dray = make_agent(root)
     with pytest.raises(Refusal):
         dray.job(forged)
-    for verb in (agent.status, agent.stop, agent.remove):
+    for verb in (status.status, jobs.stop, root_requests.remove):
         if isinstance(forged, str):
             with pytest.raises(Refusal):
                 verb(dray, {"ids": [forged], "now": True})
     if isinstance(forged, str):
         with pytest.raises(Refusal):
-            agent.status(dray, {"ids": [forged + ".3"]})
-    for verb in (agent.log, agent.series, agent.outputs, agent.pull):
+            status.status(dray, {"ids": [forged + ".3"]})
+    for verb in (root_requests.log, root_requests.curve, root_requests.outputs, root_requests.pull):
         with pytest.raises(Refusal):
             verb(dray, {"id": forged, "attempt": 1, "offset": 0, "paths": []})
     assert JobDir(str(root / "jobs/good-7f3k")).ended()
@@ -438,7 +438,7 @@ def test_an_id_that_could_lead_elsewhere_is_refused(root: Path, forged: Any) -> 
 def test_an_attempt_or_a_rank_is_a_small_number(root: Path, key: str, number: Any) -> None:
     request = {"id": "good-7f3k", "attempt": 1, "rank": 0, "offset": 0, key: number}
     with pytest.raises(Refusal):
-        agent.log(make_agent(root), request)
+        root_requests.log(make_agent(root), request)
 
 
 def test_endless_ranges_are_refused_before_they_are_written_out(root: Path) -> None:
@@ -448,7 +448,7 @@ def test_endless_ranges_are_refused_before_they_are_written_out(root: Path) -> N
         list(unfold(["a.0-5", "b.0-5"], most=10))
     assert list(unfold(["a.0-99999999999"])) == ["a.0-99999999999"]  # no index has so many digits
     with pytest.raises(Refusal, match="too many"):
-        agent.status(make_agent(root), {"ids": ["a.0-999999999"]})
+        status.status(make_agent(root), {"ids": ["a.0-999999999"]})
     with pytest.raises(SchedulerError, match="more indices"):
         list(parse_indices("0-999999999"))
     with pytest.raises(SchedulerError):
@@ -460,7 +460,7 @@ def test_a_pipe_in_the_outputs_does_not_hold_up_a_pull(root: Path) -> None:
     """It has taken the place of a file between the list and the contents."""
     outputs = root / "jobs/good-7f3k/outputs"
     (outputs / "model.pt").write_bytes(b"weights")
-    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "paths": ["model.pt"]})
+    answer = root_requests.pull(make_agent(root), {"id": "good-7f3k", "paths": ["model.pt"]})
     (outputs / "model.pt").unlink()
     os.mkfifo(outputs / "model.pt")
     assert b"".join(answer["pieces"]) == bytes(7) + b"\0"
@@ -470,7 +470,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(root: Path, tmp_path: Path) -
     (tmp_path / "private").write_bytes(b"private")
     outputs = root / "jobs/good-7f3k/outputs"
     (outputs / "model.pt").write_bytes(b"weights")
-    answer = agent.pull(make_agent(root), {"id": "good-7f3k", "paths": ["model.pt"]})
+    answer = root_requests.pull(make_agent(root), {"id": "good-7f3k", "paths": ["model.pt"]})
     (outputs / "model.pt").unlink()
     (outputs / "model.pt").symlink_to(tmp_path / "private")
     assert b"".join(answer["pieces"]) == bytes(7) + b"\0"
@@ -481,7 +481,7 @@ def test_outputs_that_are_a_link_are_not_walked_into(root: Path, tmp_path: Path)
     outputs.rmdir()
     outputs.symlink_to(tmp_path)
     with pytest.raises(Refusal, match="is a link"):
-        agent.outputs(make_agent(root), {"id": "good-7f3k"})
+        root_requests.outputs(make_agent(root), {"id": "good-7f3k"})
 
 
 def test_hostile_reports_are_left_out(root: Path) -> None:

@@ -11,17 +11,17 @@ import pytest
 from dray.config.loading import ClusterConfig, Config, Home
 from dray.description.describing import describe
 from dray.job.options import GpuRequest
+from dray.node.attempt.allotment import LAST_LOOK, LIMIT_LOOK, next_limit_look
 from dray.node.attempt.ranks import free_port
-from dray.node.attempt.supervisor import LAST_LOOK, LIMIT_LOOK, next_limit_look
 from dray.node.processes import layout
-from dray.node.processes.layout import Seat
+from dray.node.processes.layout import TaskPosition
 
 
 def job(launch: str, nodes: int = 2, gpus: float = 4.0, cpus: int = 8) -> dict[str, Any]:
     return {"launch": launch, "resources": {"nodes": nodes, "gpus": gpus, "cpus": cpus}}
 
 
-SEAT = Seat(5, 1, 1, "node2")
+POSITION = TaskPosition(5, 1, 1, "node2")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_how_many_tasks(spread: dict[str, Any], tasks: int, cpus: int) -> None:
 
 
 def test_a_rank_is_told_its_place() -> None:
-    assert layout.variables(job("srun"), SEAT, "node1", 10001) == {
+    assert layout.variables(job("srun"), POSITION, "node1", 10001) == {
         "MASTER_ADDR": "node1",
         "MASTER_PORT": "10001",
         "NODE_RANK": "1",
@@ -49,7 +49,7 @@ def test_a_rank_is_told_its_place() -> None:
         "WORLD_SIZE": "8",
         "LOCAL_WORLD_SIZE": "4",
     }
-    assert "RANK" not in layout.variables(job("torchrun"), SEAT, "node1", 10001)
+    assert "RANK" not in layout.variables(job("torchrun"), POSITION, "node1", 10001)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_rank_is_told_its_place() -> None:
 def test_torchrun_starts_exactly_the_command(
     command: list[str], torchrun: list[str] | None
 ) -> None:
-    words = layout.argv_at(job("torchrun"), command, SEAT, "node1", 10001)
+    words = layout.argv_at(job("torchrun"), command, POSITION, "node1", 10001)
     flags = ["--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr=node1"]
     start = torchrun or [command[0], "-m", "torch.distributed.run"]
     assert words == [*start, *flags, "--master-port=10001", "--no-python", *command]
-    assert layout.argv_at(job("srun"), command, SEAT, "node1", 10001) == command
+    assert layout.argv_at(job("srun"), command, POSITION, "node1", 10001) == command
 
 
 def test_a_port_that_is_taken_is_not_used() -> None:

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from dray.node.agent import agent
-from dray.node.attempt import allocation
+from dray.node.agent import site, status
+from dray.node.attempt import charge as charges
 from dray.node.containers import converting
 from dray.node.containers.images import Images
 from dray.node.formats import files, leases
 from dray.node.formats.leases import Lease
 from dray.node.jobs import staging
 from dray.node.jobs.jobdir import JobDir
+from dray.node.root.submission import Submission, being_submitted, submission_lock
 from tests.conftest import wait_for
 from tests.unit.test_hostile_files import make_agent, make_job
 
@@ -195,11 +196,11 @@ def test_whoever_lost_his_lease_does_not_go_on_beside_the_next(tmp_path: Path) -
 def test_a_second_attempt_does_not_run_beside_one_that_beats_on_another_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocation, "LOCK_PATIENCE", -leases.AGE)
+    monkeypatch.setattr(charges, "LOCK_PATIENCE", -leases.AGE)
     job_dir = make_job(tmp_path, "walk-7f3k")
     path = Path(job_dir.alive + leases.ENDING)
     path.write_text(json.dumps({"host": "another-node", "pid": 1, "started": "1"}))
-    charge = allocation.Charge(job_dir)
+    charge = charges.Charge(job_dir)
     with pytest.raises(SystemExit, match="still running"):
         charge.take()
     at = os.stat(path).st_mtime - 100
@@ -216,7 +217,7 @@ def test_locks_that_only_this_node_sees_take_a_lease_too(
     monkeypatch.setattr(files.Lock, "leased", False)
     monkeypatch.setattr(leases, "mount_of", lambda _: {"kind": "beegfs", "options": ["rw"]})
     job_dir = make_job(tmp_path, "walk-7f3k")
-    charge = allocation.Charge(job_dir)
+    charge = charges.Charge(job_dir)
     charge.take()
     assert os.path.exists(job_dir.alive + leases.ENDING)
     charge.leave()
@@ -236,9 +237,9 @@ def test_a_job_is_written_and_swept_without_locks(tmp_path: Path) -> None:
 
 
 SUBMIT = """
-from dray.node.agent import agent
 from dray.node.jobs.jobdir import JobDir
-with agent.Submission(JobDir(sys.argv[1])):
+from dray.node.root.submission import Submission
+with Submission(JobDir(sys.argv[1])):
     print("in", flush=True)
     sys.stdin.read()
 """
@@ -253,11 +254,11 @@ def test_a_submission_outlives_its_agent_for_a_while(tmp_path: Path) -> None:
     assert holder.stdout.readline() == "in\n"
     holder.kill()
     holder.communicate()
-    assert agent.being_submitted(job_dir)
-    assert not agent.Submission(job_dir).take(wait=False)
-    age(agent.submission_lock(job_dir) + leases.ENDING)
-    assert not agent.being_submitted(job_dir)
-    with agent.Submission(job_dir):
+    assert being_submitted(job_dir)
+    assert not Submission(job_dir).take(wait=False)
+    age(submission_lock(job_dir) + leases.ENDING)
+    assert not being_submitted(job_dir)
+    with Submission(job_dir):
         pass
     assert os.listdir(tmp_path / "jobs") == ["walk-7f3k"]
 
@@ -266,7 +267,7 @@ def test_a_submission_outlives_its_agent_for_a_while(tmp_path: Path) -> None:
 def test_the_lease_of_a_submission_under_way_is_not_swept(tmp_path: Path) -> None:
     job_dir = make_job(tmp_path, "walk-7f3k")
     jobs = str(tmp_path / "jobs")
-    with agent.Submission(job_dir) as lock:
+    with Submission(job_dir) as lock:
         staging.sweep(jobs, os.listdir(jobs))
         assert lock.lease is not None
         assert lock.lease.is_mine()
@@ -308,7 +309,7 @@ def test_an_image_is_converted_under_a_lease_where_locks_stay_on_one_node(
 @pytest.mark.usefixtures("without_locks")
 def test_status_is_told_without_locks(tmp_path: Path) -> None:
     make_job(tmp_path, "walk-7f3k")
-    (row,) = agent.status(make_agent(tmp_path), {"ids": ["walk-7f3k"]})["jobs"]
+    (row,) = status.status(make_agent(tmp_path), {"ids": ["walk-7f3k"]})["jobs"]
     assert row["state"] == "lost"
 
 
@@ -342,5 +343,5 @@ def test_locks_that_work_are_found_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_locks")
 def test_locks_that_are_refused_are_found_out(tmp_path: Path) -> None:
     assert leases.facts(str(tmp_path))["work"] is False
-    assert agent.hello(make_agent(tmp_path), {})["locks"]["work"] is False
+    assert site.hello(make_agent(tmp_path), {})["locks"]["work"] is False
     assert JobDir(str(tmp_path)).is_cared_for() is False

@@ -27,15 +27,15 @@ from dray.node.schedulers.pbs import (
     is_readable,
     kilobytes,
     node_shapes,
+    parse_batch_state,
     parse_blocks,
     parse_duration,
-    parse_fate,
     parse_jobs,
     parse_queue,
     parse_submitted,
     parse_time_left,
 )
-from dray.node.schedulers.scheduler import AGAIN, CANCELLED, OVER, RUNNING, SchedulerError
+from dray.node.schedulers.scheduler import CANCELLED, ENDED, REQUEUED, RUNNING, SchedulerError
 from dray.programs import shipping
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -310,12 +310,12 @@ def test_time_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "fate"),
+    ("attributes", "batch_state"),
     [
         ({"job_state": "R", "substate": "42"}, RUNNING),
-        ({"job_state": "R", "substate": "60"}, AGAIN),  # being rerun
+        ({"job_state": "R", "substate": "60"}, REQUEUED),  # being rerun
         ({"job_state": "S"}, RUNNING),
-        ({"job_state": "Q"}, AGAIN),
+        ({"job_state": "Q"}, REQUEUED),
         ({"job_state": "E"}, CANCELLED),
         ({"job_state": "C"}, CANCELLED),
         ({}, CANCELLED),  # deleted by force: PBS no longer knows it
@@ -325,12 +325,12 @@ def test_time_left() -> None:
                 "Resource_List.walltime": "00:01:00",
                 "resources_used.walltime": "00:01:02",
             },
-            OVER,
+            ENDED,
         ),
     ],
 )
-def test_the_fate_of_a_batch_job(attributes: dict[str, str], fate: str) -> None:
-    assert parse_fate(attributes, 0.0) == fate
+def test_what_becomes_of_a_batch_job(attributes: dict[str, str], batch_state: str) -> None:
+    assert parse_batch_state(attributes, 0.0) == batch_state
 
 
 # -- in plain words -----------------------------------------------------------------------------

@@ -24,14 +24,21 @@ from dray.clusters.slurm import (
     waiting_reason,
 )
 from dray.job.model import JobArray, JobSpec, Resources
-from dray.node.agent.agent import read_manifest
+from dray.node.agent.snapshots import read_manifest
 from dray.node.code.packs import Packs
-from dray.node.schedulers.scheduler import AGAIN, CANCELLED, OVER, RUNNING, UNKNOWN, SchedulerError
+from dray.node.schedulers.scheduler import (
+    CANCELLED,
+    ENDED,
+    REQUEUED,
+    RUNNING,
+    UNKNOWN,
+    SchedulerError,
+)
 from dray.node.schedulers.slurm import (
     number_of,
+    parse_batch_state,
     parse_config,
     parse_ends,
-    parse_fate,
     parse_queue,
     parse_submitted,
     parse_time_left,
@@ -289,31 +296,31 @@ def test_sbatch_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "fate"),
+    ("state", "reason", "batch_state"),
     [
         ("RUNNING", "None", RUNNING),
         ("CANCELLED", "None", CANCELLED),
-        ("COMPLETING", "None", AGAIN),
-        ("COMPLETING", "TimeLimit", OVER),
-        ("REQUEUED", "None", AGAIN),
-        ("NODE_FAIL", "None", OVER),
+        ("COMPLETING", "None", REQUEUED),
+        ("COMPLETING", "TimeLimit", ENDED),
+        ("REQUEUED", "None", REQUEUED),
+        ("NODE_FAIL", "None", ENDED),
     ],
 )
-def test_the_fate_of_a_batch_job(state: str, reason: str, fate: str) -> None:
-    assert parse_fate(f"JobId=1 JobName=x JobState={state} Reason={reason}") == fate
-    assert parse_fate("") == UNKNOWN
+def test_what_becomes_of_a_batch_job(state: str, reason: str, batch_state: str) -> None:
+    assert parse_batch_state(f"JobId=1 JobName=x JobState={state} Reason={reason}") == batch_state
+    assert parse_batch_state("") == UNKNOWN
 
 
 @pytest.mark.parametrize(
-    ("times", "fate"),
+    ("times", "batch_state"),
     [
-        ("EndTime=2026-11-16T09:16:03 Deadline=N/A PreemptTime=2026-11-16T09:16:03", OVER),
-        ("EndTime=2026-11-16T09:16:03 Deadline=N/A PreemptTime=None", AGAIN),
-        ("EndTime=Unknown Deadline=N/A SuspendTime=None", AGAIN),  # requeued by Slurm
+        ("EndTime=2026-11-16T09:16:03 Deadline=N/A PreemptTime=2026-11-16T09:16:03", ENDED),
+        ("EndTime=2026-11-16T09:16:03 Deadline=N/A PreemptTime=None", REQUEUED),
+        ("EndTime=Unknown Deadline=N/A SuspendTime=None", REQUEUED),  # requeued by Slurm
     ],
 )
-def test_preempted_and_coming_back_or_not(times: str, fate: str) -> None:
-    assert parse_fate(f"JobId=1 JobState=COMPLETING Reason=None {times}") == fate
+def test_preempted_and_coming_back_or_not(times: str, batch_state: str) -> None:
+    assert parse_batch_state(f"JobId=1 JobState=COMPLETING Reason=None {times}") == batch_state
 
 
 def test_what_the_books_say_of_ends() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dray.landing import Landing
+from dray.landing import Incoming, Landing
 from dray.node.formats.files import MOST_PARTS
+from dray.node.root.outputs import listing
 from dray.transport import tree
 
 
@@ -21,7 +22,11 @@ def silent(done: int, total: int) -> None:
 def copy_tree(source: Path, target: Path, progress: tree.Progress) -> tuple[int, int]:
     target.mkdir(exist_ok=True)
     with Landing(target) as landing:
-        return tree.copy_tree(source, landing, progress)
+        return tree.copy_changed(source, walk(source), landing, progress)
+
+
+def walk(source: Path) -> list[Incoming]:
+    return [Incoming(**one) for one in listing(str(source), lambda path: True)]
 
 
 @pytest.fixture
@@ -72,12 +77,12 @@ def test_files_that_come_and_go_are_no_obstacle(outputs: Path, tmp_path: Path) -
 
 
 def test_the_deepest_file_that_is_listed_can_be_copied(outputs: Path, tmp_path: Path) -> None:
-    count = len(list(tree.walk(outputs)))
+    count = len(list(walk(outputs)))
     folder = outputs
     for depth in range(1, MOST_PARTS + 2):
         (folder / f"file{depth}").touch()
         folder = folder / "d"
         folder.mkdir()
-    assert len(list(tree.walk(outputs))) == count + MOST_PARTS
+    assert len(list(walk(outputs))) == count + MOST_PARTS
     copied, _ = copy_tree(outputs, tmp_path / "target", silent)
     assert copied == count + MOST_PARTS

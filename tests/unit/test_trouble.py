@@ -39,7 +39,8 @@ from dray.node.code import worktree
 from dray.node.formats import files
 from dray.node.processes import process
 from dray.node.jobs.jobdir import JobDir
-from dray.node.attempt.supervisor import Place, Supervisor
+from dray.node.attempt.allotment import Allotment
+from dray.node.attempt.supervisor import Supervisor
 
 def fail(real, *names):
     def act(path, *more, **others):
@@ -53,7 +54,7 @@ job_dir = JobDir(sys.argv[1])
 attempt = job_dir.attempt(1)
 job = json.loads(sys.argv[2])
 try:
-    Supervisor(job_dir, attempt, job, Place(None, dict(os.environ), None)).run()
+    Supervisor(job_dir, attempt, job, Allotment(None, dict(os.environ), None)).run()
 except Exception as error:
     ledger.record_own_failure(job_dir, 1, error)
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray import background
 from dray.clusters.protocol import Found, ImagePart, ImageState, Selection, Unsent
@@ -30,24 +30,26 @@ from dray.job.model import (
     Snapshot,
 )
 from dray.job.quantities import show_size
-from dray.landing import Landing
-from dray.node.code.pack_store import prune
-from dray.node.code.worktree import rescue_outputs
-from dray.node.containers.images import Images
-from dray.node.formats import faults, files, shapes
+from dray.landing import Incoming, Landing
+from dray.node.formats import faults, files
+from dray.node.formats.wire import Refusal
 from dray.node.jobs import staging
 from dray.node.jobs.arrays import link_snapshot, rewrite
-from dray.node.jobs.jobdir import ENDED, JobDir, hung, status, unreadable
-from dray.node.notifications import notices
+from dray.node.jobs.jobdir import ENDED, JobDir
+from dray.node.jobs.states import unreadable
+from dray.node.notifications.notices import LAPTOP
 from dray.node.processes import process
+from dray.node.root.root import Root
 from dray.node.schedulers.queue import Queue, shortage
 from dray.programs import shipping
 from dray.programs.local import count_gpus, keeper_command, start_keeper
 from dray.reporter import Progress
 from dray.snapshot import write_snapshot
-from dray.transport.tree import copy_files, copy_tree, described
+from dray.transport.tree import copy_changed, copy_files
 
-LOG_PIECE = 1 << 20
+if TYPE_CHECKING:
+    from dray.node.root.images import RootImages
+
 LITTLE_SPACE = 1 << 30
 
 
@@ -114,6 +116,7 @@ class LocalCluster:
     kind = "local"
     is_here = True
     may_have_got = True
+    may_ask = True  # nobody has to log in here
     python = sys.executable
     array_size = 1000
 
@@ -125,9 +128,11 @@ class LocalCluster:
         self.queue = Queue(str(self.root))
         self.images = LocalImages(str(self.root))
 
-    def _dir(self, job_id: str) -> JobDir:
+    @property
+    def _files(self) -> Root:
+        """What lies in the root, once it is known to be ours."""
         self._require_own_root()
-        return JobDir(str(self.root / "jobs" / job_id))
+        return Root(str(self.root))
 
     def capabilities(self, *, gpus: bool = True) -> Capabilities:
         declared = self.settings.get("gpus")
@@ -177,17 +182,19 @@ class LocalCluster:
         if code is not None:
             write_snapshot(str(self.root), code, progress)
         faults.reach("run:packs-written")
-        job_dir = self._dir(job.id)
+        job_dir = self._files.job(job.id)
         if os.path.lexists(job_dir.job):
             return  # this very job was submitted before, and its answer was lost
         app = self._prepare(job)
+        self._files.sweep("jobs")
         jobs = str(self.root / "jobs")
-        staging.sweep(jobs, files.all_names_in(jobs))
         with staging.New(jobs, job.id, staging.ALIVE) as new:
             for folder in (job_dir.attempts, job_dir.outputs):
                 files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
-            link_snapshot(new.path, self._snapshot_of(job))
-            self._take_given(job, new.path)
+            link_snapshot(new.path, self._files.snapshot(job.snapshot))
+            if job.origin:
+                with refusing():
+                    self._files.give(job.to_dict(), new.path)
             new.write(contents_of(job, Private()), durable=True)
             with unbroken():
                 ticket = self.queue.take_ticket(job.id)
@@ -196,17 +203,6 @@ class LocalCluster:
                 files.sync_folder(jobs)
                 faults.reach("run:job-committed")
                 self._start(app, job_dir, new.held, ticket)
-
-    def _take_given(self, job: JobSpec, folder: str) -> None:
-        """The checkpoint that it begins from goes into its directory."""
-        if not job.origin:
-            return
-        from dray.node.checkpoints import (
-            giving,  # which formats there are: not for every command
-        )
-
-        with refusing():
-            giving.take(str(self.root), job.to_dict(), folder)
 
     def _prepare(self, job: JobSpec) -> Path:
         """What every job here needs: folders, what the machine has, the node program."""
@@ -219,10 +215,6 @@ class LocalCluster:
         if capacity != known:
             files.write_json(self.queue.capacity, capacity)
         return shipping.install(self.root)
-
-    def _snapshot_of(self, job: JobSpec) -> str | None:
-        """A link to it keeps it from being pruned as long as the job is there."""
-        return str(self.root / "snapshots" / job.snapshot) if job.snapshot else None
 
     def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
@@ -269,43 +261,35 @@ class LocalCluster:
 
     def _shortage(self, line: Sequence[str]) -> str:
         """What the next job waits for."""
-        wanted = (self._dir(line[0]).description() or {}).get("resources") if line else None
+        wanted = (self._files.job(line[0]).description() or {}).get("resources") if line else None
         if not wanted:
             return ""
         return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
 
     def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
-        self._require_own_root()
-        jobs = str(self.root / "jobs")
-        staging.sweep(jobs, files.all_names_in(jobs), thoroughly=False)
+        root = self._files
+        root.sweep("jobs", thoroughly=False)
         found, over = {}, []
         for job_id in ids:
-            job_dir = self._dir(job_id)
             try:
-                record = self._record(job_dir)
+                record = root.status(job_id)
             except Exception as error:  # the files of one job must not hide all others
                 record = unreadable(job_id, "lost", error)
             if record is not None:
                 found[job_id] = JobView.from_dict(record, self.name, job_id)
                 if record["state"] in ENDED and not record.get("unreadable"):
                     over.append(record)
-        notices.look(str(self.root), over, notices.LAPTOP)
+        root.unsent(over, LAPTOP)
         return found
+
+    def hang_up(self) -> None:
+        """Nothing hangs here."""
 
     def unsent(self) -> Sequence[Unsent]:
         return ()  # this machine has tried it already
 
     def settle(self, message: Unsent) -> None:
-        notices.settle(str(self.root), message.id, message.over)
-
-    def _record(self, job_dir: JobDir) -> dict[str, Any] | None:
-        record = status(job_dir)
-        if record and record["state"] == "running":
-            silence = hung(job_dir)
-            record["reason"] = record["reason"] or (
-                f"{silence} (its supervisor may be stopped)" if silence else ""
-            )
-        return record
+        self._files.settle([message.id], message.over)
 
     def _require_own_root(self) -> None:
         """What lies in a folder of somebody else's, or one that others can write to, may be
@@ -318,41 +302,30 @@ class LocalCluster:
             )
 
     def place(self, job_id: str) -> str:
-        return self._dir(job_id).path
+        self._require_own_root()
+        return str(self.root / "jobs" / job_id)
 
     def ids(self) -> Iterator[str]:
-        self._require_own_root()
-        jobs = str(self.root / "jobs")
-        names = files.all_names_in(jobs)
-        staging.sweep(jobs, names)
-        for name in files.visible(names):
-            if shapes.is_id(name) and os.path.lexists(os.path.join(jobs, name, "job.json")):
-                yield name
+        yield from self._files.ids()
 
     def log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> bytes:
-        path = self._dir(job_id).attempt(attempt).log_of(rank)
-        return files.read_piece(path, offset, LOG_PIECE)[1]
+        return self._files.read_log(job_id, attempt, offset, rank)[1]
 
     def log_size(self, job_id: str, attempt: int, rank: int = 0) -> int:
-        return files.read_piece(self._dir(job_id).attempt(attempt).log_of(rank), 0, 0)[0]
+        return self._files.read_log(job_id, attempt, 0, rank)[0]
 
     def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
-        from dray.node.jobs import log_times  # only where times are asked for
-
-        return log_times.read(self._dir(job_id).attempt(attempt).log_times)
+        return self._files.log_times(job_id, attempt)
 
     def metrics(self, job_id: str) -> Series:
-        from dray.node.metrics.sources import series  # only where a curve is drawn
-
-        job_dir = self._dir(job_id)
-        return Series.from_dict(series(job_dir.description() or {}, job_dir))
+        return Series.from_dict(self._files.curve(job_id))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         for job_id in ids:
             self._stop_one(job_id, now)
 
     def _stop_one(self, job_id: str, now: bool) -> None:
-        job_dir = self._dir(job_id)
+        job_dir = self._files.job(job_id)
         files.write_json(job_dir.stop, {"now": now, "time": time.time()})
         pid = job_dir.keeper_pid()
         if pid is None or not job_dir.is_cared_for():
@@ -365,10 +338,11 @@ class LocalCluster:
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         job = plan.job
-        job_dir = self._dir(job.id)
+        job_dir = self._files.job(job.id)
         if not os.path.lexists(job_dir.job):
             raise NotFound(f"{job_dir.path} is gone: there is nothing to resume")
-        self._require_checkpoint(job_dir, job)
+        with refusing():
+            self._files.require_checkpoint(job.id, job.start_from)
         self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
@@ -377,24 +351,12 @@ class LocalCluster:
             alive = self._take_over(job_dir)
             try:
                 ticket = self.queue.take_ticket(job.id)
-                rewrite(job_dir, contents_of(job, secrets), self._snapshot_of(job))
+                rewrite(job_dir, contents_of(job, secrets), self._files.snapshot(job.snapshot))
                 files.remove(job_dir.stop)
                 files.remove(job_dir.end)
                 self._start(app, job_dir, alive, ticket)
             finally:
                 os.close(alive)
-
-    def _require_checkpoint(self, job_dir: JobDir, job: JobSpec) -> None:
-        if not job.start_from:
-            return
-        from dray.node.checkpoints import (  # which formats there are: not for every command
-            given,
-            origin,
-        )
-
-        with refusing():
-            rules = given.rules_of(job_dir, job.to_dict())
-            origin.require(job_dir.outputs, rules, job.start_from)
 
     def _take_over(self, job_dir: JobDir) -> int:
         alive = files.open_lock(job_dir.alive)
@@ -408,42 +370,34 @@ class LocalCluster:
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
     ) -> tuple[int, int]:
-        from dray.node.checkpoints.selecting import (
-            chooser,  # which formats there are: not for every command
-        )
-
-        job_dir = self._dir(job_id)
-        description = job_dir.description()
-        if description and not job_dir.is_cared_for():
-            # Lost with its supervisor: what it saved last may still lie in the work tree.
-            number = (job_dir.numbers() or [0])[-1]
-            rescue_outputs(job_dir, number, description["outputs"], folders=True)
-        return copy_tree(Path(job_dir.outputs), landing, progress, chooser(job_dir, *wanted[:2]))
+        root = self._files
+        root.rescue_outputs(job_id)  # of a job that was lost with its supervisor
+        with refusing():
+            found = root.list_outputs(job_id, *wanted[:2])
+            top = Path(root.outputs(job_id))
+        return copy_changed(top, [Incoming(**one) for one in found], landing, progress)
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
-        from dray.node.checkpoints import giving
-
-        job_dir = self._dir(job_id)
+        root = self._files
         with refusing():
-            found = giving.find(job_dir, name, dict(rules))
-        top = Path(job_dir.outputs)
-        paths = [str(top / path) for path in found.files]
-        files_of = tuple(described(top, path, os.stat(path), None) for path in paths)
-        return Found(found.path, files_of, tuple(found.remarks))
+            found = root.checkpoint(job_id, name, dict(rules))
+        top = root.outputs(job_id)
+        return Found(
+            found.path, tuple(followed(top, one) for one in found.files), tuple(found.remarks)
+        )
 
     def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
-        copy_files(Path(self._dir(job_id).outputs), found.files, landing, progress)
+        copy_files(Path(self._files.outputs(job_id)), found.files, landing, progress)
 
     def bring(self, given: Snapshot, progress: Progress) -> None:
         self._require_own_root()
         write_snapshot(str(self.root), given, progress)
 
     def remove(self, ids: Sequence[str]) -> None:
-        left = []
+        root = self._files
         for job_id in ids:
             process.send(process.marked_with(job_id), signal.SIGKILL)  # left by a lost supervisor
-            left += staging.remove(self._dir(job_id).path)
-        prune(str(self.root))
+        left = root.remove(ids)
         if left:
             raise StorageError(
                 f"{left[0]} could not be removed", hint="Is it another user's? Remove it by hand."
@@ -524,54 +478,43 @@ class LocalImages:
     """The images of this machine's jobs."""
 
     def __init__(self, root: str) -> None:
-        self.root = root
-        self.store = Images(root)
+        self.root = Root(root)
+
+    @property
+    def _images(self) -> RootImages:
+        from dray.node.root.images import RootImages  # not for a listing
+
+        return RootImages(self.root.path, self.root.active)
 
     def require(self, job: JobSpec) -> None:
-        image = job.container.image if job.container else ""
-        if image.startswith("/") and not os.path.exists(image):
-            raise Refused(f"there is no image {image}")
-        if image and not image.startswith("/") and self.store.file(image) is None:
-            raise ImageMissing(f"the image {image} is not there")
+        if job.container is None:
+            return
+        with refusing():
+            if self._images.awaited(job.container.image):
+                raise ImageMissing(f"the image {job.container.image} is not ready")
 
     def look(self, image: str, layers: Sequence[str]) -> ImageState:
-        if self.store.file(image) is not None:
-            return ImageState(ready=True)
-        maker = self._maker(image)
-        if maker:
-            return ImageState(ready=False, job=maker)
-        return ImageState(ready=False, **self.store.needs(list(layers)))
-
-    def _maker(self, image: str) -> str:
-        """The job that makes it ready, if one does."""
-        job = str((self.store.record(image) or {}).get("job", ""))
-        return job if job and self._is_active(job) else ""
-
-    def _is_active(self, job: str) -> bool:
-        record = status(JobDir(os.path.join(self.root, "jobs", job)))
-        return record is not None and record["state"] in ("queued", "running")
+        return ImageState(**self._images.look(image, list(layers)))
 
     def announce(self, record: Mapping[str, Any]) -> None:
-        if not self._maker(record["id"]):
-            self.store.announce(dict(record))
+        self._images.announce(dict(record))
 
     def take(self, part: ImagePart) -> None:
-        files.make_folder(self.store.layer(part.layer))
-        path = self.store.part_file(part.layer, part.offset, part.length, part.is_last)
+        path = self._images.part(part.layer, part.offset, part.length, part.is_last)
         files.write_bytes(path, part.content, durable=False)
 
     def listing(self) -> list[dict[str, Any]]:
-        records = self.store.records()
-        for record in records:
-            record["jobs"] = [job for job in record["jobs"] if self._is_active(job)]
-        return records
+        return self._images.listing()
 
     def remove(self, image: str) -> None:
-        maker = self._maker(image)
-        if maker or not self.store.remove(image):
-            raise Refused(
-                f"the image is being made ready by {maker or 'a job'}", hint="Wait for it."
-            )
+        with refusing():
+            self._images.remove(image)
+
+
+def followed(top: str, path: str) -> Incoming:
+    """A file of a checkpoint. Links among them are known to stay within the outputs."""
+    status = os.stat(os.path.join(top, path))
+    return Incoming(path, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
 def contents_of(job: JobSpec | None, secrets: Private) -> dict[str, bytes]:
@@ -626,12 +569,16 @@ def check_command(job: JobSpec) -> None:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Tell why there is no such checkpoint as the error that a verb raises."""
-    from dray.node.checkpoints.origin import NothingToGoOnFrom
-
+    """Turn what the root refuses into the error that a verb raises."""
     try:
         yield
-    except NothingToGoOnFrom as error:
+    except Refusal as error:
+        raise (ImageMissing if error.family == "ImageMissing" else Refused)(str(error)) from error
+    except Exception as error:
+        from dray.node.checkpoints.origin import NothingToGoOnFrom  # with all its formats
+
+        if not isinstance(error, NothingToGoOnFrom):
+            raise
         raise Refused(str(error)) from error
 
 

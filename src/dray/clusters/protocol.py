@@ -103,6 +103,7 @@ class Cluster(Protocol):
     is_here: bool  # its files are on this machine
     python: str  # what starts our own programs there
     may_have_got: bool  # whether a job may be there that was being submitted when it failed
+    may_ask: bool  # whether a login may ask the user for a password; else it raises LoginNeeded
     images: ImageStore
 
     @property
@@ -194,6 +195,9 @@ class Cluster(Protocol):
 
     def remove(self, ids: Sequence[str]) -> None:
         """Delete the jobs' directories, and code that no other job needs."""
+
+    def hang_up(self) -> None:
+        """End what another thread is asking it at this moment."""
 
     def last_answer(self) -> float | None:
         """When it last answered a command of this machine; None where none is known of."""

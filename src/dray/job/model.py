@@ -209,7 +209,7 @@ class JobView:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], cluster: str, job_id: str) -> JobView:
-        """Read what the node side tells of this job (``jobdir.status``). Its id is the
+        """Read what the node side tells of this job (``states.status``). Its id is the
         one that was asked for, whatever its description says: a job can edit that."""
         try:
             told = checks.required(record, state=_state, reason=note, ended=optional(moment))

@@ -14,7 +14,7 @@ from dray.config import loading as configuration
 from dray.config.loading import Config
 from dray.config.secrets import resolve as secret_values
 from dray.errors import ClusterError, UsageError
-from dray.job.model import JobView
+from dray.job.model import JobView, Private
 from dray.job.options.other import NOTIFY_LONG_WAIT, NOTIFY_ON
 from dray.node.formats import files
 from dray.node.jobs.arrays import split
@@ -249,6 +249,11 @@ def private_settings(
         return {}
     found = {"to": addresses(config.notify, names), "cluster": cluster}
     return {**found, **rules(config.notify, wanted), **({"jobs": jobs} if jobs > 1 else {})}
+
+
+def private_values(secrets: Sequence[str], settings: Mapping[str, Any]) -> Private:
+    """What goes along with a job: its secrets' values, and who is told of it."""
+    return Private(secret_values(secrets, configuration.environment()), settings)
 
 
 def addresses(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from dray.errors import (
     ClusterError,
     DrayError,
     ImageMissing,
+    LoginNeeded,
     NotFound,
     Refused,
     StorageError,
@@ -100,7 +101,10 @@ class AgentLink:
         self.python = python
         self.scheduler = scheduler
         self.app = shipping.name()
+        self.may_ask = True  # whether a login may ask the user for a password
         self._opening: Opening | None = None
+        self._session: Session | None = None  # the one that is being used
+        self._is_over = False  # somebody hung up
         self._verb = self._sent = ""  # the last request's; and if anything of it may have got there
 
     @property
@@ -125,6 +129,13 @@ class AgentLink:
                 self._opening.break_off()
                 self._opening = None
                 session.close()
+
+    def hang_up(self) -> None:
+        """End what another thread is asking at this moment."""
+        self._is_over = True
+        session = self._session
+        if session is not None:
+            session.process.kill()
 
     def _stands(self) -> bool:
         """A first connection may ask for a password, which nobody can type in the background."""
@@ -163,6 +174,7 @@ class AgentLink:
         submits = verb in SUBMITTING and self.channel.is_remote
         install = submits or (bulky and payload is not None)
         self._verb, self._sent = verb, ""
+        self._is_over = False
         for attempt in range(TRIES):
             started = self._opening.since if self._opening else time.monotonic()
             try:
@@ -254,7 +266,10 @@ class AgentLink:
             yield answer
 
     def _open(self, install: bool) -> Session:
-        session = Session(self._argv(install=install))
+        session = Session(self._argv(install=install, may_ask=self.may_ask))
+        self._session = session
+        if self._is_over:
+            session.process.kill()
         if install:
             with closed_on_error(session):
                 self._install(session)
@@ -323,7 +338,10 @@ class AgentLink:
         """Return why there is no answer, by what the channel or the remote shell said instead."""
         code = session.end()
         said = (seen + session.complaints()).decode("utf-8", "replace").strip()
-        return self.channel.explain(code, said) or ClusterError(
+        why = self.channel.explain(code, said)
+        if why is not None and not self.may_ask and not isinstance(why, LinkLost):
+            return LoginNeeded(why.message, hint=why.hint)
+        return why or ClusterError(
             f"the agent on {self.channel.place} gave no answer (exit code {code}): "
             f"{last_lines(said)}",
             hint=f"Does '{self.python}' exist there (setting python), and can {self.root} be used?",

@@ -1,15 +1,13 @@
-"""Copying a tree of outputs on this machine, only what is new or changed."""
+"""Copying outputs on this machine, only what is new or changed."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from dray.landing import Incoming, Landing
-from dray.node.formats import files
 
 Progress = Callable[[int, int], None]
 
@@ -17,15 +15,11 @@ CHUNK = 1 << 20
 GONE = (FileNotFoundError, NotADirectoryError)  # itself, or a folder on the way to it
 
 
-def copy_tree(
-    source: Path,
-    landing: Landing,
-    progress: Progress,
-    is_chosen: Callable[[str], bool] = lambda path: True,
+def copy_changed(
+    source: Path, found: Sequence[Incoming], landing: Landing, progress: Progress
 ) -> tuple[int, int]:
-    """Copy what differs in size or time, of the paths that are chosen: (files copied, files in
-    all). Each file arrives whole; one that a running job removes meanwhile is none of them."""
-    found = [file for file in walk(source) if is_chosen(file.path)]
+    """Copy those of the files that differ in size or time: (files copied, files in all). Each
+    arrives whole; one that a running job removes meanwhile is none of them."""
     changed = [file for file in found if landing.wants(file)]
     gone = copy_files(source, changed, landing, progress)
     return len(changed) - gone, len(found) - gone
@@ -44,24 +38,6 @@ def copy_files(
         done += file.size
         progress(done, total)
     return gone
-
-
-def walk(top: Path) -> Iterator[Incoming]:
-    """Files and links below ``top``; a socket or pipe cannot be copied."""
-    for path in files.files_below(str(top)):
-        try:
-            status = os.lstat(path)
-            if stat.S_ISLNK(status.st_mode):
-                yield described(top, path, status, os.readlink(path))
-            elif stat.S_ISREG(status.st_mode):
-                yield described(top, path, status, None)
-        except GONE:
-            continue
-
-
-def described(top: Path, path: str, status: os.stat_result, link: str | None) -> Incoming:
-    size = 0 if link is not None else status.st_size
-    return Incoming(os.path.relpath(path, top), size, status.st_mtime_ns, status.st_mode, link)
 
 
 def copy_one(source: Path, file: Incoming, landing: Landing) -> bool:

@@ -68,6 +68,17 @@ class BatchCluster:
     def may_have_got(self) -> bool:
         return self.agent.may_have_submitted
 
+    @property
+    def may_ask(self) -> bool:
+        return self.agent.may_ask
+
+    @may_ask.setter
+    def may_ask(self, may: bool) -> None:
+        self.agent.may_ask = may
+
+    def hang_up(self) -> None:
+        self.agent.hang_up()
+
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
 

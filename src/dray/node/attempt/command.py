@@ -26,6 +26,16 @@ SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of a job
 # A process that hangs in the kernel (a dead file server, a GPU's driver) ends when that does.
 NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not be killed"}
+# What a supervisor, or a task, waits for.
+HEEDED = (
+    signal.SIGCHLD,
+    signal.SIGIO,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
 
 
@@ -62,8 +72,8 @@ class Command:
 
         return Sandbox(self.job_dir, self.job, self.base)
 
-    def sit(self, rank: int, host: str) -> None:
-        """Its place, where it is one of several."""
+    def assign_rank(self, rank: int, host: str) -> None:
+        """Set its rank, where it is one of several tasks."""
         self.rank = rank
         if self.sandbox is not None:
             self.sandbox.host = host
@@ -73,25 +83,25 @@ class Command:
         if self.sandbox is not None:
             self.sandbox.prepare()
 
-    def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
-        """``told``: what its environment says of this attempt."""
+    def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
+        """``variables``: what its environment says of this attempt."""
         self.argv = argv
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
         try:
             folder = os.path.join(self.job_dir.work, self.job["folder"])
             files.make_folder(folder, durable=False)
             if self.sandbox is not None:
-                self.pid = self._start_in(self.sandbox, told, log)
+                self.pid = self._start_in(self.sandbox, variables, log)
             else:
                 work = self.job_dir.work
-                env = environment(self.job_dir, self.job, self.base, told, work)
+                env = environment(self.job_dir, self.job, self.base, variables, work)
                 self.pid = process.start(argv, folder, env, log)
         finally:
             os.close(log)
 
-    def _start_in(self, sandbox: "Sandbox", told: "Dict[str, str]", log: int) -> int:
+    def _start_in(self, sandbox: "Sandbox", variables: "Dict[str, str]", log: int) -> int:
         self.container = sandbox.argv(self.rank)
-        env = environment(self.job_dir, self.job, sandbox.base(), told, sandbox.code())
+        env = environment(self.job_dir, self.job, sandbox.base(), variables, sandbox.code())
         script = sandbox.input(self.rank, self.argv, env)
         try:
             return process.start(self.container, self.job_dir.work, sandbox.around(), log, script)

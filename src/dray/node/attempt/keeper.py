@@ -15,18 +15,18 @@ import traceback
 from ..formats import faults
 from ..formats.notes import note
 from ..jobs import budget, policy
-from ..jobs.jobdir import JobDir, decide, described, has_begun, too_late
-from ..notifications import notices
+from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
 from ..schedulers.queue import Grant, Queue
-from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
-from .supervisor import Place, Supervisor
+from .allotment import Allotment
+from .loop import AttemptLoop, Site, supervise
+from .outcomes import record_lost, record_own_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, NoReturn, Optional
+    from typing import NoReturn, Optional
 
-    Record = Dict[str, Any]
+    from ..jobs.jobdir import AttemptDir
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KILLED = "its supervisor was killed"
@@ -56,29 +56,31 @@ def main(path: str, alive: int, ticket: int) -> int:
     return 0
 
 
-class Keeper:
+class Keeper(Site):
+    lost = KILLED
+
     def __init__(self, job_dir: JobDir, alive: int, ticket: "Optional[int]") -> None:
         self.job_dir = job_dir
         self.alive = alive
         self.ticket = ticket
+        self.grant = None  # type: Optional[Grant]
         self.queue = Queue(job_dir.root)
         self.job = described(job_dir)
+        self.loop = AttemptLoop(job_dir, self.job, self)
 
     def keep(self) -> None:
         self._take_charge()
         faults.reach("keeper:started")
         try:
-            self._account_for_lost_attempt()
-            end = self._attempts()
+            end = self.loop.run()
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         except Woken:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
-            end = self._decide()
-            if self.job_dir.stop_request() is None and end.again:
-                return  # the machine is going down: the job is left to be resumed
+            end = self.loop.decide()
             if end.again:
-                end = policy.Decision("stopped", "stopped on request")
-        self._end(end)
+                return  # the machine is going down: the job is left to be resumed
+        assert end is not None  # every attempt is made here
+        self.loop.end(end)
 
     def _take_charge(self) -> None:
         process.adopt_orphans()
@@ -88,22 +90,24 @@ class Keeper:
             signal.signal(number, wake)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
-    def _attempts(self) -> policy.Decision:
-        while True:
-            decision = self._decide()
-            if not decision.again:
-                return decision
-            if self.job_dir.stop_request() is not None:
-                return policy.Decision("stopped", "stopped on request")
-            if decision.delay:
-                time.sleep(decision.delay)
-            if self.ticket is None:
-                self.ticket = self.queue.take_ticket(self.job_dir.id)
-            self._one_attempt(self.ticket)
+    def end_leftovers(self) -> None:
+        """The attempt was lost with its keeper and supervisor."""
+        process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
 
-    def _decide(self) -> policy.Decision:
-        records = self.job_dir.records()
-        return too_late(self.job, records, time.time()) or decide(self.job, records)
+    def wait_for_turn(self, decision: policy.Decision) -> bool:
+        if decision.delay:
+            time.sleep(decision.delay)
+        if self.ticket is None:
+            self.ticket = self.queue.take_ticket(self.job_dir.id)
+        self._set_alarm()
+        wanted = self.job["resources"]
+        self.grant = self.queue.wait_for_grant(self.ticket, self.job_dir.id, wanted)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.ticket = None
+        faults.reach("keeper:granted")
+        # From here on signals wait: the supervisor answers them while there is one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        return True
 
     def _set_alarm(self) -> None:
         """Wake the keeper at the moment by which the job has to have begun."""
@@ -111,45 +115,36 @@ class Keeper:
         if by is not None and not has_begun(self.job, self.job_dir.records()):
             signal.setitimer(signal.ITIMER_REAL, max(by - time.time(), 0.0) + 0.01)
 
-    def _one_attempt(self, ticket: int) -> None:
-        self._set_alarm()
-        grant = self.queue.wait_for_grant(ticket, self.job_dir.id, self.job["resources"])
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        self.ticket = None
-        faults.reach("keeper:granted")
-        # From here on signals wait: the supervisor answers them while there is one.
-        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-        number = self.job_dir.next_number()
-        begin_attempt(self.job_dir, number)
-        if number == 1:
-            notices.at_start(self.job_dir, self.job)
+    def supervise(self, attempt: "AttemptDir") -> None:
+        """Fork a supervisor, and wait until it and all that it started are gone."""
+        assert self.grant is not None
         keeper = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._be_supervisor(number, grant, keeper)
+            self._be_supervisor(attempt, self.grant, keeper)
         self._wait_for(pid)
-        self._clean_up_after(number)
-        grant.release()
+        self._clean_up_after(attempt)
+        self.grant.release()
         faults.reach("keeper:attempt-ended")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
 
-    def _be_supervisor(self, number: int, grant: Grant, keeper: int) -> "NoReturn":
+    def _be_supervisor(self, attempt: "AttemptDir", grant: Grant, keeper: int) -> "NoReturn":
         try:
             for one in WAKING:
                 signal.signal(one, signal.SIG_DFL)
-            attempt = self.job_dir.attempt(number)
             allowance = budget.left(self.job, self.job_dir.records())
             seconds = self.job["resources"]["time"]
-            place = Place(grant.given["gpus"], {}, seconds, allowance=allowance)
-            Supervisor(self.job_dir, attempt, self.job, place).run()
+            allotment = Allotment(grant.given["gpus"], {}, seconds, allowance=allowance)
+            supervise(self.job_dir, self.job, attempt, allotment)
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()
                 self.keep()
         except BaseException as error:
             note(traceback.format_exc())
             sys.stderr.flush()
-            record_own_failure(self.job_dir, number, error)
+            record_own_failure(self.job_dir, attempt.number, error)
             os._exit(1)
+        sys.stderr.flush()
         os._exit(0)
 
     def _wait_for(self, pid: int) -> None:
@@ -158,7 +153,7 @@ class Keeper:
             if received is not None and received.si_signo in WAKING:
                 process.send([pid], received.si_signo)
 
-    def _clean_up_after(self, number: int) -> None:
+    def _clean_up_after(self, attempt: "AttemptDir") -> None:
         """A supervisor that was killed leaves processes and no outcome."""
         for _ in range(1000):
             below = process.descendants(os.getpid())
@@ -167,24 +162,17 @@ class Keeper:
             process.send(below, signal.SIGKILL)
             time.sleep(0.01)
             process.reap()
-        if self.job_dir.attempt(number).ended() is None:
-            record_lost(self.job_dir, self.job, number, KILLED)
+        if attempt.ended() is None:
+            record_lost(self.job_dir, self.job, attempt.number, KILLED)
 
-    def _account_for_lost_attempt(self) -> None:
-        """An attempt without an outcome was lost with its keeper and supervisor."""
-        unfinished = self.job_dir.unfinished()
-        if unfinished is None:
-            return
-        process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
-        record_lost(self.job_dir, self.job, unfinished.number, KILLED)
-
-    def _end(self, end: policy.Decision) -> None:
+    def before_end(self) -> None:
         faults.reach("keeper:before-end")
-        if self.ticket is not None:
-            try:
-                self.queue.leave(self.ticket)
-            except OSError as error:  # it was our turn at the moment at which we were woken
-                note("the place in the queue is given up already: {}".format(error))
-        end_job(self.job_dir, end)
+        if self.ticket is None:
+            return
+        try:
+            self.queue.leave(self.ticket)
+        except OSError as error:  # it was our turn at the moment at which we were woken
+            note("the place in the queue is given up already: {}".format(error))
+
+    def after_end(self) -> None:
         os.close(self.alive)  # the job can be resumed or removed meanwhile
-        notices.at_end(self.job_dir)

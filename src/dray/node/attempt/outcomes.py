@@ -26,6 +26,16 @@ def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIE
     trouble.stubbornly(lambda: files.write_json(path, value), patience)
 
 
+def write_to_log(attempt: "AttemptDir", lines: "List[str]") -> None:
+    """Append lines of dray's own to the attempt's log."""
+    text = "".join("[dray] {}\n".format(one) for one in lines)
+    try:
+        if text:
+            files.append(attempt.log, text.encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        note("the log could not be written: {}".format(error))
+
+
 def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
     """Make its directory: without one, nothing could be told of it."""
     attempt = job_dir.attempt(number)
@@ -69,13 +79,13 @@ def has_got_further(
     first = attempt.record().get("from_checkpoint")
     if first is None:
         return True
-    outputs, before = job_dir.outputs, job_dir.records()
+    outputs, attempts = job_dir.outputs, job_dir.records()
     begin = os.path.join(outputs, first)
     if first == (job.get("origin") or {}).get("told"):
         begin = job["resume"]["given"]["path"]
     paths = (newest.path, begin)
     at, first_at = (
-        resuming.progress(job["resume"], job["command"], path, outputs, before) for path in paths
+        resuming.progress(job["resume"], job["command"], path, outputs, attempts) for path in paths
     )
     return resuming.is_ahead(job["resume"], paths[0], at, paths[1], first_at)
 

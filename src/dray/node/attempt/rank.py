@@ -18,7 +18,7 @@ from ..formats.notes import note
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
 from ..schedulers import scheduler
-from .command import LEFTOVER_GRACE, Command, kill_all
+from .command import HEEDED, LEFTOVER_GRACE, Command, kill_all
 from .ranks import MARK, Lines
 from .starting import FAILURES, why_not_started
 
@@ -30,28 +30,19 @@ if TYPE_CHECKING:
 
 LOOK = 10.0
 RESCUE = 30.0
-HEEDED = (
-    signal.SIGCHLD,
-    signal.SIGIO,
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 
 
 def main(path: str) -> int:
     job_dir = JobDir(path)
     job = described(job_dir)
-    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).seat()).run()
+    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).task_position()).run()
 
 
 class Task:
-    def __init__(self, job_dir: JobDir, job: "Record", seat: layout.Seat) -> None:
+    def __init__(self, job_dir: JobDir, job: "Record", position: layout.TaskPosition) -> None:
         self.job_dir = job_dir
         self.job = job
-        self.seat = seat
+        self.position = position
         self.command = Command(job_dir, job, locales.original_environment(), "")
         self.order = {}  # type: Record
         self.made_tree = False
@@ -94,8 +85,8 @@ class Task:
             self.leaving = True
 
     def _say(self, what: str, **more: "Any") -> None:
-        seat = self.seat
-        message = {"what": what, "rank": seat.rank, "node": seat.node_rank, "host": seat.host}
+        at = self.position
+        message = {"what": what, "rank": at.rank, "node": at.node_rank, "host": at.host}
         message.update(more)
         try:
             os.write(1, MARK + json.dumps(message).encode("ascii") + b"\n")
@@ -107,11 +98,11 @@ class Task:
     def _take_order(self, order: "Record") -> None:
         self.order = order
         attempt = self.job_dir.attempt(order["attempt"])
-        self.command.log = attempt.log_of(self.seat.rank)
-        self.command.sit(self.seat.rank, self.seat.host)
-        if self.seat.rank:
+        self.command.log = attempt.log_of(self.position.rank)
+        self.command.assign_rank(self.position.rank, self.position.host)
+        if self.position.rank:
             files.make_folder(os.path.dirname(self.command.log))
-        if self.seat.local_rank:
+        if self.position.local_rank:
             return
         try:
             self._make_tree(order)
@@ -123,23 +114,24 @@ class Task:
 
     def _make_tree(self, order: "Record") -> None:
         """Unless the supervisor has made it: on the first node, or on a disk that all share."""
-        if self.seat.node_rank == 0 or order["work"] == self.job_dir.work:
+        if self.position.node_rank == 0 or order["work"] == self.job_dir.work:
             self.job_dir.work = order["work"]
             return
-        self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.seat.host)
+        self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.position.host)
         worktree.prepare(self.job_dir, order["attempt"], self.job)
         self.made_tree = True
 
     def _go(self, message: "Record") -> None:
         if self.told_end:
             return
-        self.job_dir.work = message["trees"][str(self.seat.node_rank)]
+        self.job_dir.work = message["trees"][str(self.position.node_rank)]
         address = self._address()
         port = self.order["port"]
-        told = dict(self.order["told"], **layout.variables(self.job, self.seat, address, port))
-        argv = layout.argv_at(self.job, self.order["argv"], self.seat, address, port)
+        own = layout.variables(self.job, self.position, address, port)
+        variables = dict(self.order["told"], **own)
+        argv = layout.argv_at(self.job, self.order["argv"], self.position, address, port)
         try:
-            self.command.start(argv, told)
+            self.command.start(argv, variables)
         except FAILURES as error:
             self._tell_failure(error)
 
@@ -149,7 +141,7 @@ class Task:
         try:
             socket.getaddrinfo(name, None)
         except OSError:
-            return self.seat.launched_from or name
+            return self.position.launched_from or name
         return name
 
     def _pass_on(self, message: "Record") -> None:
@@ -194,13 +186,13 @@ class Task:
         if self.told_end:
             return
         self.told_end = True
-        task = layout.describe_task(self.job, self.seat)
+        task = layout.describe_task(self.job, self.position)
         self._say("ended", task=task, signalled=self.signalled, **end)
 
     # -- the node's work tree and memory ----------------------------------------------------------
 
     def _look_around(self) -> None:
-        if self.seat.local_rank:
+        if self.position.local_rank:
             return
         if time.monotonic() > self.next_rescue:
             self.next_rescue = time.monotonic() + RESCUE
@@ -217,7 +209,7 @@ class Task:
             attempt = self.order["attempt"]
             worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
         except OSError as error:
-            note("{}: an output could not be moved: {}".format(self.seat.host, error))
+            note("{}: an output could not be moved: {}".format(self.position.host, error))
 
     def _commands_here(self) -> "Any":
         """All processes of this step on this node, without the tasks of dray's own."""
@@ -230,13 +222,13 @@ class Task:
             self.command.clean_up()
         except OSError as error:
             message = "{}: the container's folders could not be cleared: {}"
-            note(message.format(self.seat.host, error))
+            note(message.format(self.position.host, error))
 
     def _clean_up(self) -> None:
         log = self.command.log
-        if self.seat.rank and log and os.path.exists(log) and os.path.getsize(log) == 0:
+        if self.position.rank and log and os.path.exists(log) and os.path.getsize(log) == 0:
             files.remove(log)  # most ranks of most trainers have nothing to say
-        if self.made_tree or (self.command.sandbox is not None and not self.seat.local_rank):
+        if self.made_tree or (self.command.sandbox is not None and not self.position.local_rank):
             until = time.monotonic() + LEFTOVER_GRACE + 2.0
             while self._commands_here() and time.monotonic() < until:  # other tasks end theirs, too
                 time.sleep(0.05)
@@ -244,12 +236,12 @@ class Task:
         if not self.made_tree:
             return
         attempt = self.job_dir.attempt(self.order["attempt"])
-        attempt.left = attempt.left_on(self.seat.host)
+        attempt.left = attempt.left_on(self.position.host)
         try:
             paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
         except OSError as error:
             message = "{}: the work tree could not be cleared: {}"
-            note(message.format(self.seat.host, error))
+            note(message.format(self.position.host, error))
         else:
             if paths:
                 self._say("left", paths=paths)

@@ -118,7 +118,7 @@ class Ranks:
     def clean_up(self) -> None:
         """Each task cleans up after its own container."""
 
-    def start(self, argv: "List[str]", told: "Dict[str, str]") -> None:
+    def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         orders, self.input = os.pipe()
         output, answers = os.pipe()
         os.set_blocking(self.input, False)
@@ -135,7 +135,7 @@ class Ranks:
                 "what": "order",
                 "attempt": self.attempt.number,
                 "argv": argv,
-                "told": told,
+                "told": variables,
                 "work": self.job_dir.work,
                 "address": socket.gethostname(),
                 "port": free_port(layout.port_for(int(re.sub(r"\D", "", self.number) or 0))),

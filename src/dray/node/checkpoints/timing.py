@@ -21,11 +21,11 @@ NOTHING = 200
 class Timing:
     """Moments are seconds of one clock; those of checkpoints, of the file system's."""
 
-    def __init__(self, resume: "Record", before: "List[Record]") -> None:
+    def __init__(self, resume: "Record", earlier_attempts: "List[Record]") -> None:
         self.grace = float(resume["grace"])
-        self.endings = last(before, "ending")
-        self.intervals = last(before, "interval")
-        self.saves_when_asked = saves_when_asked(resume, before)
+        self.endings = last(earlier_attempts, "ending")
+        self.intervals = last(earlier_attempts, "interval")
+        self.saves_when_asked = saves_when_asked(resume, earlier_attempts)
         self.last_checkpoint = None  # type: Optional[float]
 
     def lead(self) -> float:
@@ -64,11 +64,11 @@ class Timing:
         return (self.interval() or 0.0) / NOTHING
 
 
-def saves_when_asked(resume: "Record", before: "List[Record]") -> bool:
+def saves_when_asked(resume: "Record", earlier_attempts: "List[Record]") -> bool:
     """Until it is known, a trainer is believed to."""
     if resume.get("saves"):
         return bool(resume["saves"] == "on-request")
-    return bool(resume["signal"]) or last(before, "saved_at_end", 1) != [False]
+    return bool(resume["signal"]) or last(earlier_attempts, "saved_at_end", 1) != [False]
 
 
 def last(records: "List[Record]", key: str, most: int = REMEMBERED) -> "List[Any]":

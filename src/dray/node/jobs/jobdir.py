@@ -212,40 +212,6 @@ def described(job: JobDir) -> "Record":
     return description
 
 
-def end_of(job: JobDir, description: "Record", cared_for: bool) -> "Record":
-    """The job's state and reason. ``cared_for`` is asked before the files are read: a job that
-    ends in between is then found ended, not lost."""
-    end = job.ended()
-    if end is not None:
-        return end
-    attempts = job.records()
-    if cared_for and is_held(attempts):
-        return {"state": "running", "reason": held_in_words(job.id, attempts[-1])}
-    running = bool(attempts) and attempts[-1]["outcome"] is None
-    decision = None if running else decide(description, attempts)
-    ending = decision is not None and not decision.again
-    if cared_for:  # an attempt that has ended for good is still being cleared away
-        return {"state": "running" if running or ending else "queued", "reason": ""}
-    if not attempts:
-        return {"state": "lost", "reason": "dray was killed before it could start the job"}
-    if decision is not None and not decision.again:  # killed before it could write the end down
-        return {
-            "state": decision.state,
-            "reason": decision.reason,
-            "time": attempts[-1].get("ended"),
-        }
-    reason = "its supervisor is gone (killed, or the machine was restarted)"
-    return {"state": "lost", "reason": reason}
-
-
-def end_without_description(job: JobDir, cared_for: bool) -> "Record":
-    """Report the state of a job whose description is damaged. A running supervisor continues; the
-    job cannot be resumed."""
-    state = "running" if job.unfinished() else "queued"
-    end = job.ended() or {"state": state if cared_for else "lost"}
-    return dict(end, reason="its description is damaged: " + job.job)
-
-
 def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
     """What comes after these attempts; those before the last resume no longer count."""
     if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
@@ -271,9 +237,11 @@ def has_begun(description: "Record", attempts: "List[Record]") -> bool:
     return any(one["number"] > description["resumed_after"] for one in attempts)
 
 
-def is_held(attempts: "List[Record]") -> bool:
+def is_held(attempts: "List[Record]", now: "Optional[float]" = None) -> bool:
     """Whether the last attempt has crashed, and what it had is kept for a look."""
-    return bool(attempts) and time.time() < (attempts[-1].get("held") or 0.0)
+    if not attempts:
+        return False
+    return (time.time() if now is None else now) < (attempts[-1].get("held") or 0.0)
 
 
 def held_in_words(job_id: str, attempt: "Record") -> str:
@@ -284,53 +252,3 @@ def held_in_words(job_id: str, attempt: "Record") -> str:
 
 def clock(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
-
-
-def hung(job: JobDir) -> str:
-    """That a running attempt gives no sign of life, in words; nothing while it does."""
-    attempt = job.unfinished()
-    if attempt is None or not attempt.seems_silent():
-        return ""
-    silence = attempt.silence() or 0.0
-    if silence < SILENT:
-        return ""
-    return "no sign of life for {:.0f} min".format(silence // 60)
-
-
-def status(job: JobDir, cared_for: "Optional[bool]" = None) -> "Optional[Record]":
-    """What the job's files tell, or None where there is no such job. Where a scheduler knows
-    whether it is ``cared_for``, the lock is not asked."""
-    if cared_for is None:
-        cared_for = job.is_cared_for()
-        if not cared_for:
-            job.drop_secrets()
-    description = job.description()
-    if description is None and not job.is_damaged():
-        return None
-    if description is None:
-        end = end_without_description(job, cared_for)
-    else:
-        end = end_of(job, description, cared_for)
-    return {
-        "id": job.id,
-        "job": description or shapes.stand_in(job.id),
-        "state": end["state"],
-        "reason": end.get("reason", ""),
-        "ended": end.get("time"),
-        "attempts": job.records(),
-        "damaged": description is None,
-    }
-
-
-def of_nothing(job_id: str) -> "Record":
-    """A record of a job of which nothing can be read."""
-    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
-
-
-def unreadable(job_id: str, state: str, error: Exception) -> "Record":
-    """A record of a job whose files could not be read. An error of the disk may pass, and tells
-    nothing of the job: the laptop goes by what it last saw. Damage stays."""
-    if isinstance(error, OSError):
-        reason = "its files cannot be read: {}".format(error)
-        return dict(of_nothing(job_id), state=state, reason=reason, unreadable=True)
-    return dict(of_nothing(job_id), state=state, reason="its files are damaged: {!r}".format(error))

@@ -18,7 +18,7 @@ import time
 
 from ..formats import files, shapes
 from ..formats.notes import note
-from ..jobs import arrays, jobdir
+from ..jobs import arrays, states
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
 from . import notify, sending
@@ -259,7 +259,7 @@ def settle(root: str, name: str, is_over: bool) -> None:
 
 def deliver_start(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE) -> bool:
     """Whether something is left to be sent."""
-    status = jobdir.status(job_dir, True)
+    status = states.status(job_dir, True)
     if status is None:
         return False
 
@@ -275,7 +275,7 @@ def deliver_end(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE
     def facts(settings: "Record") -> "Optional[Record]":
         if settings.get("jobs"):
             return array_facts(job_dir, settings)
-        status = jobdir.status(job_dir, True)
+        status = states.status(job_dir, True)
         if status is None:
             return None
         if settings.get("end"):

@@ -102,7 +102,7 @@ def waited_long(settings: "Record", job: "Record", started: float) -> bool:
 
 
 def facts_of(event: str, status: "Record", cluster: str) -> "Record":
-    """Of one job, from what ``jobdir.status`` or the laptop knows of it."""
+    """Of one job, from what ``states.status`` or the laptop knows of it."""
     attempts = status["attempts"]
     job, last = status["job"], attempts[-1] if attempts else {}
     created, ended = job.get("created"), status.get("ended")

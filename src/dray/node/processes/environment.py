@@ -24,7 +24,7 @@ def environment(
     job_dir: "JobDir",
     job: "Record",
     base: "Dict[str, str]",
-    told: "Dict[str, str]",
+    variables: "Dict[str, str]",
     code: str,
 ) -> "Dict[str, str]":
     """What the command sees: secrets are read here, and were nowhere before. ``code`` is the work
@@ -38,7 +38,7 @@ def environment(
         env.setdefault("WANDB_RUN_ID", job_dir.id)
         env.setdefault("WANDB_RESUME", "allow")
         env.setdefault("WANDB_DIR", job_dir.outputs)
-    env.update(told)
+    env.update(variables)
     env["DRAY_CODE"] = code
     if not job.get("scheduler") and job.get("project"):  # submitted on this machine
         env["DRAY_PROJECT"] = job["project"]

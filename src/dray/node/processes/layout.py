@@ -54,7 +54,7 @@ def port_for(number: int) -> int:
     return FIRST_PORT + number % PORTS
 
 
-class Seat:
+class TaskPosition:
     """One task's place among all."""
 
     def __init__(
@@ -67,20 +67,22 @@ class Seat:
         self.launched_from = launched_from  # the first node's address, as it is seen from here
 
 
-def variables(job: "Record", seat: Seat, address: str, port: int) -> "Dict[str, str]":
+def variables(job: "Record", position: TaskPosition, address: str, port: int) -> "Dict[str, str]":
     """What ``torch.distributed`` reads (env://), and most others too."""
-    found = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "NODE_RANK": str(seat.node_rank)}
+    found = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "NODE_RANK": str(position.node_rank)}
     if launch_of(job) == SRUN:  # torchrun tells its workers the rest
         found.update(
-            RANK=str(seat.rank),
-            LOCAL_RANK=str(seat.local_rank),
+            RANK=str(position.rank),
+            LOCAL_RANK=str(position.local_rank),
             WORLD_SIZE=str(tasks_of(job)),
             LOCAL_WORLD_SIZE=str(tasks_per_node(job)),
         )
     return found
 
 
-def argv_at(job: "Record", argv: "List[str]", seat: Seat, address: str, port: int) -> "List[str]":
+def argv_at(
+    job: "Record", argv: "List[str]", position: TaskPosition, address: str, port: int
+) -> "List[str]":
     """The command as a task starts it."""
     if launch_of(job) != TORCHRUN:
         return argv
@@ -89,7 +91,7 @@ def argv_at(job: "Record", argv: "List[str]", seat: Seat, address: str, port: in
         + [
             "--nnodes={}".format(nodes_of(job)),
             "--nproc-per-node={}".format(workers_per_node(job)),
-            "--node-rank={}".format(seat.node_rank),
+            "--node-rank={}".format(position.node_rank),
             "--master-addr={}".format(address),
             "--master-port={}".format(port),
             "--no-python",  # each worker is exactly the command, whatever it begins with
@@ -107,8 +109,8 @@ def torchrun_of(argv: "List[str]") -> "List[str]":
     return ["torchrun"]
 
 
-def describe_task(job: "Record", seat: Seat) -> str:
+def describe_task(job: "Record", position: TaskPosition) -> str:
     """For people."""
     if launch_of(job) == TORCHRUN:
-        return "torchrun on {}".format(seat.host)
-    return "rank {} on {}".format(seat.rank, seat.host)
+        return "torchrun on {}".format(position.host)
+    return "rank {} on {}".format(position.rank, position.host)

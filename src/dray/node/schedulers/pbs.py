@@ -25,7 +25,7 @@ OUTPUT = re.compile(r"/jobs/([^/]+)/pbs\.log$")  # as the batch script has it
 WAITING = ("Q", "H", "W", "T", "S", "U")
 STATES = dict(dict.fromkeys(WAITING, "waiting"), R="running", B="running", E="ending")
 RERUN = ("60", "61", "62", "63")  # substates of a batch job on its way back to the queue
-OVER = ("C", "F")  # states of a batch job that has ended, in Torque and in OpenPBS
+ENDED_STATES = ("C", "F")  # states of a batch job that has ended, in Torque and in OpenPBS
 DELETED = "91"  # substate
 KILLED_BY_TERM = "271"  # exit status
 GONE = (35, 153)  # exit codes: it has finished, it is not known
@@ -165,14 +165,14 @@ def parse_time_left(attributes: "Attributes", now: float) -> "Optional[float]":
     return limit - used
 
 
-def parse_fate(attributes: "Attributes", now: float) -> str:
+def parse_batch_state(attributes: "Attributes", now: float) -> str:
     """Asked by the attempt in it: a batch job that is ending, or gone, was ended by somebody."""
     state = attributes.get("job_state", "")
     if state in ("Q", "H", "W", "T") or attributes.get("substate") in RERUN:
-        return scheduler.AGAIN
+        return scheduler.REQUEUED
     left = parse_time_left(attributes, now)
     if left is not None and left <= 0:
-        return scheduler.OVER
+        return scheduler.ENDED
     return scheduler.RUNNING if state in ("R", "B", "S", "U") else scheduler.CANCELLED
 
 
@@ -181,7 +181,7 @@ def parse_ends(text: str) -> "Dict[str, Record]":
     exit status, as they never ran."""
     found = {}  # type: Dict[str, Record]
     for number, attributes in parse_jobs(text).items():
-        if attributes.get("job_state") not in OVER:
+        if attributes.get("job_state") not in ENDED_STATES:
             continue
         status = attributes.get("exit_status", attributes.get("Exit_status"))
         if attributes.get("substate") == DELETED or status in (None, KILLED_BY_TERM):
@@ -298,9 +298,9 @@ class Pbs(scheduler.Scheduler):
     def time_left(self, number: str, patience: float = scheduler.PATIENCE) -> "Optional[float]":
         return parse_time_left(self._attributes(number, patience), time.time())
 
-    def fate(self, number: str) -> str:
+    def batch_state(self, number: str) -> str:
         try:
-            return parse_fate(self._attributes(number), time.time())
+            return parse_batch_state(self._attributes(number), time.time())
         except SchedulerError:
             return scheduler.UNKNOWN
 

@@ -11,17 +11,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    from ..processes.layout import Seat
+    from ..processes.layout import TaskPosition
 
     Record = Dict[str, Any]
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
 
-# A batch job's fate, as the attempt in it sees it.
+# What becomes of a batch job, as the attempt in it sees it.
 RUNNING = "running"
-AGAIN = "again"  # the scheduler starts it again by itself
+REQUEUED = "requeued"  # the scheduler starts it again by itself
 CANCELLED = "cancelled"
-OVER = "over"  # time limit, preemption, a node's death: it will not be started again
+ENDED = "ended"  # time limit, preemption, a node's death: it will not be started again
 UNKNOWN = ""  # no answer
 
 
@@ -80,7 +80,7 @@ class Scheduler:
         to its input reaches every task, and what a task writes comes back from it."""
         raise NotImplementedError
 
-    def seat(self) -> "Seat":
+    def task_position(self) -> "TaskPosition":
         """Which of those tasks this process is."""
         raise NotImplementedError
 
@@ -88,13 +88,13 @@ class Scheduler:
         """Seconds until the scheduler ends the batch job; None where there is no limit."""
         raise NotImplementedError
 
-    def fate(self, number: str) -> str:
-        """What becomes of the batch job: RUNNING, AGAIN, CANCELLED, OVER or UNKNOWN."""
+    def batch_state(self, number: str) -> str:
+        """What becomes of the batch job: RUNNING, REQUEUED, CANCELLED, ENDED or UNKNOWN."""
         raise NotImplementedError
 
     def kill_delay(self, number: str) -> float:  # noqa: ARG002
-        """How long it takes until a batch job that was cancelled is killed, where ``fate`` does
-        not tell that it was."""
+        """How long it takes until a batch job that was cancelled is killed, where ``batch_state``
+        does not tell that it was."""
         return 0.0
 
     def ends(self, numbers: "List[str]") -> "Dict[str, Record]":  # noqa: ARG002

@@ -143,7 +143,7 @@ def srun_words(job: "Record") -> "List[str]":
     ]
 
 
-def parse_fate(text: str) -> str:
+def parse_batch_state(text: str) -> str:
     """From what ``scontrol show job`` says."""
     found = re.search(r"\bJobState=(\w+)", text)
     state = found.group(1) if found else ""
@@ -152,10 +152,10 @@ def parse_fate(text: str) -> str:
     if state == "CANCELLED":
         return scheduler.CANCELLED
     if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_FOR_GOOD.search(text)):
-        return scheduler.OVER
+        return scheduler.ENDED
     if state in COMING_BACK:
-        return scheduler.AGAIN
-    return scheduler.OVER if state else scheduler.UNKNOWN
+        return scheduler.REQUEUED
+    return scheduler.ENDED if state else scheduler.UNKNOWN
 
 
 def parse_config(text: str) -> "Dict[str, str]":
@@ -250,19 +250,19 @@ class Slurm(scheduler.Scheduler):
     def launcher(self, job: "Record") -> "List[str]":
         return srun_words(job)
 
-    def seat(self) -> layout.Seat:
+    def task_position(self) -> layout.TaskPosition:
         env = os.environ
         rank, local, node = (int(env["SLURM_" + name]) for name in ("PROCID", "LOCALID", "NODEID"))
         address = env.get("SLURM_LAUNCH_NODE_IPADDR", "")
-        return layout.Seat(rank, local, node, env["SLURMD_NODENAME"], address)
+        return layout.TaskPosition(rank, local, node, env["SLURMD_NODENAME"], address)
 
     def time_left(self, number: str, patience: float = scheduler.PATIENCE) -> "Optional[float]":
         words = ("squeue", "--noheader", "--job", number, "--format", "%L")
         return parse_time_left(call(*words, patience=patience))
 
-    def fate(self, number: str) -> str:
+    def batch_state(self, number: str) -> str:
         try:
-            return parse_fate(call("scontrol", "--oneliner", "show", "job", number))
+            return parse_batch_state(call("scontrol", "--oneliner", "show", "job", number))
         except SchedulerError:
             return scheduler.UNKNOWN
 

@@ -1,0 +1,109 @@
+"""Going on with a job that has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from dray.description.describing import renewed_limits
+from dray.errors import Refused, UsageError
+from dray.job.model import JobSpec, JobState, JobView
+from dray.job.options import env_name
+from dray.launcher.context import Context
+from dray.launcher.notifying import private_settings, private_values
+from dray.launcher.submission import Submission
+from dray.launcher.watching import Watching
+from dray.node.jobs import budget
+
+if TYPE_CHECKING:
+    from dray.images.verbs import ImageVerbs
+
+
+class Changes(TypedDict, total=False):
+    """What is to be different from the last attempt."""
+
+    update_code: bool
+    start_from: str  # a checkpoint of the job's, or "scratch" for none
+    secrets: Sequence[str]  # in addition to those that it was submitted with from here
+    limits: Mapping[str, Any]  # settings of [job.limits], by key, in the place of its own
+
+
+class Resuming:
+    def __init__(self, context: Context, images: Callable[[], ImageVerbs]) -> None:
+        self.context = context
+        self.images = images
+        self.watching = Watching(context)
+
+    def resume(
+        self,
+        reference: str,
+        *,
+        update_code: bool = False,
+        start_from: str = "",
+        secrets: Sequence[str] = (),
+        limits: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """Start another attempt of an ended job from its newest valid checkpoint, or from the one
+        that ``start_from`` names."""
+        self.context.config.require_trust()
+        view = self.watching.show(reference)
+        if view.state.active:
+            raise Refused(f"{view.id} is {view.state}: it goes on by itself")
+        if view.state is JobState.DONE:
+            raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
+        cluster = self.context.cluster(view.cluster)
+        last = view.attempts[-1].number if view.attempts else 0
+        job = replace(self._ours(view, secrets), resumed_after=last, start_from=start_from)
+        job = replace(job, limits=renewed_limits(job, limits, time.time()))
+        require_allowance(job, view)
+        project = Path(job.project) if update_code else None
+        if project is not None and not project.is_dir():
+            raise Refused(f"the project's folder {project} is not there any more")
+        settings = private_settings(self.context.config, cluster.name, None)
+        private = private_values(job.secrets, settings)
+        submission = Submission(self.context, self.images, cluster, job, private, project)
+        submission.resume()
+        store = self.context.open_store()
+        store.note("resumed", view.id)
+        queued = replace(view, state=JobState.QUEUED, reason="", ended=None)
+        store.save_own(replace(queued, spec=submission.job))
+        return view.id
+
+    def _ours(self, view: JobView, secrets: Sequence[str]) -> JobSpec:
+        """The job's description, in which no cluster has a say over what leaves this machine: of
+        a job that another one has submitted, the secrets are named anew, and the code is that of
+        the folder that the user stands in."""
+        spec = view.spec
+        for name in secrets:
+            try:
+                env_name(name)
+            except ValueError as error:
+                raise UsageError(f"--secret {name}: {error}") from error
+        if not spec.command:
+            raise Refused(f"{view.id} cannot be resumed: {view.reason}")
+        if self.context.open_store().is_own(view.id):
+            return replace(spec, secrets=tuple(dict.fromkeys([*spec.secrets, *secrets])))
+        if spec.secrets and not secrets:
+            flags = " ".join(f"--secret {name}" for name in spec.secrets)
+            raise Refused(
+                f"{view.id} is not known to have been submitted from here, and {view.cluster} says "
+                f"that it needs secrets: {', '.join(spec.secrets)}",
+                hint=f"Name those that it may have: dray resume {view.id} {flags}",
+            )
+        project = str(self.context.config.project)
+        return replace(spec, secrets=tuple(secrets), project=project)
+
+
+def require_allowance(job: JobSpec, view: JobView) -> None:
+    """Refuse to go on with a job that has used up what it may use as a whole."""
+    spent = budget.used_up(job.to_dict(), [asdict(one) for one in view.attempts])
+    if spent is not None:
+        flag = "--gpu-hours" if job.limits.gpu_hours else "--total-time"
+        raise Refused(
+            f"{view.id} cannot go on: {spent.reason}",
+            hint=f"Give it more, in all: dray resume {view.id} {flag} …",
+        )

@@ -1,0 +1,200 @@
+"""Starting jobs: from a command and the settings to what is submitted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from dray import background
+from dray.clusters.protocol import Cluster
+from dray.description.describing import describe, fill_in
+from dray.errors import Refused
+from dray.job.model import JobArray, JobSpec, Plan, Private, Snapshot
+from dray.launcher.context import Context
+from dray.launcher.notifying import ASKED, QUIET, private_settings, private_values
+from dray.launcher.notifying import notes as notify_notes
+from dray.launcher.submission import NOTHING_PRIVATE, Submission
+from dray.launcher.watching import Watching
+
+if TYPE_CHECKING:
+    from dray.images.verbs import ImageVerbs
+    from dray.launcher.given import Giver
+
+
+class How(TypedDict, total=False):
+    """How a command is started, apart from its settings."""
+
+    snapshot: bool  # with the project's code
+    start_from: str  # JOB, JOB:CHECKPOINT or a path: the checkpoint that the first attempt has
+    like: str  # a job whose description it takes, and its command where there is none
+    notify: bool | None  # whether somebody is told of it; None leaves that to the settings
+
+
+class Running:
+    """``again``: the job whose command is run where there is none."""
+
+    def __init__(self, context: Context, again: JobSpec | None = None) -> None:
+        self.context = context
+        self.again = again
+        self.watching = Watching(context)
+        self.jobs = self.watching.jobs
+
+    @cached_property
+    def images(self) -> ImageVerbs:
+        from dray.images.verbs import ImageVerbs  # only for jobs with an image
+
+        home, reporter = self.context.config.home, self.context.reporter
+        return ImageVerbs(home.cache, reporter, self.submit, self.watching.wait_on)
+
+    def plan(
+        self,
+        command: Sequence[str],
+        *,
+        snapshot: bool = True,
+        start_from: str = "",
+        like: str = "",
+        notify: bool | None = None,
+    ) -> tuple[Plan, Snapshot | None]:
+        """Say exactly what ``run`` would submit; touches nothing."""
+        if like:
+            again = self._like(like, command)
+            return again.plan(command, snapshot=snapshot, start_from=start_from, notify=notify)
+        cluster = self._target()
+        job = self.describe(command)
+        cluster.check(job)
+        if start_from:
+            job = self._giver().planned(job, start_from)
+        submission = self._submission(cluster, job, snapshot=snapshot)
+        submission.freeze(only_look=True)
+        notes = (*job.notes, *submission.missing_words())
+        submission.work = replace(submission.job, notes=notes)
+        plan = submission.plan()
+        noted = plan.notes + notify_notes(self.context.config, notify)
+        return plan._replace(notes=noted), submission.code
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        snapshot: bool = True,
+        start_from: str = "",
+        like: str = "",
+        notify: bool | None = None,
+    ) -> str:
+        """Freeze the code, submit the job, return its id."""
+        if like:
+            again = self._like(like, command)
+            return again.run(command, snapshot=snapshot, start_from=start_from, notify=notify)
+        cluster = self._target()
+        job = self.describe(command)
+        cluster.check(job)
+        settings = private_settings(self.context.config, cluster.name, notify)
+        private = private_values(job.secrets, settings)
+        with self._given(job, start_from, cluster) as (job, given):
+            self._tell(job)
+            work = self._submission(cluster, job, private, snapshot=snapshot, given=given)
+            (job_id,) = work.submit()
+        if notify is not None:
+            self.context.open_store().note(ASKED if notify else QUIET, job_id)
+        return job_id
+
+    def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
+        """Do the same for many commands that share all settings; on a batch system as one array.
+        Returns the jobs' ids, in order."""
+        cluster = self._target()
+        ids: list[str] = []
+        most = cluster.array_size
+        for start in range(0, len(commands), most):
+            array = self._describe_array(commands[start : start + most])
+            cluster.check(array.common)
+            self._tell(array.common)
+            number = len(array.commands)
+            settings = private_settings(self.context.config, cluster.name, None, number)
+            private = private_values(array.common.secrets, settings)
+            ids += self._submission(cluster, array, private, snapshot=snapshot).submit()
+        return ids
+
+    def submit(self, job: JobSpec, cluster: Cluster) -> str:
+        """Submit a job of dray's own, without code."""
+        return Submission(self.context, lambda: self.images, cluster, job).submit()[0]
+
+    def _submission(
+        self,
+        cluster: Cluster,
+        work: JobSpec | JobArray,
+        private: Private = NOTHING_PRIVATE,
+        *,
+        snapshot: bool,
+        given: Snapshot | None = None,
+    ) -> Submission:
+        project = self.context.config.project if snapshot else None
+        return Submission(self.context, lambda: self.images, cluster, work, private, project, given)
+
+    def _tell(self, job: JobSpec) -> None:
+        for note in job.notes:
+            self.context.reporter.say(note)
+
+    def _target(self) -> Cluster:
+        self.context.config.require_trust()
+        return self.context.cluster(self.context.config.on)
+
+    def describe(self, command: Sequence[str]) -> JobSpec:
+        """Make a job of a command and the settings."""
+        config = self.context.config
+        base, filled = self._target().environment(), None
+        if self.again is not None and not command:
+            from dray.description.like import as_before  # only for a job like another one
+
+            filled = as_before(self.again, config)
+        job = describe(command, config, base, time.time(), filled)
+        if job.container is None:
+            return job
+        return replace(job, container=self.images.resolve(job.container))
+
+    def _describe_array(self, commands: Sequence[Sequence[str]]) -> JobArray:
+        common = self.describe(commands[0])
+        filled = (fill_in(command, self.context.config).command for command in commands)
+        return JobArray(common, tuple(filled))
+
+    def _like(self, reference: str, command: Sequence[str]) -> Running:
+        """Start a job like this one, from the folder that it was submitted from. Its description is
+        the one that is written down here: no cluster has a say in it."""
+        from dray.description.like import config_like  # only here
+
+        job_id, cluster = self.jobs.find(reference)
+        spec = self.jobs.last_seen(job_id).spec
+        if not self.context.open_store().is_own(job_id) or not spec.command:
+            raise Refused(
+                f"{job_id} is not known to have been submitted from here",
+                hint="Describe the job yourself: dray run … -- COMMAND",
+            )
+        project = Path(spec.project)
+        if not (project / spec.folder).is_dir():
+            raise Refused(f"the folder {project / spec.folder} of {job_id} is not there any more")
+        config = config_like(self.context.config, spec, cluster.name, anew=bool(command))
+        config = config._replace(project=project, folder=spec.folder)
+        if spec.origin:
+            told = spec.origin.get("told", "")
+            self.context.reporter.say(
+                f"{job_id} began from {told}; the new one does so with --from only"
+            )
+        return Running(self.context.for_config(config), spec)
+
+    def _giver(self) -> Giver:
+        from dray.launcher.given import Giver  # only for a job that begins from a checkpoint
+
+        home = self.context.config.home
+        return Giver(self.jobs.find_here, self.context.reporter, home.cache)
+
+    def _given(
+        self, job: JobSpec, start_from: str, cluster: Cluster
+    ) -> AbstractContextManager[tuple[JobSpec, Snapshot | None]]:
+        if not start_from:
+            return nullcontext((job, None))
+        background.require_foreground()  # what is fetched, and told, is so once
+        return self._giver().given(job, start_from, cluster)

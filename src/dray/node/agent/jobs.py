@@ -1,0 +1,216 @@
+"""What the laptop asks of the agent that changes the scheduler's queue: submit, resume, stop."""
+
+import json
+import os
+import time
+from functools import partial
+
+from ..formats import files
+from ..formats.wire import Refusal
+from ..jobs import arrays, jobdir, staging
+from ..root.submission import Submission
+from ..schedulers.scheduler import NoAnswer, SchedulerError
+from . import site, snapshots
+from .root_requests import named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+
+    from ..jobs.jobdir import JobDir
+    from .agent import Agent
+
+    Record = Dict[str, Any]
+
+ENDING = 90.0  # seconds for which a batch job is given to end
+ENDING_LOOK = 2.0  # seconds between two looks whether it has
+
+
+def submit(agent: "Agent", request: "Record") -> "Record":
+    """Store the code, write the job (or the array) down, hand it to the scheduler: exactly once."""
+    record = request["job"]
+    job_dir = agent.root.job(record["id"])
+    if request.get("array"):
+        job_dir = agent.root.array(record["id"])
+    missing = snapshots.stage(agent, request)
+    if missing:
+        return {"missing": missing}
+    after = agent.images.awaited(request.get("image") or "")
+    with Submission(job_dir) as lock:
+        number = None
+        known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
+        if not files.exists(job_dir.job):
+            fill = None
+            if record.get("origin"):
+                fill = partial(agent.root.give, json.loads(request["files"]["job.json"]))
+            arrays.write_directory(job_dir, *contents_of(agent, request), fill=fill)
+        elif known.get("created") != record["created"]:
+            raise Refusal("Refused", "another job has the id {}: try again".format(job_dir.id))
+        else:  # an earlier answer was lost: it may be queued already
+            number = job_dir.known_number() or agent.already_queued(job_dir.id)
+            if number is None:  # its secrets may have been swept, as those of a lost job
+                arrays.rewrite(job_dir, *contents_of(agent, request))
+        if number is None:
+            try:
+                number = hand_over(agent, job_dir, lock, after)
+            except NoAnswer:
+                raise  # the job may be queued: a retry will find it
+            except SchedulerError:
+                staging.remove(job_dir.path)
+                raise
+    agent.forget_queue()
+    return dict(site.news_of_this_place(agent, request), scheduler_id=number)
+
+
+def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
+    """The files of the job's directory, and the snapshot that it holds on to."""
+    contents = {}
+    for name, text in request["files"].items():
+        text = text.replace("@ROOT@", agent.root.path) if name.endswith(".sh") else text
+        contents[name] = text.encode("utf-8", "surrogateescape")
+    return contents, agent.root.snapshot(request["job"]["snapshot"])
+
+
+def hand_over(agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str) -> str:
+    """Submit the job; NoAnswer where it may have been queued, SchedulerError where it was not."""
+    before = job_dir.known_number()
+    try:
+        number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
+    except NoAnswer:
+        raise
+    except SchedulerError as error:
+        number = queued_all_the_same(agent, job_dir, before, error)
+    job_dir.remember_number(number)
+    try:
+        os.utime(job_dir.secrets)  # they are as new as the submission: see drop_secrets
+    except OSError:
+        pass
+    return number
+
+
+def queued_all_the_same(
+    agent: "Agent", job_dir: "JobDir", before: "Optional[str]", error: SchedulerError
+) -> str:
+    """The number of a batch job that is queued although its submission ended with an error: a
+    controller that is slow to answer may have taken it. One that was quick has left the queue, and
+    its attempt has written its number down."""
+    try:
+        queued = agent.already_queued(job_dir.id)
+    except SchedulerError as silence:
+        raise NoAnswer("{}; whether it is queued is unknown: {}".format(error, silence))
+    for number in (queued, job_dir.known_number()):
+        if number is not None and number != before:
+            return number
+    raise error
+
+
+def stop(agent: "Agent", request: "Record") -> "Record":
+    ids = named(request)
+    queued = agent.scheduler.queue()
+    numbers = []
+    have_directory = set(files.names_in(os.path.join(agent.root.path, "jobs")))
+    for array, indices in arrays.by_array(set(ids) - have_directory).items():
+        agent.root.array(array).stop_jobs(indices)
+        names = [arrays.job_id(array, index) for index in indices]
+        numbers += [
+            agent.scheduler.number_of(queued[name], name) for name in names if name in queued
+        ]
+    for job_id in ids:
+        if job_id in have_directory:
+            numbers += ask_to_stop(
+                agent, agent.root.job(job_id), queued.get(job_id), request["now"]
+            )
+    if numbers:
+        agent.scheduler.cancel(numbers)
+    agent.forget_queue()
+    return {}
+
+
+def ask_to_stop(
+    agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]", now: bool
+) -> "List[str]":
+    """Its supervisor sees to it; what has none is returned, to be cancelled."""
+    attempts = job_dir.records()
+    description = job_dir.description()
+    is_held = jobdir.is_held(attempts)
+    if description and not is_held and not jobdir.decide(description, attempts).again:
+        return []  # it has ended for good, and is being cleared away
+    files.write_json(job_dir.stop, {"now": now, "time": time.time()})
+    if queued is None:
+        return []
+    number = agent.scheduler.number_of(queued, job_dir.id)
+    is_made = is_held or (attempts and attempts[-1]["outcome"] is None)
+    if queued["state"] == "running" and is_made:
+        agent.scheduler.interrupt(number)
+        return []
+    return [number]  # it has ended once it has left the queue: see unqueued
+
+
+def resume(agent: "Agent", request: "Record") -> "Record":
+    place = arrays.split(request["job"]["id"])
+    missing = snapshots.stage(agent, request)
+    if missing:
+        return {"missing": missing}
+    after = agent.images.awaited(request.get("image") or "")
+    if place is None:
+        number = resume_one(agent, request, after)
+    else:
+        with Submission(agent.root.array(place[0])):  # which may be on its way to the scheduler
+            number = resume_one(agent, request, after)
+    agent.forget_queue()
+    return {"scheduler_id": number}
+
+
+def resume_one(agent: "Agent", request: "Record", after: str) -> str:
+    job_dir = agent.root.own_directory(request["job"]["id"])
+    with Submission(job_dir) as lock:
+        if has_gone_on(job_dir, request["job"]["resumed_after"]):
+            return job_dir.known_number() or ""
+        agent.root.require_checkpoint(job_dir.id, request["job"]["start_from"])
+        # If the job has an end, a running batch job is the old one that just wrote it; only a
+        # waiting one is the resumed job.
+        if files.exists(job_dir.end):
+            number = agent.already_queued(job_dir.id, ("waiting",))
+        else:
+            number = number_in_queue(agent, job_dir)
+        if number is None:
+            number = submit_again(agent, job_dir, request, lock, after)
+        return number
+
+
+def has_gone_on(job_dir: "JobDir", seen: int) -> bool:
+    """Whether an attempt was made since the laptop saw the job: an earlier answer of ours was lost
+    on its way, or another laptop was quicker. The attempt may have ended by now."""
+    return job_dir.next_number() > seen + 1
+
+
+def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
+    """Return the number of the batch job that goes on with the job. One that is ending may be it:
+    a job that is requeued waits again only once it has ended."""
+    until = time.monotonic() + ENDING
+    while True:
+        rows = agent.batch_jobs_of(job_dir.id)
+        live = [str(row["id"]) for row in rows if row["state"] != "ending"]
+        if live or not rows:
+            return live[0] if live else None
+        if time.monotonic() > until:
+            raise Refusal("ClusterError", "its last batch job is still ending: try again later")
+        time.sleep(ENDING_LOOK)
+
+
+def submit_again(
+    agent: "Agent", job_dir: "JobDir", request: "Record", lock: files.Lock, after: str
+) -> str:
+    end = job_dir.ended()
+    arrays.rewrite(job_dir, *contents_of(agent, request))
+    files.remove(job_dir.stop)
+    files.remove(job_dir.end)
+    try:
+        return hand_over(agent, job_dir, lock, after)
+    except NoAnswer:
+        raise
+    except SchedulerError:  # it stays as it had ended
+        staging.discard_secrets(job_dir.path)
+        if end is not None:
+            files.write_json(job_dir.end, end)
+        raise

@@ -1,0 +1,109 @@
+"""The conversation with the laptop: requests in, answers out, until the input ends."""
+
+import hashlib
+import json
+import os
+import traceback
+
+from ..checkpoints.origin import NothingToGoOnFrom
+from ..code.packs import CHUNK
+from ..formats import files
+from ..formats.wire import HEAD_LIMIT, MARK, Refusal, read_head
+from ..schedulers.scheduler import NoAnswer, SchedulerError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Dict, Optional  # noqa: F401
+
+    Record = Dict[str, Any]
+
+
+class Conversation:
+    """Reads requests and writes answers; what a verb does is up to ``carry_out``."""
+
+    def __init__(self, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
+        self.stdin = stdin
+        self.stdout = stdout
+        self.payload = 0  # bytes of the request's that were not read yet
+
+    def carry_out(self, request: "Record") -> "Record":
+        raise NotImplementedError
+
+    def serve(self) -> bool:
+        """Answer one request; False where there is none left. What goes wrong is an answer too."""
+        request = self.next_request()
+        if request is None:
+            return False
+        answer = self.answer(request)
+        self.skip_payload()
+        afterwards = answer.pop("afterwards", None)
+        pieces = answer.pop("pieces", ())
+        self.send(answer)
+        for piece in pieces:
+            self.stdout.write(piece)
+        self.stdout.flush()
+        if afterwards is not None:
+            afterwards()
+        return True
+
+    def answer(self, request: "Record") -> "Record":
+        try:
+            return self.carry_out(request)
+        except Refusal as error:
+            return {"error": str(error), "family": error.family}
+        except NothingToGoOnFrom as error:
+            return {"error": str(error), "family": "Refused"}
+        except NoAnswer as error:
+            return {"error": str(error), "family": "NoAnswer"}
+        except SchedulerError as error:
+            return {"error": str(error), "family": "ClusterError"}
+        except OSError as error:
+            return {"error": str(error), "family": "OSError", "errno": error.errno}
+        except Exception:
+            return {"error": traceback.format_exc(), "family": "ClusterError"}
+
+    def next_request(self) -> "Optional[Record]":
+        """None at the end, and where what comes is not a request: nothing behind it can be one."""
+        lengths = read_head(self.stdin.readline(HEAD_LIMIT))
+        if lengths is None:
+            return None
+        try:
+            request = json.loads(self.stdin.read(lengths[0]).decode("ascii"))
+        except (ValueError, RecursionError):
+            return None
+        self.payload = lengths[1]
+        return request if isinstance(request, dict) else None
+
+    def skip_payload(self) -> None:
+        """What a refused request brought along must not be taken for the next request."""
+        while self.payload:
+            piece = self.stdin.read(min(self.payload, CHUNK))
+            self.payload = self.payload - len(piece) if piece else 0
+
+    def send(self, answer: "Record") -> None:
+        text = json.dumps(answer).encode("ascii")
+        self.stdout.write(MARK + b"%d %d\n" % (len(text), answer.get("payload", 0)) + text)
+        self.stdout.flush()
+
+    def receive(self, path: str, digest: str = "") -> None:
+        """The request's payload, as a file that appears whole; with a SHA-256, only if it fits."""
+        temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
+        check = hashlib.sha256()
+        try:
+            with open(temporary, "wb") as file:
+                os.fchmod(file.fileno(), files.PRIVATE_FILE)
+                while self.payload:
+                    piece = self.stdin.read(min(self.payload, CHUNK))
+                    if not piece:
+                        raise Refusal("ClusterError", "the upload was cut off")
+                    self.payload -= len(piece)
+                    if digest:
+                        check.update(piece)
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            if digest and check.hexdigest() != digest:
+                raise Refusal("Damaged", "a part of the image came damaged")
+            os.replace(temporary, path)
+        finally:
+            files.remove(temporary)

@@ -1,0 +1,49 @@
+"""Takes in code and checkpoints that the laptop sends, as snapshots."""
+
+import os
+
+from ..code import pack_store, packs
+from ..formats import files
+from ..formats.wire import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple  # noqa: F401
+
+    from .agent import Agent
+
+    Record = Dict[str, Any]
+
+
+def stage(agent: "Agent", request: "Record") -> "List[str]":
+    """Take in the pack, if there is one; return what the snapshot still lacks."""
+    store = packs.Packs(agent.root.path)
+    pack_store.make(store)
+    if agent.payload:
+        path = os.path.join(store.packs, request["pack"])
+        agent.receive(path)
+        store.read_index(request["pack"])
+        files.remove(store.mark(request["pack"]))
+    snapshot = request["job"]["snapshot"]
+    if not snapshot or "manifest" not in request:
+        return []
+    change = request["manifest"]
+    with files.Lock(pack_store.lock_of(store)):
+        names, manifest = read_manifest(store, change)
+        needed = pack_store.packs_after(store, names, middle_of(change), request["pack"])
+        return pack_store.enlist(store, snapshot, manifest, needed)
+
+
+def read_manifest(store: packs.Packs, change: "Record") -> "Tuple[List[str], bytes]":
+    """A manifest comes as what differs from one that lies here already, in these packs."""
+    names, base = [], b""  # type: List[str], bytes
+    if change["base"]:
+        try:
+            names, base = store.read_snapshot(change["base"])
+        except packs.Damaged:
+            raise Refusal("BaseMissing", "the snapshot that this one builds on is not here")
+    return names, base[: change["head"]] + middle_of(change) + base[len(base) - change["tail"] :]
+
+
+def middle_of(change: "Record") -> bytes:
+    return bytes(change["middle"].encode("utf-8", "surrogateescape"))

@@ -1,0 +1,196 @@
+"""What the laptop is told of jobs: what their files and the scheduler's queue say together."""
+
+import os
+import time
+
+from ..attempt import outcomes
+from ..formats import files, shapes
+from ..jobs import arrays, jobdir, states
+from ..notifications import notices
+from ..root.submission import Submission, being_submitted, drop_secrets
+from ..schedulers.scheduler import SchedulerError
+from .root_requests import named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+
+    from ..jobs.arrays import ArrayDir
+    from ..jobs.jobdir import JobDir
+    from ..jobs.policy import Decision
+    from .agent import Agent
+
+    Record = Dict[str, Any]
+
+LAST_WORDS = 4096  # bytes at the end of a batch job's log in which its last line is looked for
+LATE = 60.0  # seconds after which a job that should have begun is not about to
+
+
+def status(agent: "Agent", request: "Record") -> "Record":
+    """All that is known of the jobs. With ``brief``, those that wait and have made no attempt are
+    only named, together with others that wait for the same reason."""
+    queued = agent.queue()
+    agent.over = []
+    have_directory = set(agent.root.sweep("jobs", thoroughly=False))
+    agent.root.sweep("arrays", thoroughly=False)
+    found = []
+    seen = {}  # type: Dict[str, ArrayDir]
+    waiting = {}  # type: Dict[Tuple[str, str], List[str]]
+    for job_id in named(request):
+        row = queued.get(job_id)
+        has_directory = job_id in have_directory
+        try:
+            if row and request.get("brief") and only_waits(agent, job_id, row, has_directory):
+                waiting.setdefault((row["why"], row["start"]), []).append(job_id)
+                continue
+            if has_directory:
+                note_array(agent, seen, job_id)
+                record = status_of(agent, agent.root.job(job_id), row)
+            else:
+                record = status_in_array(agent, seen, job_id, row)
+        except Exception as error:  # the files of one job must not hide all others
+            record = states.unreadable(job_id, states.in_queue(row), error)
+        if record is not None:
+            found.append(record)
+    for array in seen.values():
+        if not any(name.startswith(array.id + ".") for name in queued):
+            end_array(agent, array)
+    explain(agent, found)
+    unsent = agent.root.unsent(agent.over, notices.LOGIN)
+    groups = [
+        {"ids": arrays.fold(ids), "why": why, "start": start}
+        for (why, start), ids in waiting.items()
+    ]
+    answer = {"jobs": found, "waiting": groups}  # type: Record
+    return dict(answer, unsent=unsent) if unsent else answer
+
+
+def note_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
+    """Its array may still hold secrets, although all its jobs have their own."""
+    place = arrays.split(job_id)
+    if place is not None:
+        seen.setdefault(place[0], agent.root.array(place[0]))
+
+
+def only_waits(agent: "Agent", job_id: str, queued: "Record", has_directory: bool) -> bool:
+    """Whether it is in the queue and has made no attempt."""
+    if queued["state"] != "waiting":
+        return False
+    return not has_directory or not agent.root.job(job_id).numbers()
+
+
+def explain(agent: "Agent", records: "List[Record]") -> None:
+    """Ask the scheduler's books about all whose end is only guessed, in one query."""
+    asked = states.unexplained(records)
+    states.explain(records, agent.scheduler.ends(asked) if asked else {})
+
+
+def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> "Optional[Record]":
+    """Read what the files say, merge it with the queue's row; see to what an end leaves."""
+    if queued is not None and queued["state"] == "waiting":
+        end_if_too_late(agent, job_dir, queued)
+    may_be_queued = queued is None and agent.submitted_since(job_dir)
+    is_gone = queued is None and not may_be_queued
+    is_running = queued is not None and queued["state"] == "running"
+    facts = states.read(job_dir, is_running)
+    if facts is None:
+        return None
+    trace = trace_of(job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None
+    record = states.merge(facts, queued, may_be_queued, trace, agent.scheduler.name)
+    if record["state"] in jobdir.ENDED and (facts.end or is_gone):
+        drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
+        agent.over.append(record)
+    return record
+
+
+def trace_of(job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None) -> states.Trace:
+    """``index``: the job's place in an array, of which ``job_dir`` is the directory."""
+    submitted, asked = being_submitted(job_dir), job_dir.stop_request() is not None
+    number = job_dir.known_number()
+    numbers = [number] if number else []
+    if number and index is not None:
+        numbers.insert(0, "{}_{}".format(number, index))
+    return states.Trace(submitted, asked, numbers, last_line(batch_log))
+
+
+def status_in_array(
+    agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str, queued: "Optional[Record]"
+) -> "Optional[Record]":
+    """Of a job that has no directory of its own yet: it never ran."""
+    place = arrays.split(job_id)
+    if place is None:
+        return None
+    array = seen.setdefault(place[0], agent.root.array(place[0]))
+    description = shapes.description(array.description_of(place[1]))
+    if description is None:
+        return status_in_damaged_array(array, job_id, queued)
+    record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Record
+    record.update(state="queued", reason="")
+    if queued is not None:
+        record["scheduler"] = queued
+    if place[1] in arrays.read_indices(array.stopped):
+        record.update(state="stopped", reason="stopped on request")
+    elif queued is None and not agent.submitted_since(array):
+        trace = trace_of(array, array.batch_log_of(place[1]), place[1])
+        record.update(states.without_end(trace, [], agent.scheduler.name))
+    return record
+
+
+def status_in_damaged_array(
+    array: "ArrayDir", job_id: str, queued: "Optional[Record]"
+) -> "Optional[Record]":
+    """None where the array has no such job."""
+    if not array.is_damaged() or array.common()["commands"]:
+        return None
+    record = states.of_nothing(job_id)
+    reason = "its description is damaged: " + array.job
+    return dict(record, state="queued" if queued else "lost", reason=reason)
+
+
+def end_array(agent: "Agent", array: "ArrayDir") -> None:
+    """No job of it can start any more."""
+    try:
+        drop_secrets(array, lambda: agent.submitted_since(array))
+        if not agent.submitted_since(array):
+            notices.array_is_over(array)
+    except OSError:  # the next look tries again
+        pass
+
+
+def end_if_too_late(agent: "Agent", job_dir: "JobDir", queued: "Record") -> None:
+    """End a job that waits although it should have begun by now. One that starts this moment ends
+    itself, or finds its end written. Under the submission's lock, as a resume names another
+    moment."""
+    if too_late(job_dir) is None:
+        return
+    lock = Submission(job_dir)
+    if not lock.take(wait=False):
+        return
+    try:
+        end = too_late(job_dir)
+        if end is not None and job_dir.ended() is None:
+            outcomes.end_job(job_dir, end, patience=0.0)
+        if end is not None:
+            agent.scheduler.cancel([agent.scheduler.number_of(queued, job_dir.id)])
+    except (OSError, SchedulerError):  # the next look tries again
+        pass
+    finally:
+        lock.__exit__()
+
+
+def too_late(job_dir: "JobDir") -> "Optional[Decision]":
+    description = job_dir.description()
+    if description is None:
+        return None
+    return jobdir.too_late(description, job_dir.records(), time.time() - LATE)
+
+
+def last_line(path: str) -> str:
+    """Of what a batch job has said, if it has said anything."""
+    try:
+        with files.open_regular(path) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
+            lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,54 @@
+"""The lock of a job on a cluster: one attempt is made at a time."""
+
+import os
+import time
+
+from ..formats import files, leases
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, Optional  # noqa: F401
+
+    from ..jobs.jobdir import JobDir
+
+LOCK_PATIENCE = 60.0
+
+
+class Charge:
+    """Held by the one attempt that is made at a time, also when a requeue overtakes the attempt
+    before it. Where other nodes do not see locks, that takes a lease."""
+
+    def __init__(self, job_dir: "JobDir") -> None:
+        self.job_dir = job_dir
+        self.alive = files.open_lock(job_dir.alive)
+        self.lease = None  # type: Optional[leases.Lease]
+        files.Lock.leased = leases.are_needed(job_dir.path)
+
+    def take(self) -> None:
+        until = time.monotonic() + LOCK_PATIENCE
+        while not self._try():
+            if time.monotonic() > until:
+                self._give_up()
+            time.sleep(0.2)
+        if files.Lock.leased:
+            self.lease = leases.Lease(self.job_dir.alive)
+            if not self.lease.wait(LOCK_PATIENCE + leases.AGE):
+                self._give_up()
+            self.lease.keep()
+
+    def _try(self) -> bool:
+        try:
+            return files.try_lock(self.alive)
+        except OSError as error:
+            if error.errno not in files.LOCKS_REFUSED:
+                raise
+            files.Lock.leased = True
+            return True
+
+    def _give_up(self) -> "NoReturn":
+        raise SystemExit("another attempt of {} is still running".format(self.job_dir.id))
+
+    def leave(self) -> None:
+        if self.lease is not None:
+            self.lease.release()
+        os.close(self.alive)

@@ -1,0 +1,91 @@
+"""The signs of life of an attempt, and what is looked at when one is given."""
+
+import time
+
+from ..code import worktree
+from ..formats import files
+from ..formats.pace import HEARTBEAT
+from ..jobs.log_times import LogTimes
+from ..metrics import sources
+from .outcomes import write_to_log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Union  # noqa: F401
+
+    from ..jobs.jobdir import AttemptDir, JobDir
+    from .allotment import Limit
+    from .checkpoint_watch import CheckpointWatch
+    from .command import Command
+    from .end_requests import EndRequests
+    from .ranks import Ranks
+
+    Record = Dict[str, Any]
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        job_dir: "JobDir",
+        attempt: "AttemptDir",
+        job: "Record",
+        command: "Union[Command, Ranks]",
+        requests: "EndRequests",
+    ) -> None:
+        self.job_dir = job_dir
+        self.attempt = attempt
+        self.most_memory = job["resources"]["memory"]
+        self.command = command
+        self.requests = requests
+        self.next = 0.0
+        self.metrics = sources.Watch(job, job_dir.outputs, attempt)
+        self.log_times = LogTimes(attempt.log, attempt.log_times)
+        self.imports = []  # type: List[str]  # what its Pythons have said of their imports
+
+    def beat(self, checkpoints: "CheckpointWatch", limit: "Limit") -> None:
+        """Give a sign of life, if one is due."""
+        now = time.monotonic()
+        if now < self.next:
+            return
+        self.next = now + HEARTBEAT
+        self._watch_memory()
+        self.look_for_imports()
+        self.metrics.look()
+        self._note_log()
+        beat = {
+            "heartbeat": time.time(),
+            "checkpoint": checkpoints.relative(checkpoints.latest),
+            "metric": self.metrics.value(),
+            "deadline": limit.time_of_day(),
+            "iteration": checkpoints.reached.done,
+            "total": checkpoints.reached.total,
+        }
+        try:
+            files.write_json(self.attempt.heartbeat, beat, durable=False)
+        except OSError:  # a full disk must not end the attempt
+            pass
+
+    def look_for_imports(self) -> None:
+        """Tell of packages that are not imported from where they are installed."""
+        found = [one for one in worktree.imports_told(self.job_dir) if one not in self.imports]
+        self.imports += found
+        write_to_log(self.attempt, found)
+
+    def last_metric(self) -> "Any":
+        """Look at the metrics and the log once more, and return the metric's last value."""
+        self.metrics.look(last=True)
+        self._note_log(last=True)
+        return self.metrics.value()
+
+    def _note_log(self, last: bool = False) -> None:
+        try:
+            self.log_times.note(time.time(), last)
+        except OSError:  # it helps to read the log, and is not worth more than that
+            pass
+
+    def _watch_memory(self) -> None:
+        if not self.most_memory or self.requests.current is not None:
+            return
+        used = self.command.memory()
+        if used > self.most_memory:
+            self.requests.by_memory(used, self.most_memory)

@@ -1,0 +1,128 @@
+"""The loop around a job's attempts, wherever they are made.
+
+Decide what comes next, wait for the turn, make an attempt, and go on, until the job ends or another
+process goes on with it. What differs between this machine, a batch job and a pod is asked of a
+``Site``: who waits for what, how an attempt is supervised, and who makes the next one.
+"""
+
+import time
+import traceback
+
+from ..formats.notes import note
+from ..jobs import policy
+from ..jobs.jobdir import decide, too_late
+from ..notifications import notices
+from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
+from .supervisor import Supervisor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+    from ..jobs.jobdir import AttemptDir, JobDir
+    from .allotment import Allotment
+
+    Record = Dict[str, Any]
+
+# Who makes the next attempt.
+HERE = "here"
+ELSEWHERE = "elsewhere"  # another process, which is seen to
+NOBODY = "nobody"  # somebody has cancelled the job
+
+
+class Site:
+    """Where a job's attempts are made. A site that only loops, as a pod does, defines
+    ``supervise``."""
+
+    name = ""  # for people: of the scheduler
+    lost = ""  # the reason of an attempt that ended without an outcome
+
+    def end_leftovers(self) -> None:
+        """End what an attempt without an outcome has left running."""
+
+    def wait_for_turn(self, decision: policy.Decision) -> bool:
+        """Return True once the attempt may begin, or False where another process makes it."""
+        time.sleep(decision.delay)
+        return True
+
+    def supervise(self, attempt: "AttemptDir") -> None:
+        """Make this attempt, whose directory is there."""
+        raise NotImplementedError
+
+    def arrange_next(self, decision: policy.Decision) -> str:  # noqa: ARG002
+        """See to the next attempt, and return who makes it: HERE, ELSEWHERE or NOBODY."""
+        return HERE
+
+    def before_end(self) -> None:
+        """Give up what the job waits for, just before its end is written down."""
+
+    def after_end(self) -> None:
+        """Let go of the job: its end is written down, and it can be resumed or removed."""
+
+
+class AttemptLoop:
+    def __init__(self, job_dir: "JobDir", job: "Record", site: Site) -> None:
+        self.job_dir = job_dir
+        self.job = job
+        self.site = site
+        self.is_due = True  # whether an attempt is to be made, and could not begin so far
+
+    def run(self) -> "Optional[policy.Decision]":
+        """Make attempts, and return the job's end; None where another process goes on."""
+        self._account_for_lost_attempt()
+        decision = self.decide()
+        self.is_due = decision.again
+        while decision.again:
+            if not self.site.wait_for_turn(decision):
+                return None
+            self._make_attempt()
+            decision = self.decide()
+            if decision.again:
+                who = self.site.arrange_next(decision)
+                if who == ELSEWHERE:
+                    return None
+                if who == NOBODY:
+                    return policy.Decision("stopped", "cancelled in " + self.site.name)
+                self.is_due = True
+        return decision
+
+    def decide(self) -> policy.Decision:
+        """Decide between another attempt and the job's end, from what is written down."""
+        records = self.job_dir.records()
+        decision = too_late(self.job, records, time.time()) or decide(self.job, records)
+        if decision.again and self.job_dir.stop_request() is not None:
+            return policy.Decision("stopped", "stopped on request")
+        return decision
+
+    def _account_for_lost_attempt(self) -> None:
+        unfinished = self.job_dir.unfinished()
+        if unfinished is None:
+            return
+        self.site.end_leftovers()
+        record_lost(self.job_dir, self.job, unfinished.number, self.site.lost)
+
+    def _make_attempt(self) -> None:
+        number = self.job_dir.next_number()
+        attempt = begin_attempt(self.job_dir, number)
+        self.is_due = False
+        if number == 1:
+            notices.at_start(self.job_dir, self.job)
+        self.site.supervise(attempt)
+
+    def end(self, end: policy.Decision) -> None:
+        """Write the job's end down, and tell those who wait for it."""
+        self.site.before_end()
+        end_job(self.job_dir, end)
+        self.site.after_end()
+        notices.at_end(self.job_dir)
+
+
+def supervise(
+    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", allotment: "Allotment"
+) -> None:
+    """Run the supervisor in this process. An error of dray's own is the attempt's outcome."""
+    try:
+        Supervisor(job_dir, attempt, job, allotment).run()
+    except Exception as error:
+        note(traceback.format_exc())
+        record_own_failure(job_dir, attempt.number, error)

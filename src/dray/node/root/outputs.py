@@ -1,0 +1,75 @@
+"""A job's outputs as they are listed and sent: see dray.landing for the other end."""
+
+import os
+import stat
+
+from ..code.packs import CHUNK
+from ..formats import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Optional  # noqa: F401
+
+    Record = Dict[str, Any]
+
+
+def listing(top: str, is_chosen: "Callable[[str], bool]") -> "List[Record]":
+    """Describe the files and links below ``top`` that are chosen by their path."""
+    found = []  # type: List[Record]
+    for path in files.files_below(top):
+        if is_chosen(os.path.relpath(path, top)):
+            found += described(top, path)
+    return found
+
+
+def described(top: str, path: str) -> "List[Record]":
+    """None where it cannot be copied, or was removed by the trainer this moment."""
+    try:
+        record = describe_file(top, path)
+    except OSError:
+        return []
+    return [record] if record is not None else []
+
+
+def describe_file(top: str, path: str) -> "Optional[Record]":
+    """None for a folder; or for a socket or pipe, which cannot be copied."""
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+        return None
+    link = os.readlink(path) if stat.S_ISLNK(status.st_mode) else None
+    return {
+        "path": os.path.relpath(path, top),
+        "size": 0 if link is not None else status.st_size,
+        "mtime": status.st_mtime_ns,
+        "mode": status.st_mode & 0o777,
+        "link": link,
+    }
+
+
+def length(wanted: "List[Record]") -> int:
+    """How many bytes ``contents`` yields for these files."""
+    return sum(record["size"] + 1 for record in wanted if record["link"] is None)
+
+
+def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
+    """Exactly as many bytes as were promised, and one that says whether they are the file's."""
+    for record in wanted:
+        if record["link"] is not None:
+            continue
+        left = record["size"]
+        try:
+            with files.open_regular(os.path.join(top, record["path"])) as file:
+                while left:
+                    piece = file.read(min(left, CHUNK))
+                    if not piece:
+                        break  # it shrank meanwhile
+                    left -= len(piece)
+                    yield piece
+        except OSError:  # unreadable, or removed by the trainer this moment
+            pass
+        whole = left == 0
+        while left:
+            piece = b"\0" * min(left, CHUNK)
+            left -= len(piece)
+            yield piece
+        yield b"\1" if whole else b"\0"
