@@ -7,6 +7,7 @@ import click
 from dray.cli.output import age, launcher, print_json, table
 from dray.cli.parameters import json_option
 from dray.cli.terminal import say, tell, visible
+from dray.errors import ClusterError
 from dray.launcher import Launcher
 
 SECONDS = 5.0  # for each cluster to answer
@@ -58,7 +59,9 @@ def list_clusters(check: bool, as_json: bool) -> None:
 
 def look(verbs: Launcher, check: bool) -> list[Known]:
     config = verbs.config
-    problems = verbs.reach(list(config.clusters), SECONDS) if check else {}
+    problems = unusable(verbs)
+    usable = [name for name in config.clusters if name not in problems]
+    problems |= verbs.reach(usable, SECONDS) if check else {}
     numbers = verbs.active_numbers()
     return [
         Known(
@@ -68,12 +71,23 @@ def look(verbs: Launcher, check: bool) -> list[Known]:
             default=name == config.on,
             queued=numbers.get(name, {}).get("queued", 0),
             running=numbers.get(name, {}).get("running", 0),
-            answered=verbs.cluster(name).last_answer(),
+            answered=verbs.cluster(name).last_answer() if name in usable else None,
             answers=not problems[name] if check else None,
             problem=problems.get(name, ""),
         )
         for name, one in config.clusters.items()
     ]
+
+
+def unusable(verbs: Launcher) -> dict[str, str]:
+    """Say of each cluster whose kind's package is broken why it cannot be used."""
+    found = {}
+    for name in verbs.config.clusters:
+        try:
+            verbs.cluster(name)
+        except ClusterError as error:
+            found[name] = error.message
+    return found
 
 
 def show_jobs(one: Known) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dray.clusters.protocol import Cluster
 from dray.config.reading import ClusterConfig
+from dray.errors import ClusterError, DrayError
 from dray.job.model import Capabilities
 from dray.job.options import kinds
 
@@ -22,32 +24,58 @@ if TYPE_CHECKING:
 
 
 def capabilities_of(kind: str) -> Capabilities:
-    """What clusters of this kind can do; nothing is asked of any of them."""
-    declared: Capabilities = _class_of(kind).capabilities
+    """Return what clusters of this kind can do; nothing is asked of any of them."""
+    declared: Capabilities = class_of(kind).capabilities
     return declared
 
 
 def roots_here(clusters: Iterable[ClusterConfig], data: Path) -> list[str | Path]:
-    """Where on this machine these clusters keep their jobs, of those that do."""
-    roots = (_class_of(one.kind).root_here(one.name, one.settings, data) for one in clusters)
-    return [root for root in roots if root is not None]
+    """List where on this machine these clusters keep their jobs, of those that do."""
+    found: list[str | Path] = []
+    for one in clusters:
+        with suppress(ClusterError):  # of a package that cannot be used: it keeps nothing here
+            root = class_of(one.kind).root_here(one.name, one.settings, data)
+            found += [root] if root is not None else []
+    return found
 
 
 def make(kind: str, name: str, settings: Mapping[str, Any], data: Path, cache: Path) -> Cluster:
-    """Make the cluster of this kind; its module is imported on first use."""
-    cluster: Cluster = _class_of(kind)(name, settings, data, cache)
+    """Make the cluster of this kind; its module is imported on first use. One of another package
+    that cannot be made is as good as one that does not answer: all others go on."""
+    cluster_class = class_of(kind, name)
+    try:
+        cluster: Cluster = cluster_class(name, settings, data, cache)
+    except Exception as error:
+        if kind in kinds.BUILT_IN:
+            raise
+        raise unusable(kind, name, error) from error
     return cluster
+
+
+def class_of(kind: str, name: str = "") -> Any:
+    """Import the class of this kind, for the cluster of this name."""
+    try:
+        factory = kinds.find(kind).cluster
+        if not isinstance(factory, str):
+            return factory
+        module, _, attribute = factory.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        if kind in kinds.BUILT_IN:
+            raise
+        raise unusable(kind, name, error) from error
+
+
+def unusable(kind: str, name: str, error: Exception) -> ClusterError:
+    said = error.message if isinstance(error, DrayError) else repr(error)
+    about = f"{name} is of kind {kind}, which" if name else f"the kind {kind}"
+    return ClusterError(
+        f"{about} cannot be used: {said}",
+        hint="Repair or uninstall the package that it comes from.",
+    )
 
 
 def modules() -> list[str]:
     """Name the modules of the built-in kinds."""
     factories = [kinds.find(name).cluster for name in kinds.BUILT_IN]
     return [one.partition(":")[0] for one in factories if isinstance(one, str)]
-
-
-def _class_of(kind: str) -> Any:
-    factory = kinds.find(kind).cluster
-    if not isinstance(factory, str):
-        return factory
-    module, _, attribute = factory.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -13,7 +13,7 @@ from dray import plain_files, project
 from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, show_key
 from dray.errors import ConfigError, nearest
 from dray.job import options
-from dray.job.options import Option
+from dray.job.options import Option, kinds
 
 
 class ClusterConfig(NamedTuple):
@@ -76,11 +76,11 @@ class Document:
             found = found[name]
         return found
 
-    def settings(self, kinds: Mapping[str, str] = MappingProxyType({})) -> FileSettings:
-        """What it says. ``kinds`` are those of clusters that are known already: a file that adds
-        to one need not repeat what it is."""
+    def settings(self, known: Mapping[str, str] = MappingProxyType({})) -> FileSettings:
+        """Read what it says. ``known`` are the kinds of clusters that another file defines: one
+        that adds to a cluster need not repeat what it is."""
         try:
-            return _Reader(self, kinds).read(self.tables)
+            return _Reader(self, known).read(self.tables)
         except (RecursionError, ValueError) as error:  # such as a number too long to be told
             raise ConfigError(f"{self.path}: a value cannot be read: {error}") from error
 
@@ -104,9 +104,9 @@ def read_file(path: Path) -> FileSettings:
 class _Reader:
     """Turns one document into settings."""
 
-    def __init__(self, document: Document, kinds: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, known: Mapping[str, str]) -> None:
         self.document = document
-        self.kinds = {**{name: name for name in options.CLUSTERS}, **kinds}
+        self.kinds = {**{name: name for name in kinds.BUILT_IN}, **known}
 
     def read(self, document: Mapping[str, Any]) -> FileSettings:
         self.check_names((), document, ["job", "snapshot", "notify", "clusters"])
@@ -143,18 +143,22 @@ class _Reader:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise self.error(where, "a cluster's name is of letters, digits, '-' and '_'")
         kind = self.table(where, values).get("kind", self.kinds.get(name))
-        valid = ", ".join(options.CLUSTERS)
         if kind is None:
+            valid = ", ".join(kinds.names())
             raise self.error(where, f'the key "kind" is missing; there is {valid}')
-        if not isinstance(kind, str) or kind not in options.CLUSTERS:
-            guess = nearest(str(kind), options.CLUSTERS)
+        if not isinstance(kind, str) or not kinds.is_known(kind):
+            valid, guess = ", ".join(kinds.names()), nearest(str(kind), kinds.names())
             raise self.error((*where, "kind"), f"unknown kind '{kind}'; there is {valid}.{guess}")
-        known = {option.name: option for option in options.CLUSTERS[kind]}
-        self.check_names(where, values, list(known))
+        try:
+            known = {option.name: option for option in kinds.find(kind).options}
+        except ConfigError:  # whoever uses this cluster is told; all else goes on without it
+            return ClusterConfig(name, kind)
+        self.check_names(where, values, ["kind", *(one for one in known if one != "kind")])
         settings = {
-            key: self.value((*where, key), known[key], value) for key, value in values.items()
+            key: self.value((*where, key), known[key], value)
+            for key, value in values.items()
+            if key != "kind"
         }
-        settings.pop("kind", None)
         return ClusterConfig(name, kind, settings)
 
     def table(self, where: Key, values: Any) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from dray.config.reading import ClusterConfig, Document, FileSettings
 from dray.config.toml_lines import Key, show_key
 from dray.errors import ConfigError
 from dray.job import options
+from dray.job.options import kinds
 from dray.node.formats import files
 from dray.project import strangers
 
@@ -106,7 +107,8 @@ def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key
 
 
 def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
-    harmless = {one.name for one in options.CLUSTERS[cluster.kind] if one.harmless}
+    known = kinds.find(cluster.kind).options if cluster.settings else ()
+    harmless = {one.name for one in known if one.harmless}
     return {
         key: value
         for key, value in cluster.settings.items()

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from dray.errors import ConfigError, NotFound, nearest
+from dray import plugins
+from dray.errors import NotFound, nearest
 from dray.job.model import Capabilities
 
 
@@ -93,30 +94,22 @@ def find(name: str) -> Recipe:
             f"there is no recipe '{name}'.{nearest(name, known)}",
             hint=f"Known recipes: {', '.join(known)}.",
         )
-    return load(name, others[name])
+    return load(others[name])
 
 
 def everyone() -> Iterator[Recipe]:
     """Yield the built-in recipes, then those of other packages."""
     for name in RECIPES:
         yield find(name)
-    for name, entry in announced().items():
-        yield load(name, entry)
+    for entry in announced().values():
+        yield load(entry)
 
 
 def announced() -> dict[str, Any]:
-    """Return the entry points of other packages. They cannot take a built-in name."""
-    from importlib.metadata import entry_points  # reads every installed package: not for each job
-
-    found = {one.name: one for one in entry_points(group=GROUP)}
-    return {name: found[name] for name in sorted(found) if name not in RECIPES}
+    """Return the entry points of other packages; a built-in name cannot be taken."""
+    return plugins.announced(GROUP, RECIPES)
 
 
-def load(name: str, entry: Any) -> Recipe:
-    try:
-        recipe: Recipe = entry.load()
-    except Exception as error:
-        raise ConfigError(
-            f"the recipe '{name}' of {entry.value} cannot be loaded: {error!r}"
-        ) from error
+def load(entry: Any) -> Recipe:
+    recipe: Recipe = plugins.load(entry, "the recipe")
     return recipe

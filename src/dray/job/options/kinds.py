@@ -29,10 +29,51 @@ BUILT_IN = {
 }
 
 
+GROUP = "dray.clusters"  # where other packages announce theirs
+
+
+def names() -> list[str]:
+    """List the built-in kinds, then those of other packages; none of those is imported."""
+    return [*BUILT_IN, *announced()]
+
+
+def is_known(name: str) -> bool:
+    """Tell whether there is a kind of this name; one that is built in needs no look around."""
+    return name in BUILT_IN or name in announced()
+
+
+def announced() -> dict[str, Any]:
+    """List the entry points of other packages; a built-in name cannot be taken."""
+    from dray import plugins  # not for a listing
+
+    return plugins.announced(GROUP, BUILT_IN)
+
+
 def find(name: str) -> Kind:
-    """Return the kind of this name."""
-    module, _, attribute = BUILT_IN[name].partition(":")
-    kind: Kind = getattr(importlib.import_module(module), attribute)
+    """Return the kind of this name; raise ConfigError where its package is missing or broken."""
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        found: Any = getattr(importlib.import_module(module), attribute)
+    else:
+        found = load(name)
+    kind: Kind = found
+    return kind
+
+
+def load(name: str) -> Kind:
+    """Import the kind that another package announces."""
+    from dray import plugins
+    from dray.errors import ConfigError
+
+    others = announced()
+    if name not in others:
+        raise ConfigError(
+            f"there is no kind of cluster '{name}'",
+            hint="Install the package that has it where dray is installed.",
+        )
+    kind = plugins.load(others[name], "the kind of cluster")
+    if not isinstance(kind, Kind):
+        raise ConfigError(f"{others[name].value} is not a kind of cluster: {Kind.__module__}.Kind")
     return kind
 
 
