@@ -12,6 +12,7 @@ from collections.abc import Callable
 wanted = False  # a cluster is far away: it is worth it to have a process ready for the next command
 _can_give_back = False
 _postponed: list[Callable[[], None]] | None = None
+_ends: list[Callable[[], None]] | None = None
 
 
 class GivenBack(Exception):
@@ -34,10 +35,23 @@ def go_ahead() -> None:
     _can_give_back = False
 
 
+def remember_ends() -> None:
+    """Say that this process will call ``end``, and then leave without taking itself apart."""
+    global _ends
+    _ends = []
+
+
 def at_end(act: Callable[[], None]) -> None:
-    """What the end of an ordinary process does by itself."""
+    """Do what the end of an ordinary process does by itself."""
     if _postponed is not None:
         _postponed.append(act)
+    elif _ends is not None:
+        _ends.append(act)
+
+
+def end() -> None:
+    for act in _ends or ():
+        act()
 
 
 def later(act: Callable[[], None]) -> None:

@@ -253,7 +253,7 @@ def test_what_a_killed_pull_left_is_cleared(dray: Dray, trained: str) -> None:
         "import os, sys\n"
         "import dray.landing as landing\n"
         "landing.ABANDONED = float(sys.argv.pop(1))\n"
-        "from dray.cli.group import run\n"
+        "from dray.cli.running import run\n"
         "sys.exit(run(sys.argv[1:]))"
     )
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dray.cli import doctor
+from dray.cli import cluster_list, doctor
 from dray.cli.cluster_edit import choose_default, remove_cluster
-from dray.cli.cluster_list import list_clusters
 from dray.cli.output import launcher, launcher_for, print_json
-from dray.cli.parameters import ClusterName, PartitionName, json_option
+from dray.cli.parameters import ClusterName, PartitionName, click_command, json_option
 from dray.cli.terminal import multiline, say, tell
 from dray.cli.trial import trial_job, try_out
 from dray.config import loading as configuration
@@ -43,7 +42,7 @@ def command() -> None:
     """Add, import, list, show, check and remove the clusters that jobs can run on."""
 
 
-command.add_command(list_clusters)
+command.add_command(click_command(cluster_list.VERB))
 command.add_command(choose_default)
 command.add_command(remove_cluster)
 

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import click
-
+from dray.cli.arguments import JSON, Parameter, Verb
 from dray.cli.output import age, launcher, print_json, table
-from dray.cli.parameters import json_option
 from dray.cli.terminal import say, tell, visible
 from dray.launcher import Launcher
+from dray.records import NamedTuple
 
 SECONDS = 5.0  # for each cluster to answer
 
@@ -26,9 +23,6 @@ class Known(NamedTuple):
     problem: str
 
 
-@click.command("list")
-@click.option("--check", is_flag=True, help="Ask each cluster whether it answers (5 s at most).")
-@json_option
 def list_clusters(check: bool, as_json: bool) -> None:
     """The clusters that the config files name, and local.
 
@@ -54,6 +48,10 @@ def list_clusters(check: bool, as_json: bool) -> None:
     for one in found:
         if one.problem:
             say(f"{one.name} does not answer: {visible(one.problem)}")
+
+
+CHECK = Parameter(("--check",), "check", "Ask each cluster whether it answers (5 s at most).")
+VERB = Verb("list", list_clusters, (CHECK, JSON))
 
 
 def look(verbs: Launcher, check: bool) -> list[Known]:

@@ -3,45 +3,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
+from dray.cli.arguments import MOMENT, REGEX, Jobs, Parameter, Verb, at_least
 from dray.cli.log_filter import LogPrinter
 from dray.cli.output import launcher, named_or_latest
-from dray.cli.parameters import Moment, Regex, job_argument
 from dray.cli.terminal import say, visible
 from dray.job.model import JobView
 from dray.job.quantities import show_duration
 from dray.launcher import Launcher
 
 
-@click.command("logs")
-@job_argument(or_latest=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("-n", "tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-@click.option("--tail", "tail", type=click.IntRange(0), hidden=True)
-@click.option("--grep", type=Regex(), metavar="REGEX", help="Only lines in which it is found.")
-@click.option(
-    "--since",
-    type=Moment(),
-    metavar="TIME",
-    help="Only what was written since then: 10m, 21:00, '2026-11-16 21:00'.",
-)
-@click.option(
-    "--timestamps",
-    "stamps",
-    is_flag=True,
-    help="Each line with the time at which it was seen, which may be ten seconds late.",
-)
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.")
-@click.option(
-    "--rank",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Of this rank, where the command runs many times (of this node, with torchrun).",
-)
-@click.option("--raw", is_flag=True, help="Byte for byte, on a terminal too.")
-def command(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
+def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
     """Print what the command of a job (the latest, if none is named) wrote, over all attempts.
 
     To a file or a program it goes byte for byte. On a terminal, text and colours are shown, and
@@ -59,6 +30,41 @@ def command(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
         view = verbs.show(job)
         if not view.state.active:
             say(f"── {describe_end(view)}")
+
+
+VERB = Verb(
+    "logs",
+    print_logs,
+    (
+        Parameter(("-f", "--follow"), "follow", "Go on until the job has ended."),
+        Parameter(("-n",), "tail", "Only the last N lines.", at_least(0), "N"),
+        Parameter(("--tail",), "tail", "", at_least(0), hidden=True),
+        Parameter(("--grep",), "grep", "Only lines in which it is found.", REGEX, "REGEX"),
+        Parameter(
+            ("--since",),
+            "since",
+            "Only what was written since then: 10m, 21:00, '2026-11-16 21:00'.",
+            MOMENT,
+            "TIME",
+        ),
+        Parameter(
+            ("--timestamps",),
+            "stamps",
+            "Each line with the time at which it was seen, which may be ten seconds late.",
+        ),
+        Parameter(("--attempt",), "attempt", "Only this attempt.", at_least(1), "N"),
+        Parameter(
+            ("--rank",),
+            "rank",
+            "Of this rank, where the command runs many times (of this node, with torchrun).",
+            at_least(0),
+            "N",
+            default=0,
+        ),
+        Parameter(("--raw",), "raw", "Byte for byte, on a terminal too."),
+    ),
+    Jobs("job"),
+)
 
 
 def print_log(

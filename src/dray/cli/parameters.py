@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from dray.cli.arguments import Kind, Parameter, Verb, duration, since
 from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.job.options import JOB, LIMITS, Option
-from dray.job.quantities import parse_since
 
 if TYPE_CHECKING:
     from dray.store import Store
@@ -88,12 +88,16 @@ class Regex(click.ParamType):
             self.fail(f"'{value}' is not a regular expression: {error}", param, ctx)
 
 
-class Moment(click.ParamType):
-    name = "moment"
+class Read(click.ParamType):
+    """A value that a function reads, which says itself what is wrong."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self.read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return parse_since(value, time.time())
+            return self.read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -280,4 +284,50 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="For programs; stable.")(function)
 
 
+# -- verbs that declare their parameters as data (see dray.cli.arguments) -------------------------
+
+
+def click_command(verb: Verb) -> click.Command:
+    declared: list[click.Parameter] = []
+    if verb.jobs:
+        number = -1 if verb.jobs.many else 1
+        declared.append(
+            click.Argument([verb.jobs.variable], type=JobId(), nargs=number, required=False)
+        )
+    declared += map(click_option, verb.parameters)
+    about = inspect.cleandoc(verb.act.__doc__ or "")
+    return click.Command(verb.name, params=declared, callback=verb.act, help=about)
+
+
+def click_option(one: Parameter) -> click.Option:
+    names = [*one.flags, one.variable]
+    if one.kind is None:
+        return click.Option(names, is_flag=True, help=one.help, hidden=one.hidden)
+    return click.Option(
+        names,
+        type=click_type(one.kind),
+        metavar=one.metavar,
+        multiple=one.many,
+        default=one.default,
+        show_default=bool(one.default),
+        help=one.help,
+        hidden=one.hidden,
+    )
+
+
+def click_type(kind: Kind) -> click.ParamType:
+    if kind.name == "number":
+        return click.IntRange(kind.least)
+    if kind.name == "choice":
+        return click.Choice(kind.choices)
+    return TYPES[kind.name]
+
+
+TYPES: dict[str, click.ParamType] = {
+    "text": click.STRING,
+    "cluster": ClusterName(),
+    "regex": Regex(),
+    "moment": Read("moment", since),
+    "duration": Read("duration", duration),
+}
 BEFORE_COMMAND = {"allow_interspersed_args": False, "ignore_unknown_options": False}

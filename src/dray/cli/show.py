@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import asdict
-
-import click
-
+from dray.cli.arguments import JSON, Jobs, Verb
 from dray.cli.output import (
     colored,
     in_color,
@@ -17,22 +14,19 @@ from dray.cli.output import (
     time_there,
     when,
 )
-from dray.cli.parameters import job_argument, json_option
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.cli.wait import last_words
 from dray.job.model import Attempt, JobState, JobView, Series
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
 from dray.node.jobs import budget
+from dray.records import asdict
 
 WIDEST_CURVE = 100
 CURVE_LINES = 16
 
 
-@click.command("show")
-@job_argument(or_latest=True)
-@json_option
-def command(job: str | None, as_json: bool) -> None:
+def show_job(job: str | None, as_json: bool) -> None:
     """All about one job (the latest, if none is named): what it is, how each attempt went, why it
     ended, and how the training does: the curve of its main metric."""
     verbs = launcher()
@@ -51,6 +45,9 @@ def command(job: str | None, as_json: bool) -> None:
         tell("")
         tell(curve.name)
         tell(draw(curve))
+
+
+VERB = Verb("show", show_job, (JSON,), Jobs("job"))
 
 
 def describe(view: JobView, directory: str) -> Shown:

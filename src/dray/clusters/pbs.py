@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dray.clusters.agent.cluster import BatchCluster
@@ -23,6 +22,7 @@ from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan, Priva
 from dray.job.quantities import show_size
 from dray.node.formats import files
 from dray.node.schedulers.pbs import parse_duration
+from dray.records import replace
 from dray.reporter import Progress
 
 YES = ("True", "yes")

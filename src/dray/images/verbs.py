@@ -6,7 +6,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray.clusters.protocol import Cluster, ImageState
@@ -16,6 +15,7 @@ from dray.images import roads
 from dray.job.model import Container, JobSpec, JobState, JobView, Resources
 from dray.job.quantities import show_size
 from dray.node.containers.container import RUNTIMES
+from dray.records import replace
 from dray.reporter import Reporter
 
 if TYPE_CHECKING:

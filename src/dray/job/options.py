@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray.checks import VARIABLE
 from dray.job.quantities import (
@@ -18,6 +18,7 @@ from dray.job.quantities import (
 )
 from dray.node.notifications.notify import EVENTS, MAIL, is_address
 from dray.node.processes.layout import LAUNCHES
+from dray.records import NamedTuple
 
 LONGEST_PATH = 4096  # Linux has no longer ones
 LARGEST_CODE = 255

@@ -6,12 +6,11 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dray import background
 from dray.clusters import registry
@@ -54,6 +53,7 @@ from dray.node.jobs import budget
 from dray.node.jobs.arrays import split
 from dray.node.processes.layout import tasks_of
 from dray.project import PROJECT_FILE
+from dray.records import NamedTuple, asdict, replace
 from dray.reporter import Reporter
 from dray.store import Damaged, Last, Row, Store, rebuilding, set_aside
 
