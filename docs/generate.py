@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from api_page import api
 
 from dray import errors
 from dray.cli.cluster_list import Known
@@ -178,7 +179,16 @@ def keys(names: object) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-PAGES = {"command-line.md": command_line, "settings.md": settings, "outcomes.md": outcomes}
+def python_api() -> str:
+    return f"{NOTE}\n{api()}"
+
+
+PAGES = {
+    "command-line.md": command_line,
+    "settings.md": settings,
+    "outcomes.md": outcomes,
+    "api.md": python_api,
+}
 
 
 def main() -> int:
