@@ -27,7 +27,14 @@ for n in range(1, 41):
         open(os.path.join(os.environ["DRAY_OUTPUTS"], "model_%d.pt" % n), "w").write("x" * n)
     print("iteration", n)
 """
-COUNTED = ("--checkpoint", "model_*.pt", "--checkpoint-number", r"model_(\d+)", "--total", "--n")
+COUNTED = (
+    "--checkpoint",
+    "model_*.pt",
+    "--checkpoint-number",
+    r"model_(\d+)",
+    "--iterations-flag",
+    "--n",
+)
 LONG = "a-long-argument-" * 8
 
 

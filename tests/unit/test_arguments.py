@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.cli import plan, run
 from dray.cli.arguments import Verb, read
-from dray.cli.parameters import click_command
+from dray.cli.parameters import FORMER, click_command, variable
 from dray.cli.running import LOOKING
+from dray.job.options import JOB
 
 VERBS: dict[str, Verb] = {name: import_module(f"dray.cli.{name}").VERB for name in LOOKING.values()}
 VALUES = ["", "-", "--", "0", "1", "-1", "5", "+7", " 7", "1_0", "done", "failed", "10m", "21:00"]
@@ -87,3 +89,18 @@ def test_what_people_write_needs_no_click(name: str, line: str) -> None:
 @pytest.mark.parametrize("line", ["--help", "-h", "--bogus", "-n 0", "-n", "--all=1", "a job"])
 def test_all_else_is_left_to_click(line: str) -> None:
     assert read(VERBS["ps"], line.split()) is None
+
+
+@pytest.mark.parametrize("command", [run.command, plan.command], ids=["run", "plan"])
+@pytest.mark.parametrize(("key", "value"), [(key, "1") for key in FORMER])
+def test_earlier_names_of_flags_work_and_are_not_shown(
+    command: click.Command, key: str, value: str
+) -> None:
+    option = next(one for one in JOB if one.key == key)
+    value = {"--saves": "periodically", "--total": "--n"}.get(FORMER[key], value)
+    read = []
+    for flag in (option.flag, FORMER[key]):
+        with command.make_context("run", [f"{flag}={value}", "--", "true"]) as context:
+            read.append(context.params[variable(option)])
+            assert f"  {FORMER[key]} " not in command.get_help(context)
+    assert read[0] == read[1] == option.parse(value)

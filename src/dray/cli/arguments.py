@@ -93,7 +93,7 @@ CLUSTER = Kind("cluster")
 REGEX = Kind("regex", re.compile)
 MOMENT = Kind("moment", since)
 DURATION = Kind("duration", duration)
-JSON = Parameter(("--json",), "as_json", "For programs; stable.")
+JSON = Parameter(("--json",), "as_json", "Print JSON, in a format that stays compatible.")
 
 
 def read(verb: Verb, words: Sequence[str]) -> dict[str, Any] | None:

@@ -1,3 +1,5 @@
+"""Adds, imports, shows and checks clusters; the other subcommands have files of their own."""
+
 from __future__ import annotations
 
 import re
@@ -51,7 +53,7 @@ command.add_command(remove_cluster)
 @click.argument("name", type=ClusterName())
 @json_option
 def show_cluster(name: str, as_json: bool) -> None:
-    """One cluster: its settings and what it has."""
+    """Show one cluster: its settings and its resources."""
     verbs = launcher()
     chosen = verbs.config.cluster(name)
     have = verbs.cluster(name).capabilities()
@@ -111,11 +113,11 @@ def flag_of(name: str) -> str:
 @click.option(
     "--kind",
     type=click.Choice(list(options.CLUSTERS)),
-    help="What sort of cluster it is.  [default: pbs where there is a qsub and no sbatch, or a "
+    help="The kind of cluster.  [default: pbs where there is a qsub and no sbatch, or a "
     "flag is its alone; else slurm]",
 )
 @setting_options
-@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
+@click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 @click.option("--no-check", is_flag=True, help="Do not contact the cluster.")
 @click.option("--test", "do_test", is_flag=True, help="Run a tiny job there, and remove it.")
 def add_cluster(
@@ -280,9 +282,9 @@ def write(
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--name", help="What to call the cluster.  [default: from its host]")
 @click.option("--write", "do_write", is_flag=True, help="Add it to your config file.")
-@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
+@click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
-    """Make settings of what you have: shows them as TOML, and with --write adds the cluster.
+    """Convert the settings of another launcher: print them as TOML, or add them with --write.
 
     PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
     submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, or a file of

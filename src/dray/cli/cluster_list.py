@@ -1,3 +1,5 @@
+"""Lists the clusters, with the jobs there and whether they answer."""
+
 from __future__ import annotations
 
 from dray.cli.arguments import JSON, Parameter, Verb
@@ -24,11 +26,11 @@ class Known(NamedTuple):
 
 
 def list_clusters(check: bool, as_json: bool) -> None:
-    """The clusters that the config files name, and local.
+    """List the clusters of the config files, and local.
 
-    Each with the jobs that are queued and running there, and how long ago it answered a command
-    of yours. Nobody is asked for that; --check asks all of them, side by side. A cluster that wants
-    a password counts as one that does not answer, unless a connection to it is open.
+    Shows the jobs that are queued and running on each, and how long ago it answered a command of
+    yours. No cluster is contacted for that; --check contacts all of them, side by side. A cluster
+    that asks for a password counts as not answering, unless a connection to it is open.
     """
     found = look(launcher(), check)
     if as_json:

@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.option("--verbose", "-v", is_flag=True, help="Tell every program and request, with times.")
+@click.option("--verbose", "-v", is_flag=True, help="Report every program and request, with times.")
 @click.version_option(package_name="dray", prog_name="dray", message="%(prog)s %(version)s")
 def cli(debug: bool, verbose: bool) -> None:
     """Takes a training run to a cluster, keeps it alive, brings the results home."""

@@ -1,3 +1,5 @@
+"""Prints or follows what a job has written."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -15,12 +17,12 @@ from dray.launcher import Launcher
 def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
     """Print what the command of a job (the latest, if none is named) wrote, over all attempts.
 
-    To a file or a program it goes byte for byte. On a terminal, text and colours are shown, and
-    any other control character is spelled (\\x1b for an escape): no output can clear the screen,
-    move the cursor or change the clipboard. --raw passes all of it.
+    A file or a program gets every byte unchanged. On a terminal, text and colours are shown, and
+    any other control character is escaped (\\x1b): no output can clear the screen, move the cursor
+    or change the clipboard. --raw prints everything unchanged there, too.
 
-    When lines were written is seen every ten seconds, and less often in runs of many hours. So
-    --since may begin a little early, and --timestamps tells by when a line was there.
+    The times of lines are recorded every ten seconds, and less often in runs of many hours. So
+    --since may begin a little early, and --timestamps shows when a line was first seen.
     """
     verbs = launcher()
     job = named_or_latest(verbs, job)
@@ -36,10 +38,10 @@ VERB = Verb(
     "logs",
     print_logs,
     (
-        Parameter(("-f", "--follow"), "follow", "Go on until the job has ended."),
+        Parameter(("-f", "--follow"), "follow", "Keep printing until the job has ended."),
         Parameter(("-n",), "tail", "Only the last N lines.", at_least(0), "N"),
         Parameter(("--tail",), "tail", "", at_least(0), hidden=True),
-        Parameter(("--grep",), "grep", "Only lines in which it is found.", REGEX, "REGEX"),
+        Parameter(("--grep",), "grep", "Only lines that match REGEX.", REGEX, "REGEX"),
         Parameter(
             ("--since",),
             "since",
@@ -50,18 +52,19 @@ VERB = Verb(
         Parameter(
             ("--timestamps",),
             "stamps",
-            "Each line with the time at which it was seen, which may be ten seconds late.",
+            "Put the time before each line; it may be up to ten seconds late.",
         ),
         Parameter(("--attempt",), "attempt", "Only this attempt.", at_least(1), "N"),
         Parameter(
             ("--rank",),
             "rank",
-            "Of this rank, where the command runs many times (of this node, with torchrun).",
+            "The output of this rank, where the command runs several times (of this node, with "
+            "torchrun).",
             at_least(0),
             "N",
             default=0,
         ),
-        Parameter(("--raw",), "raw", "Byte for byte, on a terminal too."),
+        Parameter(("--raw",), "raw", "Print every byte unchanged, also on a terminal."),
     ),
     Jobs("job"),
 )

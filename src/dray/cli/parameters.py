@@ -19,6 +19,12 @@ from dray.job.options import JOB, LIMITS, Option
 if TYPE_CHECKING:
     from dray.store import Store
 
+# Earlier names of flags, which work for one more version.
+FORMER = {
+    "job.resume.keep": "--keep",
+    "job.resume.saves": "--saves",
+    "job.resume.total": "--total",
+}
 RESUMED = {"start_by": "it waits for as long as it takes"}
 PATIENCE = 0.2  # seconds for another process to release the store: a key was pressed
 PLAIN_WORD = re.compile(r"\w[\w.@+:/-]*")
@@ -188,13 +194,13 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """All options that describe a job, and the command behind them."""
     function = click.argument("command", nargs=-1, type=click.UNPROCESSED)(function)
     function = click.option(
-        "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
+        "--no-snapshot", is_flag=True, help="Send no code along: the command needs none."
     )(function)
     function = click.option(
         "--notify/--no-notify",
         default=None,
-        help="Whether somebody is told of this job, however quickly it ends.  [default: as"
-        " [notify] in config.toml says]",
+        help="Send notifications about this job, however quickly it ends, or send none.  [default:"
+        " as [notify] in config.toml says]",
     )(function)
     for option in (one for one in reversed(JOB) if one.flag):
         text = f"{option.help}  [default: {option.default}]" if option.default else option.help
@@ -206,6 +212,11 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=option.many,
             help=text,
         )(function)
+        if option.key in FORMER:
+            former = click.option(
+                FORMER[option.key], variable(option), type=Parsed(option), hidden=True
+            )
+            function = former(function)
     return function
 
 
@@ -236,8 +247,8 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         type=JobId(),
         default="",
         callback=refuse_empty,
-        help="Describe it as this job, with the flags given here and today's code of that job's "
-        "folder; without COMMAND, with its command.",
+        help="Take over this job's settings, and its command if there is no COMMAND. Flags given "
+        "here win; the code is what its folder holds now.",
     )(function)
     return click.option(
         "--from",
@@ -245,8 +256,8 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="JOB[:CHECKPOINT]|PATH",
         default="",
         callback=refuse_empty,
-        help="Begin from a checkpoint of another job (its newest whole one, or the named one), or "
-        "from a file or folder of this machine, which is sent along.",
+        help="Start from a checkpoint of another job (the newest complete one, or the one named), "
+        "or from a file or folder of this machine, which is sent along.",
     )(function)
 
 
@@ -281,7 +292,9 @@ def job_argument(many: bool = False, or_latest: bool = False) -> Decorator:
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="For programs; stable.")(function)
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON, in a format that stays compatible."
+    )(function)
 
 
 # -- verbs that declare their parameters as data (see dray.cli.arguments) -------------------------

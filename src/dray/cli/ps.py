@@ -1,3 +1,5 @@
+"""Lists jobs as a table or as JSON."""
+
 from __future__ import annotations
 
 import json
@@ -62,8 +64,8 @@ def list_jobs(
 ) -> None:
     """List active jobs and those of the last day, newest first.
 
-    TIME and LEFT are those of the running attempt, PROGRESS is the iteration of the newest
-    checkpoint, and METRIC the latest value and how it went over the attempt. Jobs that were
+    TIME and LEFT are those of the running attempt. PROGRESS is the iteration of the newest
+    checkpoint. METRIC is the latest value, and its course over the attempt. Jobs that were
     submitted together and are in the same state share a line: sweep-7f3k.0-999.
     --on CLUSTER --all also finds jobs there that another machine has submitted.
     """
@@ -101,7 +103,7 @@ VERB = Verb(
         Parameter(
             ("-n",),
             "most",
-            "At most so many recent jobs; active ones are always shown.",
+            "Show at most N recent jobs; active ones are always shown.",
             at_least(1),
             "N",
             default=50,
@@ -123,7 +125,7 @@ VERB = Verb(
             TEXT,
             "TEXT",
         ),
-        Parameter(("-w", "--watch"), "watch", "Show it anew every two seconds, until Ctrl-C."),
+        Parameter(("-w", "--watch"), "watch", "Refresh every two seconds, until Ctrl-C."),
         JSON,
     ),
 )

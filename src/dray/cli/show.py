@@ -1,3 +1,5 @@
+"""Describes one job, its attempts and its learning curve."""
+
 from __future__ import annotations
 
 from dray.cli.arguments import JSON, Jobs, Verb
@@ -27,8 +29,8 @@ CURVE_LINES = 16
 
 
 def show_job(job: str | None, as_json: bool) -> None:
-    """All about one job (the latest, if none is named): what it is, how each attempt went, why it
-    ended, and how the training does: the curve of its main metric."""
+    """Describe one job (the latest, if none is named): its settings, how each attempt went, why
+    it ended, and the curve of its main metric."""
     verbs = launcher()
     view = verbs.show(named_or_latest(verbs, job))
     curve = verbs.metrics(view)
@@ -104,7 +106,7 @@ def describe_metric(view: JobView) -> str:
     shown, main = show_metric(view.metric), view.spec.metrics.main
     if view.metric is None or not main or view.metric["name"] in main:
         return shown
-    return f"{shown} (in place of {' or '.join(main)}, which there is not)"
+    return f"{shown} (instead of {' or '.join(main)}, not found)"
 
 
 def describe_resources(view: JobView) -> str:

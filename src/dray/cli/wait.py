@@ -1,3 +1,5 @@
+"""Waits for jobs, and says how they ended."""
+
 from __future__ import annotations
 
 from collections import Counter
