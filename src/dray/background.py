@@ -8,6 +8,7 @@ would inherit. What needs those is given back, before anything has been done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 wanted = False  # a cluster is far away: it is worth it to have a process ready for the next command
 _can_give_back = False
@@ -50,8 +51,10 @@ def at_end(act: Callable[[], None]) -> None:
 
 
 def end() -> None:
+    """Do it; what goes wrong then would be ignored at the end of an ordinary process, too."""
     for act in _ends or ():
-        act()
+        with suppress(Exception):
+            act()
 
 
 def later(act: Callable[[], None]) -> None:
