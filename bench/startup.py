@@ -46,6 +46,8 @@ def run(folder: Path) -> list[Figure]:
             "help": command(dray, "--help"),
             "ps": command(dray, "ps", env=envs[1_000]),
             "ps many": command(dray, "ps", env=envs[100_000]),
+            "wait": command(dray, "wait", "train-000001", env=envs[1_000]),
+            "clusters": command(dray, "cluster", "list", env=envs[1_000]),
         },
         rounds=25,
     )
@@ -58,6 +60,8 @@ def run(folder: Path) -> list[Figure]:
 
     return [
         figure("`dray --help`", "help", 5),
-        figure("`dray ps`, 1,000 jobs in the store", "ps", 7),
-        figure("`dray ps`, 100,000 jobs in the store", "ps many", 7),
+        figure("`dray ps`, 1,000 jobs in the store", "ps", 4),
+        figure("`dray ps`, 100,000 jobs in the store", "ps many", 4),
+        figure("`dray wait`, a job that has ended", "wait", 4),
+        figure("`dray cluster list`", "clusters", 4),
     ]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+from api_page import api
 
 from dray import errors
 from dray.cli.cluster_list import Known
@@ -200,11 +201,16 @@ def schema_of_settings() -> str:
     return json.dumps(schema(), indent=1, ensure_ascii=False)
 
 
+def python_api() -> str:
+    return f"{NOTE}\n{api()}"
+
+
 PAGES = {
     "command-line.md": command_line,
     "settings.md": settings,
     "outcomes.md": outcomes,
     "dray.schema.json": schema_of_settings,
+    "api.md": python_api,
 }
 
 

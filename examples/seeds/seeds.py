@@ -8,8 +8,7 @@ SEEDS = range(4)
 
 commands = [[sys.executable, "train.py", "--seed", str(seed)] for seed in SEEDS]
 jobs = dray.run_many(commands, cpus=1)
-for job in jobs:
-    job.wait()
+jobs.wait()
 
 rewards = {job.id: job.curve().points[-1][1] for job in jobs}
 for job_id, reward in rewards.items():

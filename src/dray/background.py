@@ -8,10 +8,12 @@ would inherit. A command that needs those is given back, before anything has bee
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 keep_warm = False  # a cluster is remote: a warm process is worth having for the next command
 _can_give_back = False
 _postponed: list[Callable[[], None]] | None = None
+_ends: list[Callable[[], None]] | None = None
 
 
 class NeedsTerminal(Exception):
@@ -34,10 +36,25 @@ def commit() -> None:
     _can_give_back = False
 
 
+def remember_ends() -> None:
+    """Say that this process will call ``end``, and then leave without taking itself apart."""
+    global _ends
+    _ends = []
+
+
 def at_end(act: Callable[[], None]) -> None:
     """Register what an ordinary process does by itself when it ends."""
     if _postponed is not None:
         _postponed.append(act)
+    elif _ends is not None:
+        _ends.append(act)
+
+
+def end() -> None:
+    """Do it; what goes wrong then would be ignored at the end of an ordinary process, too."""
+    for act in _ends or ():
+        with suppress(Exception):
+            act()
 
 
 def after_reply(act: Callable[[], None]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+
+from dray.records import NamedTuple
 
 
 class Home(NamedTuple):

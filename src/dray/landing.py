@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from dray.checks import Malformed, brief
 from dray.errors import Refused
 from dray.node.formats.files import MOST_PARTS, lock_if_possible
+from dray.records import NamedTuple
 
 OUTPUTS_MARK = ".dray-outputs"  # in a folder that holds a job's outputs, and nothing else
 LONGEST_PART = 255  # bytes

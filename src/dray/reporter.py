@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from dray.records import NamedTuple
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 

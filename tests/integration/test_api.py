@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 import dray as package
+from dray import errors
 from dray.description import describing
 from dray.errors import NotFound, TimedOut, UsageError
+from dray.job import options
+from dray.job.keywords import JobSettings, LimitSettings, keyword
 from dray.job.model import JobSpec, JobState, JobView, Resources
 from dray.store import Store
 
@@ -27,8 +30,22 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert package.__all__ == ["DrayError", "Job", "__version__", "jobs", "run", "run_many"]
+    verbs = {"Job", "Jobs", "jobs", "run", "run_many", "__version__"}
+    settings = {"JobSettings", "LimitSettings"}
+    views = {"Attempt", "JobSpec", "JobState", "JobView", "Series"}
+    families = {one.__name__ for one in errors.DrayError.__subclasses__()}
+    assert set(package.__all__) == {
+        *verbs,
+        *settings,
+        *views,
+        *families,
+        "DrayError",
+        "ConfigError",
+    }
     assert all(hasattr(package, name) for name in package.__all__)
+    assert package.NotFound is NotFound
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing  # type: ignore[attr-defined]
 
 
 def test_importing_dray_imports_nothing_heavy() -> None:
@@ -61,7 +78,11 @@ def test_run_wait_logs_pull_remove(tmp_path: Path) -> None:
     assert (job.pull(tmp_path / "home") / "logs/x").read_text() == "1"
     assert (job.pull(tmp_path / "one", only=["logs/*"]) / "logs/x").exists()
     assert [one.id for one in package.jobs()] == [job.id]
-    assert package.Job(job.id).state == "done"
+    assert package.Job(job.id).show().state == "done"
+    with pytest.warns(DeprecationWarning, match=r"Job\.show\(\)\.state"):
+        assert job.state == "done"
+    with pytest.warns(DeprecationWarning, match=r"Job\.show\(\)"):
+        assert job.view.id == job.id
     job.remove()
     with pytest.raises(NotFound):
         package.Job(job.id)
@@ -116,7 +137,7 @@ def test_stop_and_resume() -> None:
         job.wait(timeout=0.2)
     assert job.stop(now=True) == "stopped"
     job.resume()
-    assert job.state in ("queued", "running")
+    assert job.show().state in ("queued", "running")
     assert job.stop(now=True) == "stopped"
 
 
@@ -128,8 +149,53 @@ def test_following_the_log_ends_with_the_job() -> None:
 
 def test_wrong_settings_are_named() -> None:
     with pytest.raises(UsageError, match="Did you mean 'gpus'"):
-        package.run(["true"], gpu=1)
+        package.run(["true"], gpu=1)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="one text"):
         package.run("python train.py")
     with pytest.raises(UsageError, match="time"):
         package.run(["true"], time="soon")
+
+
+def test_several_jobs_are_waited_for_and_stopped_together() -> None:
+    codes = ["print(1)", "raise SystemExit(3)", "print(2)"]
+    jobs = package.run_many([[sys.executable, "-c", code] for code in codes], cpus=1)
+    assert jobs.wait(timeout=60) == ["done", "failed", "done"] == jobs.states()
+    assert [view.id for view in jobs.show()] == jobs.ids == [job.id for job in jobs]
+    assert jobs.stop() == ["done", "failed", "done"]  # there is nothing to stop
+    assert isinstance(jobs[1:], package.Jobs)
+    assert (len(jobs), jobs[1:].ids, jobs[0].id) == (3, jobs.ids[1:], jobs.ids[0])
+    assert sorted(package.jobs().ids) == sorted(jobs.ids)
+    lasting = package.run_many([["sleep", "60"]] * 2, snapshot=False)
+    with pytest.raises(TimedOut, match="2 jobs are still active"):
+        lasting.wait(timeout=0.2)
+    assert lasting[:1].stop(now=True) == ["stopped"]
+    assert lasting.stop(now=True) == ["stopped", "stopped"]
+    lasting[0].remove()
+    with pytest.raises(NotFound, match="any more"):
+        lasting.states()
+    assert package.run_many([]).wait() == []
+
+
+# -- keywords -------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_a_keyword_with_a_type() -> None:
+    names = [keyword(option) for option in options.JOB]
+    assert len(set(names)) == len(names)
+    assert set(JobSettings.__annotations__) == set(names) - {"on"}
+    assert set(LimitSettings.__annotations__) == {keyword(option) for option in options.LIMITS}
+
+
+def test_an_earlier_name_of_a_setting_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match="main= is now called metrics=") as warned:
+        job = package.run(["true"], main=["reward"])  # type: ignore[call-arg]
+    assert [one.filename for one in warned] == [__file__]
+    assert job.show().spec.metrics.main == ("reward",)
+    again = package.run(["true"], metrics=["reward"], container_home="scratch").show()
+    assert again.spec.metrics.main == ("reward",)
+    with (
+        pytest.warns(DeprecationWarning, match="main="),
+        pytest.raises(UsageError, match="metrics: it is given twice, as main too"),
+    ):
+        package.run(["true"], metrics=["a"], main=["b"])  # type: ignore[call-arg]
+    assert package.jobs().wait(timeout=60) == ["done", "done"]

@@ -27,7 +27,14 @@ for n in range(1, 41):
         open(os.path.join(os.environ["DRAY_OUTPUTS"], "model_%d.pt" % n), "w").write("x" * n)
     print("iteration", n)
 """
-COUNTED = ("--checkpoint", "model_*.pt", "--checkpoint-number", r"model_(\d+)", "--total", "--n")
+COUNTED = (
+    "--checkpoint",
+    "model_*.pt",
+    "--checkpoint-number",
+    r"model_(\d+)",
+    "--iterations-flag",
+    "--n",
+)
 LONG = "a-long-argument-" * 8
 
 
@@ -253,7 +260,7 @@ def test_what_a_killed_pull_left_is_cleared(dray: Dray, trained: str) -> None:
         "import os, sys\n"
         "import dray.landing as landing\n"
         "landing.ABANDONED = float(sys.argv.pop(1))\n"
-        "from dray.cli.group import run\n"
+        "from dray.cli.running import run\n"
         "sys.exit(run(sys.argv[1:]))"
     )
 

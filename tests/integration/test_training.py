@@ -140,4 +140,4 @@ def test_a_tag_in_place_of_the_one_asked_for_is_told(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     job = dray.run("--metric", "grasped", "--", BASE_PYTHON, "train.py", "3")
     dray.wait(job)
-    assert "(in place of grasped, which there is not)" in dray("show", job).stdout
+    assert "(instead of grasped, not found)" in dray("show", job).stdout

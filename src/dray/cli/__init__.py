@@ -1,5 +1,6 @@
 """The command line. Help and version are answered before anything heavy is imported."""
 
+import gc
 import os
 import sys
 
@@ -26,15 +27,35 @@ def main() -> None:
             code = warm.ask(arguments)
             if code is not None:
                 os._exit(code)  # nothing of ours is left to be done, not even tidying up
-        from dray.cli.group import run
+        gc.disable()  # what is imported stays: looking through it only takes time
+        from dray.cli.running import run
     except KeyboardInterrupt:  # Ctrl-C while we were still loading
         sys.exit(130)
     from dray import background
 
-    code = run(arguments)
+    background.remember_ends()
+    code = run(arguments, gc.enable)  # some verbs last
     if background.keep_warm:
         warm.start()
-    sys.exit(code)
+    leave(code)
+
+
+def leave(code: int) -> None:
+    """End the process; without taking it apart where that has nothing to do but take time."""
+    import atexit
+
+    from dray import background
+
+    background.end()
+    if "threading" in sys.modules or atexit._ncallbacks():
+        sys.exit(code)
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        sys.exit(code)
+    os._exit(code)
 
 
 def answer(text: str) -> None:

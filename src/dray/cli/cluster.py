@@ -1,3 +1,5 @@
+"""Adds, imports, shows and checks clusters; the other subcommands have files of their own."""
+
 from __future__ import annotations
 
 import re
@@ -8,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dray.cli import doctor
+from dray.cli import cluster_list, doctor
 from dray.cli.cluster_edit import choose_default, remove_cluster
-from dray.cli.cluster_list import list_clusters
 from dray.cli.output import launcher, launcher_for, print_json
-from dray.cli.parameters import ClusterName, PartitionName, json_option
+from dray.cli.parameters import ClusterName, PartitionName, click_command, json_option
 from dray.cli.terminal import multiline, say, tell
 from dray.cli.trial import trial_job, try_out
 from dray.clusters import registry
@@ -45,7 +46,7 @@ def command() -> None:
     """Add, import, list, show, check and remove the clusters that jobs can run on."""
 
 
-command.add_command(list_clusters)
+command.add_command(click_command(cluster_list.VERB))
 command.add_command(choose_default)
 command.add_command(remove_cluster)
 
@@ -54,7 +55,7 @@ command.add_command(remove_cluster)
 @click.argument("name", type=ClusterName())
 @json_option
 def show_cluster(name: str, as_json: bool) -> None:
-    """One cluster: its settings and what it has."""
+    """Show one cluster: its settings and its resources."""
     verbs = launcher()
     chosen = verbs.config.cluster(name)
     cluster = verbs.cluster(name)
@@ -115,11 +116,11 @@ def flag_of(name: str) -> str:
 @click.option(
     "--kind",
     type=click.Choice(list(options.CLUSTERS)),
-    help="What sort of cluster it is.  [default: pbs where there is a qsub and no sbatch, or a "
+    help="The kind of cluster.  [default: pbs where there is a qsub and no sbatch, or a "
     "flag is its alone; else slurm]",
 )
 @setting_options
-@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
+@click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 @click.option("--no-check", is_flag=True, help="Do not contact the cluster.")
 @click.option("--test", "do_test", is_flag=True, help="Run a tiny job there, and remove it.")
 def add_cluster(
@@ -287,9 +288,9 @@ def write(
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--name", help="What to call the cluster.  [default: from its host]")
 @click.option("--write", "do_write", is_flag=True, help="Add it to your config file.")
-@click.option("--replace", is_flag=True, help="Put it in the place of one of the same name.")
+@click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
-    """Make settings of what you have: shows them as TOML, and with --write adds the cluster.
+    """Convert the settings of another launcher: print them as TOML, or add them with --write.
 
     PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
     submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, or a file of

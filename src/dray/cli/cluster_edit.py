@@ -1,3 +1,5 @@
+"""Chooses the default cluster, and removes one from the user's config file."""
+
 from __future__ import annotations
 
 import click
@@ -53,9 +55,11 @@ def origin(config: configuration.Config) -> str:
 
 @click.command("rm")
 @click.argument("name", type=ClusterName())
-@click.option("--force", is_flag=True, help="Also while jobs of yours are queued or run there.")
+@click.option(
+    "--force", is_flag=True, help="Remove it even if jobs of yours are queued or run there."
+)
 def remove_cluster(name: str, force: bool) -> None:
-    """Remove a cluster from your config file; what lies on the cluster stays.
+    """Remove a cluster from your config file; files on the cluster are kept.
 
     dray forgets its jobs. Add it again with the same host and root, and dray ps --on NAME --all
     finds them.

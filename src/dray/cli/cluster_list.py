@@ -1,14 +1,13 @@
+"""Lists the clusters, with the jobs there and whether they answer."""
+
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import click
-
+from dray.cli.arguments import JSON, Parameter, Verb
 from dray.cli.output import age, launcher, print_json, table
-from dray.cli.parameters import json_option
 from dray.cli.terminal import say, tell, visible
 from dray.errors import ClusterError
 from dray.launcher import Launcher
+from dray.records import NamedTuple
 
 SECONDS = 5.0  # for each cluster to answer
 
@@ -27,15 +26,12 @@ class Known(NamedTuple):
     problem: str
 
 
-@click.command("list")
-@click.option("--check", is_flag=True, help="Ask each cluster whether it answers (5 s at most).")
-@json_option
 def list_clusters(check: bool, as_json: bool) -> None:
-    """The clusters that the config files name, and local.
+    """List the clusters of the config files, and local.
 
-    Each with the jobs that are queued and running there, and how long ago it answered a command
-    of yours. Nobody is asked for that; --check asks all of them, side by side. A cluster that wants
-    a password counts as one that does not answer, unless a connection to it is open.
+    Shows the jobs that are queued and running on each, and how long ago it answered a command of
+    yours. No cluster is contacted for that; --check contacts all of them, side by side. A cluster
+    that asks for a password counts as not answering, unless a connection to it is open.
     """
     found = look(launcher(), check)
     if as_json:
@@ -55,6 +51,10 @@ def list_clusters(check: bool, as_json: bool) -> None:
     for one in found:
         if one.problem:
             say(f"{one.name} does not answer: {visible(one.problem)}")
+
+
+CHECK = Parameter(("--check",), "check", "Ask each cluster whether it answers (5 s at most).")
+VERB = Verb("list", list_clusters, (CHECK, JSON))
 
 
 def look(verbs: Launcher, check: bool) -> list[Known]:

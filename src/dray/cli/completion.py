@@ -1,3 +1,5 @@
+"""Prints or installs the completion script of a shell."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Checks everything that a job on a cluster depends on."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The click group, with one module per verb, and the one place where errors become exit codes."""
+"""The click group, with one module per verb, and what it says of mistakes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 import click
 
 from dray import tracing
-from dray.cli.terminal import drop_output, guard, say, say_traceback
+from dray.cli.arguments import Verb
+from dray.cli.parameters import click_command
+from dray.cli.running import say_error, say_interrupted
+from dray.cli.terminal import drop_output, say
 from dray.cli.verbs import ELSEWHERE, SUMMARIES, overview
-from dray.errors import DrayError, UsageError, from_os_error, nearest
-
-INTERRUPTED = 130
+from dray.errors import DrayError, UsageError, nearest
 
 
 class LazyGroup(click.Group):
@@ -26,7 +27,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in SUMMARIES:
             return None
-        command: click.Command = importlib.import_module(f"dray.cli.{name}").command
+        module = importlib.import_module(f"dray.cli.{name}")
+        verb: Verb | None = getattr(module, "VERB", None)
+        command: click.Command = click_command(verb) if verb else module.command
         return command
 
     def resolve_command(
@@ -55,7 +58,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.option("--verbose", "-v", is_flag=True, help="Tell every program and request, with times.")
+@click.option("--verbose", "-v", is_flag=True, help="Report every program and request, with times.")
 @click.version_option(package_name="dray", prog_name="dray", message="%(prog)s %(version)s")
 def cli(debug: bool, verbose: bool) -> None:
     """Takes a training run to a cluster, keeps it alive, brings the results home."""
@@ -84,16 +87,14 @@ def to_file(path: str) -> Callable[[str], None]:
     return append
 
 
-def run(arguments: list[str]) -> int:
-    """The exit code."""
-    guard()
+def run_click(arguments: list[str]) -> int:
+    """Return the exit code."""
     debug = "--debug" in takewhile(lambda one: one.startswith("-"), arguments)
     try:
         result = cli.main(arguments, prog_name="dray", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, click.Abort):
-        say("dray: interrupted")
-        return INTERRUPTED
+        return say_interrupted()
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         say(f"dray: {error.format_message()}")
@@ -101,10 +102,4 @@ def run(arguments: list[str]) -> int:
             say(f"      See {context.command_path} --help")
         return error.exit_code
     except (DrayError, OSError) as error:
-        if debug:
-            say_traceback(type(error), error, error.__traceback__)
-        known = error if isinstance(error, DrayError) else from_os_error(error)
-        say(f"dray: {known.message}")
-        if known.hint:
-            say(f"      {known.hint}")
-        return known.exit_code
+        return say_error(error, debug=debug)

@@ -1,3 +1,5 @@
+"""Pushes, lists and removes images."""
+
 from __future__ import annotations
 
 import click
@@ -63,7 +65,7 @@ def describe(brought: Brought, on: str) -> list[str]:
 @on_option
 @json_option
 def list_images(on: str | None, as_json: bool) -> None:
-    """The images that a cluster has."""
+    """List the images of a cluster."""
     verbs = launcher()
     found = verbs.cluster(on or verbs.config.on).images.listing()
     if as_json:

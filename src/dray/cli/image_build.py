@@ -1,3 +1,5 @@
+"""Builds images with docker or podman."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -29,7 +31,7 @@ from dray.cli.terminal import say, tell
     "--platform",
     metavar="OS/ARCH",
     default="",
-    help="What it is to run on, such as linux/amd64.  [default: what this machine is]",
+    help="The platform to build for, such as linux/amd64.  [default: this machine's]",
 )
 def build(
     where: Path, tag: str | None, profile: str | None, arguments: tuple[str, ...], platform: str

@@ -30,7 +30,10 @@ time = "4h"              # for each attempt; then it is resumed
 
 @click.command("init")
 @click.option(
-    "--recipe", type=RecipeName(), metavar="RECIPE", help="Do not look: the trainer is this."
+    "--recipe",
+    type=RecipeName(),
+    metavar="RECIPE",
+    help="Use this recipe instead of looking for one.",
 )
 def command(recipe: str | None) -> None:
     """Look at this folder, write a first dray.toml, and print a first command.

@@ -1,55 +1,28 @@
+"""Prints or follows what a job has written."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import click
-
+from dray.cli.arguments import MOMENT, REGEX, Jobs, Parameter, Verb, at_least
 from dray.cli.log_filter import LogPrinter
 from dray.cli.output import launcher, named_or_latest
-from dray.cli.parameters import Moment, Regex, job_argument
 from dray.cli.terminal import say, visible
 from dray.job.model import JobView
 from dray.job.quantities import show_duration
 from dray.launcher import Launcher
 
 
-@click.command("logs")
-@job_argument(or_latest=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("-n", "tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-@click.option("--tail", "tail", type=click.IntRange(0), hidden=True)
-@click.option("--grep", type=Regex(), metavar="REGEX", help="Only lines in which it is found.")
-@click.option(
-    "--since",
-    type=Moment(),
-    metavar="TIME",
-    help="Only what was written since then: 10m, 21:00, '2026-11-16 21:00'.",
-)
-@click.option(
-    "--timestamps",
-    "stamps",
-    is_flag=True,
-    help="Each line with the time at which it was seen, which may be ten seconds late.",
-)
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this attempt.")
-@click.option(
-    "--rank",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Of this rank, where the command runs many times (of this node, with torchrun).",
-)
-@click.option("--raw", is_flag=True, help="Byte for byte, on a terminal too.")
-def command(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
+def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
     """Print what the command of a job (the latest, if none is named) wrote, over all attempts.
 
-    To a file or a program it goes byte for byte. On a terminal, text and colours are shown, and
-    any other control character is spelled (\\x1b for an escape): no output can clear the screen,
-    move the cursor or change the clipboard. --raw passes all of it.
+    A file or a program gets every byte unchanged. On a terminal, text and colours are shown, and
+    any other control character is escaped (\\x1b): no output can clear the screen, move the cursor
+    or change the clipboard. --raw prints everything unchanged there, too.
 
-    When lines were written is seen every ten seconds, and less often in runs of many hours. So
-    --since may begin a little early, and --timestamps tells by when a line was there.
+    The times of lines are recorded every ten seconds, and less often in runs of many hours. So
+    --since may begin a little early, and --timestamps shows when a line was first seen.
     """
     verbs = launcher()
     job = named_or_latest(verbs, job)
@@ -59,6 +32,42 @@ def command(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
         view = verbs.show(job)
         if not view.state.active:
             say(f"── {describe_end(view)}")
+
+
+VERB = Verb(
+    "logs",
+    print_logs,
+    (
+        Parameter(("-f", "--follow"), "follow", "Keep printing until the job has ended."),
+        Parameter(("-n",), "tail", "Only the last N lines.", at_least(0), "N"),
+        Parameter(("--tail",), "tail", "", at_least(0), hidden=True),
+        Parameter(("--grep",), "grep", "Only lines that match REGEX.", REGEX, "REGEX"),
+        Parameter(
+            ("--since",),
+            "since",
+            "Only what was written since then: 10m, 21:00, '2026-11-16 21:00'.",
+            MOMENT,
+            "TIME",
+        ),
+        Parameter(
+            ("--timestamps",),
+            "stamps",
+            "Put the time before each line; it may be up to ten seconds late.",
+        ),
+        Parameter(("--attempt",), "attempt", "Only this attempt.", at_least(1), "N"),
+        Parameter(
+            ("--rank",),
+            "rank",
+            "The output of this rank, where the command runs several times (of this node, with "
+            "torchrun).",
+            at_least(0),
+            "N",
+            default=0,
+        ),
+        Parameter(("--raw",), "raw", "Print every byte unchanged, also on a terminal."),
+    ),
+    Jobs("job"),
+)
 
 
 def print_log(

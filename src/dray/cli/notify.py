@@ -1,3 +1,5 @@
+"""Shows who is notified of jobs, and sends a test message."""
+
 from __future__ import annotations
 
 import click
@@ -8,12 +10,14 @@ from dray.errors import UsageError
 
 
 @click.command("notify")
-@click.option("--test", is_flag=True, help="Send a message by every channel, and say what happens.")
+@click.option(
+    "--test", is_flag=True, help="Send a message by every channel, and report what happened."
+)
 def command(test: bool) -> int:
-    """Show who is told of jobs, as [notify] in your config.toml says; with --test, try it.
+    """Show who is notified of jobs, as [notify] in your config.toml says; with --test, try it.
 
-    The test is sent from this machine. A cluster's nodes may reach less: what they cannot send is
-    sent from its login node or from here at the next look.
+    The test is sent from this machine. What a cluster's nodes cannot send is sent from its login
+    node, or from here the next time you look.
     """
     from dray.launcher import notifying
 

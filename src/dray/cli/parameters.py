@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from dray.cli.arguments import Kind, Parameter, Verb, duration, since
 from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.job.options import JOB, LIMITS, Option
-from dray.job.quantities import parse_since
 
 if TYPE_CHECKING:
     from dray.store import Store
 
+# Earlier names of flags, which work for one more version.
+FORMER = {
+    "job.resume.keep": "--keep",
+    "job.resume.saves": "--saves",
+    "job.resume.total": "--total",
+}
 RESUMED = {"start_by": "it waits for as long as it takes"}
 PATIENCE = 0.2  # seconds for another process to release the store: a key was pressed
 PLAIN_WORD = re.compile(r"\w[\w.@+:/-]*")
@@ -88,12 +94,16 @@ class Regex(click.ParamType):
             self.fail(f"'{value}' is not a regular expression: {error}", param, ctx)
 
 
-class Moment(click.ParamType):
-    name = "moment"
+class Read(click.ParamType):
+    """A value that a function reads, which says itself what is wrong."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self.read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return parse_since(value, time.time())
+            return self.read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -184,13 +194,13 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """All options that describe a job, and the command behind them."""
     function = click.argument("command", nargs=-1, type=click.UNPROCESSED)(function)
     function = click.option(
-        "--no-snapshot", is_flag=True, help="The command needs no code: take none along."
+        "--no-snapshot", is_flag=True, help="Send no code along: the command needs none."
     )(function)
     function = click.option(
         "--notify/--no-notify",
         default=None,
-        help="Whether somebody is told of this job, however quickly it ends.  [default: as"
-        " [notify] in config.toml says]",
+        help="Send notifications about this job, however quickly it ends, or send none.  [default:"
+        " as [notify] in config.toml says]",
     )(function)
     for option in (one for one in reversed(JOB) if one.flag):
         default = option.shown_default
@@ -203,6 +213,11 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=option.many,
             help=text,
         )(function)
+        if option.key in FORMER:
+            former = click.option(
+                FORMER[option.key], variable(option), type=Parsed(option), hidden=True
+            )
+            function = former(function)
     return function
 
 
@@ -233,8 +248,8 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         type=JobId(),
         default="",
         callback=refuse_empty,
-        help="Describe it as this job, with the flags given here and today's code of that job's "
-        "folder; without COMMAND, with its command.",
+        help="Take over this job's settings, and its command if there is no COMMAND. Flags given "
+        "here win; the code is what its folder holds now.",
     )(function)
     return click.option(
         "--from",
@@ -242,8 +257,8 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="JOB[:CHECKPOINT]|PATH",
         default="",
         callback=refuse_empty,
-        help="Begin from a checkpoint of another job (its newest whole one, or the named one), or "
-        "from a file or folder of this machine, which is sent along.",
+        help="Start from a checkpoint of another job (the newest complete one, or the one named), "
+        "or from a file or folder of this machine, which is sent along.",
     )(function)
 
 
@@ -278,7 +293,55 @@ def job_argument(many: bool = False, or_latest: bool = False) -> Decorator:
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="For programs; stable.")(function)
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON, in a format that stays compatible."
+    )(function)
 
 
+# -- verbs that declare their parameters as data (see dray.cli.arguments) -------------------------
+
+
+def click_command(verb: Verb) -> click.Command:
+    declared: list[click.Parameter] = []
+    if verb.jobs:
+        number = -1 if verb.jobs.many else 1
+        declared.append(
+            click.Argument([verb.jobs.variable], type=JobId(), nargs=number, required=False)
+        )
+    declared += map(click_option, verb.parameters)
+    about = inspect.cleandoc(verb.act.__doc__ or "")
+    return click.Command(verb.name, params=declared, callback=verb.act, help=about)
+
+
+def click_option(one: Parameter) -> click.Option:
+    names = [*one.flags, one.variable]
+    if one.kind is None:
+        return click.Option(names, is_flag=True, help=one.help, hidden=one.hidden)
+    return click.Option(
+        names,
+        type=click_type(one.kind),
+        metavar=one.metavar,
+        multiple=one.many,
+        default=one.default,
+        show_default=bool(one.default),
+        help=one.help,
+        hidden=one.hidden,
+    )
+
+
+def click_type(kind: Kind) -> click.ParamType:
+    if kind.name == "number":
+        return click.IntRange(kind.least)
+    if kind.name == "choice":
+        return click.Choice(kind.choices)
+    return TYPES[kind.name]
+
+
+TYPES: dict[str, click.ParamType] = {
+    "text": click.STRING,
+    "cluster": ClusterName(),
+    "regex": Regex(),
+    "moment": Read("moment", since),
+    "duration": Read("duration", duration),
+}
 BEFORE_COMMAND = {"allow_interspersed_args": False, "ignore_unknown_options": False}

@@ -1,3 +1,5 @@
+"""Shows what ``dray run`` would submit."""
+
 from __future__ import annotations
 
 from typing import Any

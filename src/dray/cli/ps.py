@@ -1,12 +1,13 @@
+"""Lists jobs as a table or as JSON."""
+
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-import click
-
+from dray.cli.arguments import CLUSTER, JSON, TEXT, Parameter, Verb, at_least, one_of
 from dray.cli.output import (
     GAP,
     age,
@@ -24,12 +25,13 @@ from dray.cli.output import (
     terminal_width,
     time_there,
 )
-from dray.cli.parameters import ClusterName, json_option
 from dray.cli.terminal import Shown, joined, lines, say, tell, visible
+from dray.errors import UsageError
 from dray.job.model import JobState
 from dray.job.quantities import show_duration
 from dray.launcher import Listing, Sieve
 from dray.node.jobs.arrays import fold
+from dray.records import NamedTuple
 from dray.store import Row
 
 HEADER = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "TIME", "LEFT", "PROGRESS", "METRIC", "AGE")
@@ -50,33 +52,7 @@ class Line(NamedTuple):
     command: str
 
 
-@click.command("ps")
-@click.option("--all", "everything", is_flag=True, help="Every job, however old.")
-@click.option(
-    "-n",
-    "most",
-    metavar="N",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="At most so many recent jobs; active ones are always shown.",
-)
-@click.option("--on", metavar="CLUSTER", type=ClusterName(), help="Only this cluster's jobs.")
-@click.option(
-    "--state",
-    "states",
-    metavar="STATE",
-    type=click.Choice(STATES),
-    multiple=True,
-    help=f"Only jobs that are {', '.join(STATES[:-1])} or {STATES[-1]}. Can be repeated.",
-)
-@click.option("--here", is_flag=True, help="Only jobs of this project.")
-@click.option(
-    "--grep", "text", metavar="TEXT", help="Only jobs with TEXT in their id, command or reason."
-)
-@click.option("-w", "--watch", is_flag=True, help="Show it anew every two seconds, until Ctrl-C.")
-@json_option
-def command(
+def list_jobs(
     everything: bool,
     most: int,
     on: str | None,
@@ -88,13 +64,16 @@ def command(
 ) -> None:
     """List active jobs and those of the last day, newest first.
 
-    TIME and LEFT are those of the running attempt, PROGRESS is the iteration of the newest
-    checkpoint, and METRIC the latest value and how it went over the attempt. Jobs that were
+    TIME and LEFT are those of the running attempt. PROGRESS is the iteration of the newest
+    checkpoint. METRIC is the latest value, and its course over the attempt. Jobs that were
     submitted together and are in the same state share a line: sweep-7f3k.0-999.
     --on CLUSTER --all also finds jobs there that another machine has submitted.
     """
     if watch and as_json:
-        raise click.UsageError("--watch is for people: call dray ps --json again and again instead")
+        raise UsageError(
+            "--watch is for people: call dray ps --json again and again instead",
+            hint="See dray ps --help",
+        )
     verbs = launcher()
     sieve = Sieve(states, here, text or "") if states or here or text else None
 
@@ -114,6 +93,42 @@ def command(
         tell(lines(table_of(found)))
     for line in told_of(found, sieve):
         say(line)
+
+
+VERB = Verb(
+    "ps",
+    list_jobs,
+    (
+        Parameter(("--all",), "everything", "Every job, however old."),
+        Parameter(
+            ("-n",),
+            "most",
+            "Show at most N recent jobs; active ones are always shown.",
+            at_least(1),
+            "N",
+            default=50,
+        ),
+        Parameter(("--on",), "on", "Only this cluster's jobs.", CLUSTER, "CLUSTER"),
+        Parameter(
+            ("--state",),
+            "states",
+            f"Only jobs that are {', '.join(STATES[:-1])} or {STATES[-1]}. Can be repeated.",
+            one_of(STATES),
+            "STATE",
+            many=True,
+        ),
+        Parameter(("--here",), "here", "Only jobs of this project."),
+        Parameter(
+            ("--grep",),
+            "text",
+            "Only jobs with TEXT in their id, command or reason.",
+            TEXT,
+            "TEXT",
+        ),
+        Parameter(("-w", "--watch"), "watch", "Refresh every two seconds, until Ctrl-C."),
+        JSON,
+    ),
+)
 
 
 def painted(found: Listing, sieve: Sieve | None) -> list[str]:

@@ -1,3 +1,5 @@
+"""Copies a job's outputs to this machine."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -24,24 +26,28 @@ LONGEST = 200  # characters of a file's path
     metavar="GLOB",
     multiple=True,
     callback=refuse_empty,
-    help="Only what fits: '*.pt' in any folder, 'logs/*/model_*.pt', 'videos'. Can be repeated.",
+    help="Only files that match: '*.pt' in any folder, 'logs/*/model_*.pt', 'videos'. Can be "
+    "repeated.",
 )
 @click.option(
-    "--latest-checkpoint", is_flag=True, help="Only the newest whole checkpoint, or it as well."
+    "--latest-checkpoint",
+    is_flag=True,
+    help="Only the newest complete checkpoint; with --only, that one as well.",
 )
 def command(
     job: str | None, target: Path | None, globs: tuple[str, ...], latest_checkpoint: bool
 ) -> None:
-    """Bring the outputs of a job (the latest, if none is named) into DEST.
+    """Copy the outputs of a job (the latest, if none is named) into DEST.
 
-    The default is a folder named as the job. Its path goes to stdout.
+    The default is a folder with the job's name. Its path is printed to stdout.
 
-    Can be repeated, also while the job runs: only new and changed files are copied. A DEST that was
-    not there or empty is the job's own, and never part of a snapshot; in any other one, files that
-    are not of an earlier pull are left as they are.
+    It can be repeated, also while the job runs: only new and changed files are copied. A DEST that
+    was missing or empty belongs to the job, and is never part of a snapshot. In any other one,
+    files that do not come from an earlier pull are left as they are.
 
-    A GLOB is matched against paths below the outputs: * and ? stay within a name, ** is any number
-    of folders, and one that fits a folder means all in it. Nothing else is sent.
+    A GLOB is matched against paths below the outputs: * and ? match within a name, ** matches any
+    number of folders, and a GLOB that matches a folder selects everything in it. Nothing else is
+    sent.
     """
     verbs = launcher()
     wanted = Selection(globs, latest_checkpoint)

@@ -1,3 +1,5 @@
+"""Lists and shows recipes."""
+
 from __future__ import annotations
 
 import click
@@ -33,7 +35,7 @@ def command() -> None:
 @command.command("list")
 @json_option
 def list_recipes(as_json: bool) -> None:
-    """The recipes there are, those of other packages too."""
+    """List the recipes, including those of other packages."""
     found = [(one.name, one.summary) for one in recipes.everyone()]
     if as_json:
         print_json([{"name": name, "summary": summary} for name, summary in found])
@@ -45,7 +47,7 @@ def list_recipes(as_json: bool) -> None:
 @click.argument("name", type=RecipeName())
 @json_option
 def show_recipe(name: str, as_json: bool) -> None:
-    """What NAME fills in, where neither a flag nor a file says otherwise."""
+    """Show the settings that NAME fills in where neither a flag nor a file sets them."""
     recipe = recipes.find(name)
     settings, metrics = dict(recipe.settings), dict(recipe.metrics)
     if as_json:

@@ -1,3 +1,5 @@
+"""Starts another attempt of an ended job."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -11,22 +13,23 @@ from dray.cli.terminal import say, tell
 
 @click.command("resume")
 @job_argument()
-@click.option("--update-code", is_flag=True, help="Go on with today's code of the project.")
+@click.option("--update-code", is_flag=True, help="Continue with the project's code as it is now.")
 @click.option(
     "--from",
     "start_from",
     metavar="CHECKPOINT|scratch",
     default="",
     callback=refuse_empty,
-    help="Go on from this checkpoint among its outputs, or begin anew; newer ones are set aside.",
+    help="Continue from this checkpoint among its outputs, or start from scratch; newer "
+    "checkpoints are set aside.",
 )
 @click.option(
     "--secret",
     "secrets",
     metavar="NAME",
     multiple=True,
-    help="Give it this secret, too. Those of a job that another machine has submitted have to be "
-    "named here. May be repeated.",
+    help="A further secret for the job. If another machine has submitted it, name all its secrets. "
+    "May be repeated.",
 )
 @limit_options
 def command(

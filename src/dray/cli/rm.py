@@ -1,3 +1,5 @@
+"""Removes ended jobs and their files."""
+
 from __future__ import annotations
 
 import click

@@ -1,3 +1,5 @@
+"""Submits a job."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,7 +17,7 @@ from dray.cli.wait import tell_end, tell_failure
 @click.command("run", context_settings=BEFORE_COMMAND)
 @job_options
 @start_options
-@click.option("--follow", is_flag=True, help="Print the output and wait for the end.")
+@click.option("--follow", is_flag=True, help="Print the output and wait until the job has ended.")
 def command(
     command: tuple[str, ...],
     no_snapshot: bool,
@@ -27,7 +29,7 @@ def command(
 ) -> int:
     """Submit COMMAND as a job, with the code of this folder as it is now.
 
-    The job's id, alone, goes to stdout; it outlives this terminal.
+    Prints only the job's id to stdout. The job keeps running after the terminal closes.
     """
     verbs = launcher(job_flags(values), submits=True)
     job_id = verbs.run(

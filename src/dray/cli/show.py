@@ -1,9 +1,8 @@
+"""Describes one job, its attempts and its learning curve."""
+
 from __future__ import annotations
 
-from dataclasses import asdict
-
-import click
-
+from dray.cli.arguments import JSON, Jobs, Verb
 from dray.cli.output import (
     colored,
     in_color,
@@ -17,24 +16,21 @@ from dray.cli.output import (
     time_there,
     when,
 )
-from dray.cli.parameters import job_argument, json_option
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.cli.wait import last_words
 from dray.job.model import Attempt, JobState, JobView, Series
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
 from dray.node.jobs import budget
+from dray.records import asdict
 
 WIDEST_CURVE = 100
 CURVE_LINES = 16
 
 
-@click.command("show")
-@job_argument(or_latest=True)
-@json_option
-def command(job: str | None, as_json: bool) -> None:
-    """All about one job (the latest, if none is named): what it is, how each attempt went, why it
-    ended, and how the training does: the curve of its main metric."""
+def show_job(job: str | None, as_json: bool) -> None:
+    """Describe one job (the latest, if none is named): its settings, how each attempt went, why
+    it ended, and the curve of its main metric."""
     verbs = launcher()
     view = verbs.show(named_or_latest(verbs, job))
     curve = verbs.metrics(view)
@@ -51,6 +47,9 @@ def command(job: str | None, as_json: bool) -> None:
         tell("")
         tell(curve.name)
         tell(draw(curve))
+
+
+VERB = Verb("show", show_job, (JSON,), Jobs("job"))
 
 
 def describe(view: JobView, directory: str) -> Shown:
@@ -107,7 +106,7 @@ def describe_metric(view: JobView) -> str:
     shown, main = show_metric(view.metric), view.spec.metrics.main
     if view.metric is None or not main or view.metric["name"] in main:
         return shown
-    return f"{shown} (in place of {' or '.join(main)}, which there is not)"
+    return f"{shown} (instead of {' or '.join(main)}, not found)"
 
 
 def describe_resources(view: JobView) -> str:

@@ -1,3 +1,5 @@
+"""Trusts a project's dray.toml, or revokes that."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -17,7 +19,7 @@ from dray.project import PROJECT_FILE, find_project
 
 @click.command("trust")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--revoke", is_flag=True, help="Trust it no more.")
+@click.option("--revoke", is_flag=True, help="Stop trusting it.")
 def command(file: Path | None, revoke: bool) -> None:
     """Trust FILE (default: the project's dray.toml) as it is now, and show what that changes.
 

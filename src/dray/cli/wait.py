@@ -1,38 +1,36 @@
+"""Waits for jobs, and says how they ended."""
+
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-import click
-
+from dray.cli.arguments import DURATION, Jobs, Parameter, Verb
 from dray.cli.output import launcher, named_or_latest
-from dray.cli.parameters import job_argument
 from dray.cli.terminal import Shown, lines, say, visible
 from dray.job.model import JobState, JobView
-from dray.job.quantities import parse_duration
 from dray.launcher import Launcher
 
 MANY = 10  # jobs, from which on they are counted and not named
 
 
-@click.command("wait")
-@job_argument(many=True, or_latest=True)
-@click.option("--timeout", metavar="TIME", help="Give up after this long (exit code 9).")
-def command(jobs: tuple[str, ...], timeout: str | None) -> int:
+def wait_for_jobs(jobs: tuple[str, ...], timeout: float | None) -> int:
     """Wait until the jobs, or the latest one, have ended.
 
     Exit code 0 if all are done, 1 if one is not.
     """
-    try:
-        seconds = parse_duration(timeout) if timeout else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--timeout") from error
     verbs = launcher()
-    views = verbs.wait_all(verbs.find_all(jobs or [named_or_latest(verbs, None)]), seconds)
+    views = verbs.wait_all(verbs.find_all(jobs or [named_or_latest(verbs, None)]), timeout)
     code = tell_ends(views)
     if len(views) == 1:
         tell_failure(verbs, views[0])
     return code
+
+
+TIMEOUT = Parameter(
+    ("--timeout",), "timeout", "Give up after this long (exit code 9).", DURATION, "TIME"
+)
+VERB = Verb("wait", wait_for_jobs, (TIMEOUT,), Jobs("jobs", many=True))
 
 
 def tell_ends(views: Sequence[JobView]) -> int:

@@ -31,6 +31,7 @@ LENGTH = 4
 # What the verbs import only when it is needed.
 NEEDED = (
     "dray.cli.group",
+    "dray.cli.arguments",
     *(f"dray.cli.{verb}" for verb in warm.SERVED),
     *registry.modules(),
     "dray.snapshot",
@@ -181,7 +182,7 @@ def pass_signals_on(link: socket.socket, main_thread: int, is_done: threading.Ev
 
 
 def result_of(arguments: list[str]) -> bytes:
-    from dray.cli.group import run
+    from dray.cli.running import run
 
     try:
         code = run(arguments)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -55,6 +54,7 @@ from dray.node.root.root import Root
 from dray.node.schedulers.queue import Queue, shortage
 from dray.programs import shipping
 from dray.programs.local import count_gpus, keeper_command, start_keeper
+from dray.records import replace
 from dray.reporter import Progress
 from dray.snapshot import write_snapshot
 from dray.transport.tree import copy_changed, copy_files

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dray.clusters.agent.cluster import BatchCluster
@@ -24,6 +23,7 @@ from dray.job.model import Equipment, Finding, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
 from dray.node.schedulers.pbs import parse_duration
+from dray.records import replace
 
 YES = ("True", "yes")
 TORQUE_NAME = 15  # characters

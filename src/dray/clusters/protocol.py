@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dray.job.model import (
     Capabilities,
@@ -20,6 +20,7 @@ from dray.job.model import (
     Snapshot,
 )
 from dray.landing import Incoming, Landing
+from dray.records import NamedTuple
 from dray.reporter import Progress
 
 

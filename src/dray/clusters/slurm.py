@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dray.clusters.agent.cluster import ARRAY_SIZE, BatchCluster
@@ -26,6 +25,7 @@ from dray.node.formats import files
 from dray.node.jobs import arrays
 from dray.node.processes import layout
 from dray.node.schedulers.slurm import minutes, parse_time_left
+from dray.records import replace
 
 # Slurm's reasons for not starting a job yet, in plain words.
 REASONS = {

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray.config import trust
 from dray.config.reading import ClusterConfig, FileSettings, read_document, read_file
@@ -14,6 +14,7 @@ from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
 from dray.job import options
 from dray.project import PROJECT_FILE, find_project
+from dray.records import NamedTuple
 
 ON_VARIABLE = "DRAY_ON"
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray import plain_files, project
 from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, show_key
 from dray.errors import ConfigError, nearest
 from dray.job import options
 from dray.job.options import Option, kinds
+from dray.records import NamedTuple
 
 
 class ClusterConfig(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray import plain_files
 from dray.config.reading import ClusterConfig, Document, FileSettings
@@ -22,6 +22,7 @@ from dray.job import options
 from dray.job.options import kinds
 from dray.node.formats import files
 from dray.project import strangers
+from dray.records import NamedTuple
 
 TOLD = 10  # settings that an error names
 

@@ -292,7 +292,7 @@ def describe_resume(settings: Mapping[str, Any], limit: float | None) -> Resume:
             ("checkpoint_signal", "checkpoint-signal"),
             ("number", "checkpoint-number"),
             ("partner", "checkpoint-partner"),
-            ("keep", "keep"),
+            ("keep", "keep-checkpoints"),
         ):
             if settings.get(f"job.resume.{key}"):
                 raise UsageError(

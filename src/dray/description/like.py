@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from dray.config import loading as configuration
@@ -19,6 +18,7 @@ from dray.description.describing import (
 from dray.job.model import JobSpec
 from dray.job.options import GpuRequest
 from dray.recipes import Filled
+from dray.records import asdict
 
 # What a recipe fills in. It would be wrong for another recipe.
 FILLED = ("job.resume.", "job.metrics.", CONTAINER, "job.outputs", "job.launch")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray.clusters.protocol import END, Cluster, ImageState
@@ -15,6 +14,7 @@ from dray.images.conversion import ConversionSite, choose_builder
 from dray.job.model import Container, JobSpec, JobState, JobView, Resources
 from dray.job.quantities import show_size
 from dray.node.containers.runtimes import installed
+from dray.records import replace
 from dray.reporter import Reporter
 
 if TYPE_CHECKING:

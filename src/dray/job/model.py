@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray import checks
 from dray.checks import (
@@ -30,6 +29,7 @@ from dray.checks import text as text_of
 from dray.node.formats.files import encode
 from dray.node.formats.shapes import MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
+from dray.records import NamedTuple, asdict, dataclass, field, replace
 
 
 class JobState(StrEnum):

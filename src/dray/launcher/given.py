@@ -6,10 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray.clusters.protocol import Cluster, Found
 from dray.errors import NotFound, Refused
@@ -19,6 +18,7 @@ from dray.node.checkpoints import giving, newest, resuming
 from dray.node.checkpoints.given import place_for
 from dray.node.checkpoints.resuming import flag_value
 from dray.node.code.packs import CHUNK, hash_of, new_hash
+from dray.records import NamedTuple, asdict, replace
 from dray.reporter import Progress, Reporter
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 from dray.clusters.protocol import END, Cluster
 from dray.errors import NotFound
@@ -15,6 +15,7 @@ from dray.launcher.context import UNAVAILABLE, Context
 from dray.launcher.tail import line_start, tail_offsets
 from dray.launcher.watching import Watching
 from dray.node.processes.layout import tasks_of
+from dray.records import NamedTuple
 
 LAST_WORDS = 8192  # bytes at the end of a log
 

@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from dray.errors import Refused
 from dray.job.model import JobSpec
 from dray.node.code.packs import entries
+from dray.records import NamedTuple
 
 PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 PYTHON_FLAGS = re.compile(r"-[bBdEiIOPqsSuvx]+")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from dray.errors import UsageError
 from dray.landing import OUTPUTS_MARK, Landing, Stamp
 from dray.node.code.packs import hash_of
 from dray.node.formats import files
+from dray.records import NamedTuple
 
 LONGEST_MARK = 200
 

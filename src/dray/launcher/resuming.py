@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -18,6 +17,7 @@ from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.submission import Submission
 from dray.launcher.watching import Watching
 from dray.node.jobs import budget
+from dray.records import asdict, replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -20,6 +19,7 @@ from dray.launcher.notifying import ASKED, QUIET, private_settings, private_valu
 from dray.launcher.notifying import notes as notify_notes
 from dray.launcher.submission import NOTHING_PRIVATE, Submission
 from dray.launcher.watching import Watching
+from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs

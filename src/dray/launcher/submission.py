@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -18,6 +17,7 @@ from dray.job.model import JobArray, JobSpec, JobState, JobView, Plan, Private, 
 from dray.launcher.context import Context
 from dray.launcher.intents import Intents
 from dray.node.formats import faults
+from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs

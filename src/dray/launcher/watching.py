@@ -6,8 +6,6 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import NamedTuple
 
 from dray.clusters.protocol import Cluster, Statuses
 from dray.errors import NotFound, TimedOut
@@ -16,6 +14,7 @@ from dray.launcher.asking import Answer, ask_each
 from dray.launcher.context import UNAVAILABLE, Context, jobs_on, told, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.jobs import Jobs
+from dray.records import NamedTuple, replace
 from dray.store import Last, Row
 
 DAY = 86400.0

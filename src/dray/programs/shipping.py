@@ -14,12 +14,12 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType
-from typing import NamedTuple
 
 from dray.errors import StorageError
 from dray.home import find_home
 from dray.node.code.packs import hash_of
 from dray.node.formats import bootstrap, files
+from dray.records import NamedTuple
 
 ENTRY = b"""import sys
 

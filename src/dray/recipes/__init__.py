@@ -11,11 +11,12 @@ import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dray import plugins
 from dray.errors import NotFound, nearest
 from dray.job.model import Capabilities
+from dray.records import NamedTuple
 
 
 class Request(NamedTuple):

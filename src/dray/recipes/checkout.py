@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from dray.recipes import Request, starting
+from dray.records import NamedTuple
 
 SCRIPTS = "scripts/reinforcement_learning"
 PER_LIBRARY = (

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dray.errors import UsageError
 from dray.recipes import Filled, Request, checkout, starting
+from dray.records import dataclass, field
 
 LAUNCHER = "isaaclab.sh"
 LINK = "_isaac_sim"

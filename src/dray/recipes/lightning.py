@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dray.recipes import Filled, Request, starting
+from dray.records import dataclass, field
 
 DECLARED_IN = ("pyproject.toml", "requirements.txt", "setup.py", "environment.yml")
 BY_ITSELF = (

@@ -4,11 +4,11 @@ $DRAY_CHECKPOINT (or uses ``dray.training``), run once or as one worker for each
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dray.recipes import Filled, Request, starting
+from dray.records import dataclass, field
 
 COUNTS = {
     "environments": ("--num-envs", "--num_envs"),

@@ -4,12 +4,12 @@ spreads by Fabric."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dray.errors import UsageError
 from dray.recipes import Filled, Request, starting
+from dray.records import dataclass, field
 
 SCRIPT = "protomotions/train_agent.py"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from dray import plain_files
+from dray.records import NamedTuple
 
 MOST = 128 << 20  # bytes of an index, and of the names in it: a million files
 LONGEST = 4096  # bytes of a name

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from dray.job.model import JobSpec, Resources
 from dray.job.quantities import show_duration, show_size
+from dray.records import NamedTuple
 
 NO_VERSION = "of a version that it does not tell"  # a scheduler
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray.job.model import Snapshot
 from dray.node.code.packs import Entry, hash_of
+from dray.records import NamedTuple
 from dray.reporter import Progress
 from dray.snapshot.pack import Pack
 

@@ -262,7 +262,7 @@ JOB = (
         many=True,
         merge=updated,
         parse=env_table,
-        help="A variable for the command; K alone takes today's value.",
+        help="A variable for the command; K alone copies the variable's current value.",
         default={},
         example='{ OMP_NUM_THREADS = "4" }',
         harmless=True,
@@ -308,7 +308,7 @@ JOB = (
     ),
     Option(
         key="job.resume.total",
-        flag="--total",
+        flag="--iterations-flag",
         metavar="ARG",
         parse=total_flag,
         help="The command's argument that says how many iterations there are in all, for {left}.",
@@ -317,7 +317,7 @@ JOB = (
     ),
     Option(
         key="job.resume.keep",
-        flag="--keep",
+        flag="--keep-checkpoints",
         metavar="N",
         parse=parse_count,
         help="How many checkpoints stay; the newest whole one is never removed.",
@@ -349,7 +349,7 @@ JOB = (
     ),
     Option(
         key="job.resume.saves",
-        flag="--saves",
+        flag="--checkpoint-mode",
         metavar="WHEN",
         parse=Choice("on-request", "periodically"),
         help="When the trainer saves: `on-request` (by the signal, or on SIGTERM), and it is asked "

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray.job.options.option import Option
+from dray.records import NamedTuple
 
 
 class Kind(NamedTuple):

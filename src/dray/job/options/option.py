@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from dray.records import NamedTuple
 
 OF_CLUSTERS = "clusters.*"
 UNSET = object()
