@@ -328,8 +328,8 @@ class Store:
                 self._save_one(connection, view)
 
     def move(self, found: Iterable[JobView], place: str) -> None:
-        """Record that our own jobs were found where their cluster keeps jobs now. Only the time of
-        creation identifies a job."""
+        """Record that our own jobs were found where their cluster keeps jobs now. Only the job
+        itself knows when it was created, which identifies it."""
         with self._writing() as connection:
             connection.executemany(
                 "UPDATE jobs SET place = ?1 WHERE id = ?2 AND cluster = ?3 AND created = ?4"

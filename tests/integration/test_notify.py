@@ -297,7 +297,7 @@ def test_the_login_node_sends_what_the_node_cannot(dray: Dray, hpc: Hpc, inbox: 
     tell_to(dray, inbox)
     job = dray.run(*ON, *python("pass"))
     wait_for(lambda: (dray.jobs.parent / "notify" / job).exists(), 60)
-    wait_for(lambda: "was not told" in (dray.job_dir(job) / "batch.log").read_text())
+    wait_for(lambda: "was not sent" in (dray.job_dir(job) / "batch.log").read_text())
     assert inbox.received == []
     dray("ps")
     [message] = inbox.wait(1)

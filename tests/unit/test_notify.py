@@ -215,7 +215,7 @@ def test_what_the_node_cannot_send_the_next_look_does(
     end(job_dir)
     inbox.manner = "error"
     notices.at_end(job_dir)
-    assert capfd.readouterr().out == "it was not told by webhook (done): it answered 500\n"
+    assert capfd.readouterr().out == "the notice by webhook (done) was not sent: it answered 500\n"
     assert notices.look(str(tmp_path), [], notices.LOGIN) == [
         {"id": "walk-7f3k", "over": True, "channels": ["webhook"]}
     ]

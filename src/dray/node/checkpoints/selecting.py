@@ -139,7 +139,9 @@ def fits(
     """Return whether the items match the pattern, in which a wildcard stands for any number of
     them.
 
-    Only the last wildcard that was passed ever has to take more, so no path is tried twice.
+    ``is_wild`` tells whether a part of the pattern is a wildcard, ``one_fits`` whether a part
+    matches an item. Only the last wildcard that was passed ever has to take more, so no path is
+    tried twice.
     """
     at = here = 0
     wild, tried = -1, 0

@@ -235,7 +235,7 @@ def sweep(scratch: str, root: str) -> None:
     try:
         names = os.listdir(scratch)
     except OSError as error:
-        note("{} cannot be looked through: {}".format(scratch, error.strerror))
+        note("{} cannot be searched for old work trees: {}".format(scratch, error.strerror))
         return
     for name in names:
         path = os.path.join(scratch, name)
