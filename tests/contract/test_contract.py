@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Dray, wait_for
 
-KINDS = ["local", "hpc", "pbs"]
+KINDS = ["local", "hpc", "pbs", "box"]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
@@ -64,6 +64,8 @@ def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
         request.getfixturevalue("hpc").offer(dray)
     if request.param == "pbs":
         request.getfixturevalue("hpc").offer_pbs(dray)
+    if request.param == "box":
+        request.getfixturevalue("hpc").offer_box(dray)
     return ("--on", str(request.param))
 
 

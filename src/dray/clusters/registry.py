@@ -13,6 +13,7 @@ KINDS = {
     "local": "dray.clusters.local:LocalCluster",
     "slurm": "dray.clusters.slurm:SlurmCluster",
     "pbs": "dray.clusters.pbs:PbsCluster",
+    "ssh": "dray.clusters.ssh:SshCluster",
 }
 
 

@@ -860,6 +860,33 @@ RESUME_WITH = Option(
     harmless=True,
 )
 
+CAPACITY = (
+    Option(
+        key="clusters.*.gpus",
+        parse=lambda value: parse_count(value, least=0),
+        help="GPUs that jobs may use.",
+        example="2",
+        default="as many as nvidia-smi lists",
+        harmless=True,
+    ),
+    Option(
+        key="clusters.*.cpus",
+        parse=parse_count,
+        help="CPU cores that jobs may use.",
+        example="8",
+        default="all",
+        harmless=True,
+    ),
+    Option(
+        key="clusters.*.memory",
+        parse=parse_size,
+        help="Memory that jobs may use.",
+        example='"64G"',
+        default="all",
+        harmless=True,
+    ),
+)
+
 CLUSTERS = {
     "local": (
         KIND._replace(example='"local"'),
@@ -870,30 +897,7 @@ CLUSTERS = {
             example='"$SCRATCH/dray"',
             default="dray's data folder",
         ),
-        Option(
-            key="clusters.*.gpus",
-            parse=lambda value: parse_count(value, least=0),
-            help="GPUs of this machine.",
-            example="2",
-            default="as many as nvidia-smi lists",
-            harmless=True,
-        ),
-        Option(
-            key="clusters.*.cpus",
-            parse=parse_count,
-            help="CPU cores that jobs may use.",
-            example="8",
-            default="all",
-            harmless=True,
-        ),
-        Option(
-            key="clusters.*.memory",
-            parse=parse_size,
-            help="Memory that jobs may use.",
-            example='"64G"',
-            default="all",
-            harmless=True,
-        ),
+        *CAPACITY,
         RUNTIME,
     ),
     "slurm": (
@@ -963,6 +967,17 @@ CLUSTERS = {
             example='["--licenses=matlab"]',
         ),
         RESUME_WITH,
+    ),
+    "ssh": (
+        KIND._replace(example='"ssh"'),
+        HOST._replace(help="What `ssh HOST` reaches.", example='"workstation"'),
+        ROOT._replace(help="The folder for jobs and code."),
+        PYTHON._replace(help="A Python 3.6 or newer on that machine."),
+        *CAPACITY,
+        RUNTIME,
+        CONVERT,
+        MODULES,
+        SETUP,
     ),
     # Of PBS, a queue can be another server's, and a chunk is passed on as it is.
     "pbs": (
