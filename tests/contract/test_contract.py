@@ -478,7 +478,7 @@ def test_signals_from_outside_interrupt_and_the_job_goes_on(
 ) -> None:
     """SIGTERM to the supervisor is what a preemption looks like."""
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1")
-    job = dray.run(*on, *flags, "--", "python3", "train.py", "100", "0.05")
+    job = dray.run(*on, *flags, "--", "python3", "train.py", "200", "0.05")
     wait_for(lambda: "start" in dray.log(job))
     command = wait_for(lambda: attempt_pid(dray, job))
     os.kill(parent_of(command), signal.SIGTERM)
