@@ -181,6 +181,10 @@ class Hpc:
         values = {"kind": "pbs", "dialect": "torque", "setup": self.pbs.setup}
         self._offer(dray, "pbs", {**values, **settings})
 
+    def offer_box(self, dray: Dray, **settings: object) -> None:
+        """Make its login node known to this dray as a machine without a scheduler, 'box'."""
+        self._offer(dray, "box", {"kind": "ssh", **settings})
+
     def _offer(self, dray: Dray, name: str, settings: dict[str, object]) -> None:
         root = self.host.folder(dray.home / "hpc-root")
         # A job sweeps what killed ones of the same root have left; each test has a root of its own.

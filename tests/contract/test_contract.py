@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Dray, wait_for
 
-KINDS = ["local", "hpc", "pbs"]
+KINDS = ["local", "hpc", "pbs", "box"]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
@@ -64,6 +64,8 @@ def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
         request.getfixturevalue("hpc").offer(dray)
     if request.param == "pbs":
         request.getfixturevalue("hpc").offer_pbs(dray)
+    if request.param == "box":
+        request.getfixturevalue("hpc").offer_box(dray)
     return ("--on", str(request.param))
 
 
@@ -476,7 +478,7 @@ def test_signals_from_outside_interrupt_and_the_job_goes_on(
 ) -> None:
     """SIGTERM to the supervisor is what a preemption looks like."""
     flags = (*RESUMABLE, "--checkpoint-signal", "USR1")
-    job = dray.run(*on, *flags, "--", "python3", "train.py", "100", "0.05")
+    job = dray.run(*on, *flags, "--", "python3", "train.py", "200", "0.05")
     wait_for(lambda: "start" in dray.log(job))
     command = wait_for(lambda: attempt_pid(dray, job))
     os.kill(parent_of(command), signal.SIGTERM)

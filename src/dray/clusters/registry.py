@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from dray.clusters.local import LocalCluster
     from dray.clusters.pbs import PbsCluster
     from dray.clusters.slurm import SlurmCluster
+    from dray.clusters.ssh import SshCluster
 
-    def _are_clusters(local: LocalCluster, slurm: SlurmCluster, pbs: PbsCluster) -> list[Cluster]:
-        return [local, slurm, pbs]
+    def _are_clusters(
+        local: LocalCluster, slurm: SlurmCluster, pbs: PbsCluster, ssh: SshCluster
+    ) -> list[Cluster]:
+        return [local, slurm, pbs, ssh]
 
 
 def capabilities_of(kind: str) -> Capabilities:

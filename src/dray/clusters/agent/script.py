@@ -16,14 +16,24 @@ ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
     """``folder`` is the job's directory, or an array's."""
-    python = shlex.quote(shared.PYTHON.of(settings))
-    preparing = module_lines(shared.MODULES.of(settings))
-    preparing += [line for one in shared.SETUP.of(settings) for line in setup_lines(one)]
+    preparing = preparing_lines(settings)
     return [
         *([TELL_OF_CANCELLING] if preparing else ()),
         *preparing,
-        f"exec {python} -I -S '{ROOT}/node/{shipping.name()}' attempt '{folder}'",
+        f"exec {node_program(settings)} attempt '{folder}'",
     ]
+
+
+def preparing_lines(settings: Mapping[str, Any]) -> list[str]:
+    """Load the modules and run the setup commands; what fails ends the script."""
+    lines = module_lines(shared.MODULES.of(settings))
+    return lines + [line for one in shared.SETUP.of(settings) for line in setup_lines(one)]
+
+
+def node_program(settings: Mapping[str, Any]) -> str:
+    """Return the words that start dray's program there."""
+    python = shlex.quote(shared.PYTHON.of(settings))
+    return f"{python} -I -S '{ROOT}/node/{shipping.name()}'"
 
 
 def module_lines(modules: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ BUILT_IN = {
     "local": "dray.clusters.options.local:KIND",
     "slurm": "dray.clusters.options.slurm:KIND",
     "pbs": "dray.clusters.options.pbs:KIND",
+    "ssh": "dray.clusters.options.ssh:KIND",
 }
 
 

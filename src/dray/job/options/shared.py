@@ -5,6 +5,7 @@ from __future__ import annotations
 from dray.job.options.option import Option
 from dray.job.options.values import (
     Choice,
+    count_from_zero,
     one_word,
     remote_path,
     runtime_name,
@@ -12,6 +13,7 @@ from dray.job.options.values import (
     text,
     texts,
 )
+from dray.job.quantities import parse_count, parse_size
 
 KIND = Option(
     key="clusters.*.kind", parse=text, help="What sort of cluster it is.", example='"local"'
@@ -95,3 +97,32 @@ def word(
         default=default,
         harmless=harmless,
     )
+
+
+# What jobs may use of one machine.
+CAPACITY = (
+    Option(
+        key="clusters.*.gpus",
+        parse=count_from_zero,
+        help="GPUs that jobs may use.",
+        example="2",
+        default_text="as many as nvidia-smi lists",
+        harmless=True,
+    ),
+    Option(
+        key="clusters.*.cpus",
+        parse=parse_count,
+        help="CPU cores that jobs may use.",
+        example="8",
+        default_text="all",
+        harmless=True,
+    ),
+    Option(
+        key="clusters.*.memory",
+        parse=parse_size,
+        help="Memory that jobs may use.",
+        example='"64G"',
+        default_text="all",
+        harmless=True,
+    ),
+)

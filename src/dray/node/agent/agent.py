@@ -126,7 +126,7 @@ def main(root: str, kind: str) -> int:
         sys.stderr.write("the root {} names a variable that is not set there\n".format(root))
         return 3
     scheduler.user_umask = os.umask(0o077)
-    agent = Agent(root, scheduler.of_kind(kind), sys.stdin.buffer, sys.stdout.buffer)
+    agent = Agent(root, scheduler.of_kind(kind, root), sys.stdin.buffer, sys.stdout.buffer)
     while agent.serve():
         pass
     return 0

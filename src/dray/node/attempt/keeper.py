@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 
-from ..formats import faults
+from ..formats import faults, locales
 from ..formats.notes import note
 from ..jobs import budget, policy
 from ..jobs.jobdir import JobDir, described, has_begun
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KILLED = "its supervisor was killed"
+IMAGE_LOOK = 2.0  # seconds between two looks whether it is ready
 HELD = WAKING + (signal.SIGCHLD,)
 
 
@@ -97,6 +98,7 @@ class Keeper(Site):
     def wait_for_turn(self, decision: policy.Decision) -> bool:
         if decision.delay:
             time.sleep(decision.delay)
+        self._wait_for_image()
         if self.ticket is None:
             self.ticket = self.queue.take_ticket(self.job_dir.id)
         self._set_alarm()
@@ -108,6 +110,24 @@ class Keeper(Site):
         # From here on signals wait: the supervisor answers them while there is one.
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         return True
+
+    def _wait_for_image(self) -> None:
+        """Out of the line: the job that makes it ready may have to wait there itself."""
+        settings, container = self.job.get("scheduler"), self.job.get("container")
+        if not settings or not container:
+            return
+        from ..containers.images import Images  # with all that images need: not for every job
+        from ..schedulers import scheduler
+
+        image, images = container.get("image", ""), Images(self.job_dir.root)
+        if not images.lacks(image):
+            return
+        batch = scheduler.of_kind(settings["kind"], self.job_dir.root)
+        while images.maker(image, batch.queue) is not None:
+            if self.ticket is not None:
+                self.queue.leave(self.ticket)
+                self.ticket = None
+            time.sleep(IMAGE_LOOK)
 
     def _set_alarm(self) -> None:
         """Wake the keeper at the moment by which the job has to have begun."""
@@ -134,7 +154,9 @@ class Keeper(Site):
                 signal.signal(one, signal.SIG_DFL)
             allowance = budget.left(self.job, self.job_dir.records())
             seconds = self.job["resources"]["time"]
-            allotment = Allotment(grant.given["gpus"], {}, seconds, allowance=allowance)
+            # What is submitted on this machine brings its own; through an agent, it is the login's.
+            env = locales.original_environment() if self.job.get("scheduler") else {}
+            allotment = Allotment(grant.given["gpus"], env, seconds, allowance=allowance)
             supervise(self.job_dir, self.job, attempt, allotment)
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()

@@ -119,7 +119,8 @@ class Scheduler:
         raise NotImplementedError
 
 
-def of_kind(kind: str) -> Scheduler:
+def of_kind(kind: str, root: str = "") -> Scheduler:
+    """``root`` is where the jobs lie: a queue of dray's own is a folder there."""
     if kind == "slurm":
         from .slurm import Slurm
 
@@ -128,6 +129,10 @@ def of_kind(kind: str) -> Scheduler:
         from .pbs import Pbs
 
         return Pbs()
+    if kind == "ssh":
+        from .local import Local
+
+        return Local(root)
     raise ValueError("there is no scheduler of kind {!r}".format(kind))
 
 

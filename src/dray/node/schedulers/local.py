@@ -1,0 +1,208 @@
+"""The queue of a machine without a scheduler, in the shape of one: see ``queue``.
+
+A job is submitted by starting its keeper, which outlives the agent. Whether it is there is told by
+the lock that the keeper holds, so a job is submitted once: a retry finds the lock taken. A batch
+job's number is the name of its first ticket.
+"""
+
+import json
+import os
+import signal
+import time
+
+from ..formats import files, shapes
+from ..jobs.jobdir import JobDir
+from .queue import Queue, shortage
+from .scheduler import Scheduler, SchedulerError, call
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Record = Dict[str, Any]
+
+LEAVING = 5.0  # seconds for a keeper that is on its way out
+LAST_WORDS = 4096
+ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def place_in(line: "List[str]", place: int, lacking: str) -> str:
+    """Why the job at this place of the queue does not run yet, as far as that can be told."""
+    if place == 0:
+        return "next in the queue, {}".format(lacking) if lacking else ""
+    behind = "place {} in the queue, behind {}".format(place + 1, line[place - 1])
+    return "{}; {} is next, {}".format(behind, line[0], lacking) if lacking else behind
+
+
+def job_of(number: str) -> str:
+    """The job whose number this is."""
+    return number.partition("-")[2]
+
+
+def capacity_of(machine: "Record", declared: "Record", known: "Record", gpus: bool) -> "Record":
+    """What jobs may use: what the settings declare, else what the machine has. GPUs are counted
+    only for a job that asks for some, so what is known of them may be more."""
+    found = {}
+    for what in ("cpus", "memory", "gpus"):
+        given = declared.get(what)
+        found[what] = machine[what] if given is None else given
+    if not gpus and declared.get("gpus") is None:
+        found["gpus"] = max(found["gpus"], known.get("gpus") or 0)
+    return found
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class Local(Scheduler):
+    name = "this machine's queue"
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.line = Queue(root)
+
+    def read_queue(self) -> str:
+        return json.dumps(self._rows())
+
+    def parse_queue(self, text: str) -> "Dict[str, Record]":
+        """The text may have lain in a file."""
+        try:
+            rows = json.loads(text)
+        except ValueError:
+            return {}
+        if not isinstance(rows, dict):
+            return {}
+        return {
+            name: dict(row, start="")
+            for name, row in rows.items()
+            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW)
+        }
+
+    def _rows(self) -> "Dict[str, Record]":
+        jobs = os.path.join(self.root, "jobs")
+        holders, line = self.line.holders(), self.line.in_line()
+        lacking = self._shortage(line, holders)
+        found = {}
+        for name in filter(shapes.is_id, files.names_in(jobs)):
+            job_dir = JobDir(os.path.join(jobs, name))
+            if files.exists(job_dir.end) or not job_dir.is_supervised():
+                continue
+            why = place_in(line, line.index(name), lacking) if name in line else ""
+            state = "running" if name in holders else "waiting"
+            number = job_dir.known_number() or "0-" + name
+            found[name] = {"id": number, "state": state, "why": why}
+        return found
+
+    def _shortage(self, line: "List[str]", holders: "Dict[str, Record]") -> str:
+        """What the next job waits for."""
+        if not line or not shapes.is_id(line[0]):
+            return ""
+        first = JobDir(os.path.join(self.root, "jobs", line[0])).description() or {}
+        wanted = first.get("resources")
+        return shortage(self.line.read_capacity(), holders, wanted) if wanted else ""
+
+    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+        return str(row["id"])
+
+    def submit(
+        self,
+        script: str,
+        after: "Optional[str]" = None,  # noqa: ARG002
+        keep_open: "Tuple[int, ...]" = (),  # noqa: ARG002
+    ) -> str:
+        """The keeper waits by itself for an image that is being made, and holds nothing open that
+        is not its own: it would do so for as long as it lives."""
+        job_dir = JobDir(os.path.dirname(script))
+        alive = self._take_over(job_dir)
+        try:
+            self._prepare(job_dir.description() or {})
+            ticket = self.line.take_ticket(job_dir.id)
+            try:
+                number = self.line.ticket_name(ticket)
+                self._start_keeper(job_dir, alive, ticket)
+            finally:
+                os.close(ticket)
+        finally:
+            os.close(alive)
+        return number
+
+    def _take_over(self, job_dir: JobDir) -> int:
+        alive = files.open_lock(job_dir.alive)
+        until = time.monotonic() + LEAVING
+        while not files.try_lock(alive):
+            if time.monotonic() > until:
+                os.close(alive)
+                raise SchedulerError("{} is run by another process".format(job_dir.id))
+            time.sleep(0.02)
+        return alive
+
+    def _prepare(self, job: "Record") -> None:
+        """Write down what the machine has."""
+        self.line.make()
+        wants_gpus = ((job.get("resources") or {}).get("gpus") or 0) > 0
+        declared = job.get("scheduler") or {}
+        count = wants_gpus and declared.get("gpus") is None
+        known = self.line.read_capacity()
+        capacity = capacity_of(machine(count), declared, known, wants_gpus)
+        if capacity != known:
+            files.write_json(self.line.capacity, capacity)
+
+    def _start_keeper(self, job_dir: JobDir, alive: int, ticket: int) -> None:
+        """Return once it has taken charge: its script ends when the keeper is on its own."""
+        words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
+        try:
+            call(*words, keep_open=(alive, ticket))
+        except SchedulerError as error:
+            files.remove(os.path.join(self.line.tickets, self.line.ticket_name(ticket)))
+            raise type(error)(last_line(job_dir.batch_log) or str(error))
+
+    def cancel(self, numbers: "List[str]") -> None:
+        for number in numbers:
+            self.interrupt(number)
+
+    def interrupt(self, number: str) -> None:
+        """Wake the keeper, or the supervisor that it has."""
+        if not shapes.is_id(job_of(number)):
+            return
+        job_dir = JobDir(os.path.join(self.root, "jobs", job_of(number)))
+        pid = job_dir.keeper_pid()
+        if pid is None or not job_dir.is_supervised():
+            return
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+    def describe(self) -> "Record":
+        have = machine(gpus=True)
+        shape = {"nodes": 1, "cpus": have["cpus"], "gpus": have["gpus"]}
+        return {"nodes": [dict(shape, kilobytes=have["memory"] >> 10)]}
+
+
+def machine(gpus: bool) -> "Record":
+    """What this machine has; ``gpus``: whether they are counted."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpus": os.cpu_count() or 1, "memory": memory, "gpus": count_gpus() if gpus else 0}
+
+
+def count_gpus() -> int:
+    """As many as nvidia-smi lists; none where it is missing or does not answer."""
+    try:
+        listing = call("nvidia-smi", "--list-gpus", patience=20.0)
+    except (SchedulerError, OSError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listing.splitlines())
+
+
+def last_line(path: str) -> str:
+    """What the script has said last."""
+    try:
+        with files.open_regular(path) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
+            lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
