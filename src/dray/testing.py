@@ -141,8 +141,10 @@ class FakeCluster:
         if job.resources.gpus > self.gpus:
             raise Refused(f"{self.name}: {job.resources.gpus:g} GPUs asked for, of {self.gpus}")
 
-    def plan(self, job: JobSpec) -> Plan:
-        return Plan(job=job, cluster=self.name, files={}, command=("start", job.id))
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        if isinstance(work, JobArray):
+            return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
+        return Plan(job=work, cluster=self.name, files={}, command=("start", work.id))
 
     def environment(self) -> Mapping[str, str]:
         return {}
@@ -156,18 +158,9 @@ class FakeCluster:
         self.may_have_got = False
         with self._answering("submit"):
             self.may_have_got = True
-            self._take_code(plan, code, progress)
-            self.jobs.setdefault(plan.job.id, FakeJob(plan.job, secrets))
-
-    def submit_array(
-        self, array: JobArray, secrets: Private, code: Snapshot | None, progress: Progress
-    ) -> None:
-        self.may_have_got = False
-        with self._answering("submit"):
-            self.may_have_got = True
-            for job in array.jobs():
-                self._take_code(self.plan(job), code, progress)
-                self.jobs.setdefault(job.id, FakeJob(job, secrets))
+            for one in plan.each or (plan,):
+                self._take_code(one, code, progress)
+                self.jobs.setdefault(one.job.id, FakeJob(one.job, secrets))
 
     def resume(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress

@@ -206,10 +206,8 @@ class Laptop:
         self._act([job.id], "submit", lambda: self.cluster.submit(plan, secrets(job), None, silent))
 
     def submit_array(self, array: JobArray) -> None:
-        values = secrets(array.common)
-        self._act(
-            array.ids, "submit", lambda: self.cluster.submit_array(array, values, None, silent)
-        )
+        plan, values = self.cluster.plan(array), secrets(array.common)
+        self._act(array.ids, "submit", lambda: self.cluster.submit(plan, values, None, silent))
 
     def resume(self, job_id: str) -> None:
         view = self.look([job_id]).get(job_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from dray.api import parse_settings
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, NotFound, Refused, TimedOut
-from dray.job.model import JobState
+from dray.job.model import JobState, Plan
 from dray.launcher import Launcher, Sieve
 from dray.launcher.asking import ask_each
 from dray.testing import FakeCluster, Trouble, launcher
@@ -124,6 +125,27 @@ def test_many_jobs_are_one_array_or_as_many_as_it_takes(tmp_path: Path) -> None:
     assert ids[1].endswith(".1")
     array = ids[0].partition(".")[0]
     assert verbs.find_all([array]) == ids[:2]
+
+
+def test_what_is_planned_is_what_is_sent(verbs: Launcher, hpc: FakeCluster) -> None:
+    sent: list[Plan] = []
+    submit = hpc.submit
+
+    def note(plan: Plan, *rest: Any) -> None:
+        sent.append(plan)
+        submit(plan, *rest)
+
+    hpc.submit = note  # type: ignore[method-assign]
+    commands = [["echo", "a"], ["echo", "b"]]
+    (planned,) = verbs.plan_many(commands, snapshot=False)
+    assert (hpc.jobs, verbs.listing().rows) == ({}, [])
+    verbs.run_many(commands, snapshot=False)
+    told = [[one.job.command for one in plan.each] for plan in (planned, sent[0])]
+    assert told == [[("echo", "a"), ("echo", "b")]] * 2
+    plan, _ = verbs.plan(TRAIN, snapshot=False)
+    run(verbs)
+    same = {"id": plan.job.id, "created": plan.job.created}
+    assert replace(sent[1].job, **same) == plan.job
 
 
 def test_an_array_that_fails_leaves_nothing(verbs: Launcher, hpc: FakeCluster) -> None:

@@ -102,7 +102,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
         job=job,
         cluster=cluster,
         files={f"{folder}/job.json": files.encode(job.to_dict()).decode()},
-        command=tuple(keeper_command(f"{root}/node/{shipping.name()}", folder, "ALIVE", "TICKET")),
+        command=tuple(keeper_command(f"{root}/node/{shipping.name()}", folder)),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
@@ -158,8 +158,10 @@ class LocalCluster:
         if job.container is None:  # else it is the image's
             check_command(job)
 
-    def plan(self, job: JobSpec) -> Plan:
-        return make_plan(job, self.name, str(self.root))
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        if isinstance(work, JobArray):
+            return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
+        return make_plan(work, self.name, str(self.root))
 
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
@@ -172,6 +174,12 @@ class LocalCluster:
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
+        for one in plan.each or (plan,):
+            self._submit(one, secrets, code, progress)
+
+    def _submit(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
         job = plan.job
         self._require_own_root()
         self.images.require(job)
@@ -181,7 +189,7 @@ class LocalCluster:
         job_dir = self._dir(job.id)
         if os.path.lexists(job_dir.job):
             return  # this very job was submitted before, and its answer was lost
-        app = self._prepare(job)
+        self._prepare(job)
         jobs = str(self.root / "jobs")
         staging.sweep(jobs, files.all_names_in(jobs))
         with staging.New(jobs, job.id, staging.ALIVE) as new:
@@ -189,14 +197,14 @@ class LocalCluster:
                 files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
             link_snapshot(new.path, self._snapshot_of(job))
             self._take_given(job, new.path)
-            new.write(contents_of(job, Private()), durable=True)
+            new.write(contents_of(plan), durable=True)
             with unbroken():
                 ticket = self.queue.take_ticket(job.id)
-                new.write(contents_of(None, secrets), durable=True)
+                new.write(secrets.files(), durable=True)
                 new.become(job_dir.path)
                 files.sync_folder(jobs)
                 faults.reach("run:job-committed")
-                self._start(app, job_dir, new.held, ticket)
+                self._start(plan, job_dir, new.held, ticket)
 
     def _take_given(self, job: JobSpec, folder: str) -> None:
         """The checkpoint that it begins from goes into its directory."""
@@ -209,7 +217,7 @@ class LocalCluster:
         with refusing():
             giving.take(str(self.root), job.to_dict(), folder)
 
-    def _prepare(self, job: JobSpec) -> Path:
+    def _prepare(self, job: JobSpec) -> None:
         """What every job here needs: folders, what the machine has, the node program."""
         files.make_folder(str(self.root / "jobs"))
         self.queue.make()
@@ -219,33 +227,23 @@ class LocalCluster:
         capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
         if capacity != known:
             files.write_json(self.queue.capacity, capacity)
-        return shipping.install(self.root)
+        shipping.install(self.root)
 
     def _snapshot_of(self, job: JobSpec) -> str | None:
         """A link to it keeps it from being pruned as long as the job is there."""
         return str(self.root / "snapshots" / job.snapshot) if job.snapshot else None
 
-    def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
+    def _start(self, plan: Plan, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
             log = job_dir.dray_log
             extra = {**faults.requested(), **way_out()}
-            start_keeper(app, job_dir.path, alive, ticket, log, extra)
+            start_keeper(plan.command, alive, ticket, log, extra)
             faults.reach("run:keeper-started")
         except ClusterError:  # killed, maybe, when the keeper was on its own already
             if not has_keeper(job_dir):
                 raise
         finally:
             os.close(ticket)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        for job in array.jobs():
-            self.submit(self.plan(job), secrets, code, progress)
 
     def glance(self, ids: Sequence[str]) -> tuple[dict[str, JobView], dict[str, str]]:
         """With one reason for all that wait, so that they can share a line."""
@@ -376,15 +374,16 @@ class LocalCluster:
         self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
-        app = self._prepare(job)
+        self._prepare(job)
         with unbroken():
             alive = self._take_over(job_dir)
             try:
                 ticket = self.queue.take_ticket(job.id)
-                rewrite(job_dir, contents_of(job, secrets), self._snapshot_of(job))
+                contents = {**contents_of(plan), **secrets.files()}
+                rewrite(job_dir, contents, self._snapshot_of(job))
                 files.remove(job_dir.stop)
                 files.remove(job_dir.end)
-                self._start(app, job_dir, alive, ticket)
+                self._start(plan, job_dir, alive, ticket)
             finally:
                 os.close(alive)
 
@@ -578,10 +577,9 @@ class LocalImages:
             )
 
 
-def contents_of(job: JobSpec | None, secrets: Private) -> dict[str, bytes]:
-    """The files of a job's directory."""
-    found = {"job.json": files.encode(job.to_dict())} if job else {}
-    return {**found, **secrets.files()}
+def contents_of(plan: Plan) -> dict[str, bytes]:
+    """The plan's files, by their names in the job's directory."""
+    return {os.path.basename(path): text.encode() for path, text in plan.files.items()}
 
 
 def foreign(root: Path) -> str:

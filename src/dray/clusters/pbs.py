@@ -19,11 +19,10 @@ from dray.clusters.agent.facts import (
     problem,
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
-from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan, Private, Snapshot
+from dray.job.model import Capabilities, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
-from dray.node.schedulers.pbs import parse_duration
-from dray.reporter import Progress
+from dray.node.schedulers.pbs import SUBMIT, parse_duration
 
 YES = ("True", "yes")
 TORQUE_NAME = 15  # characters
@@ -118,7 +117,7 @@ def megabytes(size: int) -> int:
 
 
 def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
-    scheduler = {"kind": "pbs", "resume_with": settings.get("resume_with")}
+    scheduler = {"kind": "pbs", "resume_with": settings.get("resume_with"), "command": SUBMIT}
     description = {**job.to_dict(), "scheduler": scheduler}
     return Plan(
         job=job,
@@ -127,7 +126,7 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
             "job.json": files.encode(description).decode(),
             "batch.sh": batch_script(job, settings),
         },
-        command=("qsub", f"{ROOT}/jobs/{job.id}/batch.sh"),
+        command=(*SUBMIT, f"{ROOT}/jobs/{job.id}/batch.sh"),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
@@ -249,19 +248,11 @@ class PbsCluster(BatchCluster):
     def partitions(self) -> Sequence[str]:
         return partition_names(facts_of(self._known_facts()))
 
-    def plan(self, job: JobSpec) -> Plan:
-        return make_plan(job, self.name, self.settings)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        """One by one: arrays differ from dialect to dialect."""
-        for job in array.jobs():
-            self.submit(self.plan(job), secrets, code, progress)
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        """The jobs of an array one by one: arrays differ from dialect to dialect."""
+        if isinstance(work, JobArray):
+            return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
+        return make_plan(work, self.name, self.settings)
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

@@ -83,6 +83,9 @@ class Launcher:
     def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
         return self.running.run_many(commands, snapshot=snapshot)
 
+    def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:
+        return self.running.plan_many(commands, snapshot=snapshot)
+
     def submit(self, job: JobSpec, cluster: Cluster) -> str:
         return self.running.submit(job, cluster)
 

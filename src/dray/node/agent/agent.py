@@ -237,7 +237,7 @@ def submit(agent: Agent, request: "Record") -> "Record":
                 arrays.rewrite(job_dir, *contents_of(agent, request))
         if number is None:
             try:
-                number = hand_over(agent, job_dir, lock, after)
+                number = hand_over(agent, job_dir, lock, after, request)
             except NoAnswer:
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
@@ -275,11 +275,15 @@ def bring(agent: Agent, request: "Record") -> "Record":
     return {"missing": stage(agent, request)}
 
 
-def hand_over(agent: Agent, job_dir: JobDir, lock: files.Lock, after: str) -> str:
-    """Submit the job; NoAnswer where it may have been queued, SchedulerError where it was not."""
+def hand_over(
+    agent: Agent, job_dir: JobDir, lock: files.Lock, after: str, request: "Record"
+) -> str:
+    """Start the plan's command; NoAnswer where the job may have been queued, SchedulerError where
+    it was not."""
     before = job_dir.known_number()
+    words = [str(one) for one in request.get("command") or ()][:-1]  # the last one is the script
     try:
-        number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
+        number = agent.scheduler.submit(job_dir.script, after, (lock.fd,), words)
     except NoAnswer:
         raise
     except SchedulerError as error:
@@ -763,7 +767,7 @@ def submit_again(
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
-        return hand_over(agent, job_dir, lock, after)
+        return hand_over(agent, job_dir, lock, after, request)
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended

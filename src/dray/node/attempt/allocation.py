@@ -271,7 +271,8 @@ class Allocation:
         successor = self._find_successor(patience)
         while successor is None:
             try:
-                successor = self.scheduler.submit(self.job_dir.script, after=after)
+                words = scheduler.planned_words(self.job)
+                successor = self.scheduler.submit(self.job_dir.script, after, planned=words)
             except SchedulerError as error:
                 note("the next attempt could not be queued, for now: {}".format(error))
                 patience.pause(error)
