@@ -208,11 +208,9 @@ class Laptop:
         )
 
     def submit_array(self, array: JobArray) -> None:
-        values = secrets(array.common)
+        plan, values = self.cluster.plan(array), secrets(array.common)
         self._act(
-            array.ids,
-            "submit",
-            lambda: self.cluster.queue.submit_array(array, values, None, silent),
+            array.ids, "submit", lambda: self.cluster.queue.submit(plan, values, None, silent)
         )
 
     def resume(self, job_id: str) -> None:

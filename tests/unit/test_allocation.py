@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,14 @@ class Unwilling(Scheduler):
         assert job_id == "walk-7f3k"
         return str(row["id"])
 
-    def submit(self, script: str, after: str | None = None, keep_open: tuple[int, ...] = ()) -> str:
-        assert (Path(script).name, after, keep_open) == ("batch.sh", "14", ())
+    def submit(
+        self,
+        script: str,
+        after: str | None = None,
+        keep_open: tuple[int, ...] = (),
+        planned: Sequence[str] = (),
+    ) -> str:
+        assert (Path(script).name, after, keep_open, planned) == ("batch.sh", "14", (), [])
         raise self.error
 
 

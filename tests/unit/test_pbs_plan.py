@@ -34,6 +34,7 @@ from dray.node.schedulers.pbs import (
     parse_queue,
     parse_submitted,
     parse_time_left,
+    submit_words,
 )
 from dray.node.schedulers.scheduler import CANCELLED, ENDED, REQUEUED, RUNNING, SchedulerError
 from dray.programs import shipping
@@ -101,6 +102,13 @@ def test_torque_is_asked_in_its_own_words() -> None:
 
 def test_nothing_of_the_command_is_in_the_script() -> None:
     plan = make_plan(JOB, "far", SETTINGS)
+    words, script = plan.command[:-1], plan.command[-1]
+    umask = ["-W", "umask=077"]
+    assert submit_words(words, script, None, 0o077) == ["qsub", *umask, script]
+    assert submit_words([], script, "7.pbs", 0o077) == [
+        *("qsub", *umask),
+        *("-W", "depend=afterany:7.pbs", script),
+    ]
     assert "rm -rf" not in plan.files["batch.sh"]
     assert "rm -rf" in plan.files["job.json"]
 

@@ -33,6 +33,7 @@ from dray.node.schedulers.scheduler import (
     RUNNING,
     UNKNOWN,
     SchedulerError,
+    planned_words,
 )
 from dray.node.schedulers.slurm import (
     number_of,
@@ -43,6 +44,7 @@ from dray.node.schedulers.slurm import (
     parse_submitted,
     parse_time_left,
     srun_words,
+    submit_words,
 )
 from dray.programs import shipping
 
@@ -111,6 +113,8 @@ def test_an_array_is_one_script_and_every_command() -> None:
     )
     assert single == GOLDEN.replace("anymal-7f3k", "@JOB@")
     description = json.loads(plan.files["job.json"])
+    assert plan.command == ("sbatch", "--parsable", "@ROOT@/arrays/anymal-7f3k/batch.sh")
+    assert plan.is_array
     assert description["commands"] == [["a"], ["b", "it's"]]
     assert description["resources"]["gpus"] == 2
 
@@ -169,6 +173,21 @@ def test_what_srun_is_told() -> None:
         "--ntasks-per-node=2",
         "--cpus-per-task=4",
     ]
+
+
+def test_the_plan_is_what_is_executed() -> None:
+    """The node adds only what it alone knows; a job of an older dray has no words in its record."""
+    plan = make_plan(JOB, "euler", SETTINGS)
+    words, script = plan.command[:-1], plan.command[-1]
+    assert script == "@ROOT@/jobs/anymal-7f3k/batch.sh"
+    assert submit_words(words, script) == list(plan.command)
+    assert submit_words(words, script, "14") == [*words, "--dependency=afterany:14", script]
+    description = json.loads(plan.files["job.json"])
+    assert planned_words(description) == list(words)
+    del description["scheduler"]["command"]
+    assert submit_words(planned_words(description), script) == list(plan.command)
+    for damaged in ("sbatch", [1], None):
+        assert planned_words({"scheduler": {"command": damaged}}) == []
 
 
 def test_nothing_of_the_command_is_in_the_script() -> None:

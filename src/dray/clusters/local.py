@@ -120,7 +120,7 @@ def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
         job=job,
         cluster=cluster,
         files={f"{folder}/job.json": files.encode(job.to_dict()).decode()},
-        command=tuple(keeper_command(f"{root}/node/{shipping.name()}", folder, "ALIVE", "TICKET")),
+        command=tuple(keeper_command(f"{root}/node/{shipping.name()}", folder)),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
@@ -186,8 +186,10 @@ class LocalCluster:
         if job.container is None:  # else it is the image's
             check_command(job)
 
-    def plan(self, job: JobSpec) -> Plan:
-        return make_plan(job, self.name, str(self.root))
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        if isinstance(work, JobArray):
+            return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
+        return make_plan(work, self.name, str(self.root))
 
     def hang_up(self) -> None:
         """Do nothing: nothing hangs here."""
@@ -290,6 +292,12 @@ class LocalQueue:
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
+        for one in plan.each or (plan,):
+            self._submit(one, secrets, code, progress)
+
+    def _submit(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
         job = plan.job
         self.cluster.checked_root()
         self.images.require(job)
@@ -299,7 +307,7 @@ class LocalQueue:
         job_dir = self._files.job(job.id)
         if os.path.lexists(job_dir.job):
             return  # this very job was submitted before, and its answer was lost
-        app = self._prepare(job)
+        self._prepare(job)
         self._files.sweep("jobs")
         jobs = str(self.root / "jobs")
         with staging.New(jobs, job.id, staging.ALIVE) as new:
@@ -309,16 +317,16 @@ class LocalQueue:
             if job.origin:
                 with refusing():
                     self._files.give(job.to_dict(), new.path)
-            new.write(contents_of(job, Private()), durable=True)
+            new.write(contents_of(plan), durable=True)
             with unbroken():
                 ticket = self.queue.take_ticket(job.id)
-                new.write(contents_of(None, secrets), durable=True)
+                new.write(secrets.files(), durable=True)
                 new.become(job_dir.path)
                 files.sync_folder(jobs)
                 faults.reach("run:job-committed")
-                self._start(app, job_dir, new.held, ticket)
+                self._start(plan, job_dir, new.held, ticket)
 
-    def _prepare(self, job: JobSpec) -> Path:
+    def _prepare(self, job: JobSpec) -> None:
         """What every job here needs: folders, what the machine has, the node program."""
         files.make_folder(str(self.root / "jobs"))
         self.queue.make()
@@ -328,29 +336,19 @@ class LocalQueue:
         capacity = {"cpus": have.cpus, "memory": have.memory, "gpus": gpus}
         if capacity != known:
             files.write_json(self.queue.capacity, capacity)
-        return shipping.install(self.root)
+        shipping.install(self.root)
 
-    def _start(self, app: Path, job_dir: JobDir, alive: int, ticket: int) -> None:
+    def _start(self, plan: Plan, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
             log = job_dir.dray_log
             extra = {**faults.requested(), **way_out()}
-            start_keeper(app, job_dir.path, alive, ticket, log, extra)
+            start_keeper(plan.command, alive, ticket, log, extra)
             faults.reach("run:keeper-started")
         except ClusterError:  # killed, maybe, when the keeper was on its own already
             if not has_keeper(job_dir):
                 raise
         finally:
             os.close(ticket)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        for job in array.jobs():
-            self.submit(self.cluster.plan(job), secrets, code, progress)
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         """With ``brief``, there is one reason for all that wait, so that they can share a line."""
@@ -431,15 +429,16 @@ class LocalQueue:
         self.images.require(job)
         if code is not None:
             write_snapshot(str(self.root), code, progress)
-        app = self._prepare(job)
+        self._prepare(job)
+        contents = {**contents_of(plan), **secrets.files()}
         with unbroken():
             alive = self._take_over(job_dir)
             try:
                 ticket = self.queue.take_ticket(job.id)
-                rewrite(job_dir, contents_of(job, secrets), self._files.snapshot(job.snapshot))
+                rewrite(job_dir, contents, self._files.snapshot(job.snapshot))
                 files.remove(job_dir.stop)
                 files.remove(job_dir.end)
-                self._start(app, job_dir, alive, ticket)
+                self._start(plan, job_dir, alive, ticket)
             finally:
                 os.close(alive)
 
@@ -558,10 +557,9 @@ def followed(top: str, path: str) -> Incoming:
     return Incoming(path, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
-def contents_of(job: JobSpec | None, secrets: Private) -> dict[str, bytes]:
-    """The files of a job's directory."""
-    found = {"job.json": files.encode(job.to_dict())} if job else {}
-    return {**found, **secrets.files()}
+def contents_of(plan: Plan) -> dict[str, bytes]:
+    """The plan's files, by their names in the job's directory."""
+    return {os.path.basename(path): text.encode() for path, text in plan.files.items()}
 
 
 def foreign(root: Path) -> str:

@@ -19,10 +19,10 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.pbs import DIALECT, GPU_RESOURCE
-from dray.job.model import Equipment, Finding, JobSpec, Plan
+from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
-from dray.node.schedulers.pbs import parse_duration
+from dray.node.schedulers.pbs import SUBMIT, parse_duration
 from dray.records import replace
 
 YES = ("True", "yes")
@@ -118,7 +118,7 @@ def megabytes(size: int) -> int:
 
 
 def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
-    scheduler = {"kind": "pbs", "resume_with": settings.get("resume_with")}
+    scheduler = {"kind": "pbs", "resume_with": settings.get("resume_with"), "command": SUBMIT}
     description = {**job.to_dict(), "scheduler": scheduler}
     return Plan(
         job=job,
@@ -127,7 +127,7 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
             "job.json": files.encode(description).decode(),
             "batch.sh": batch_script(job, settings),
         },
-        command=("qsub", f"{ROOT}/jobs/{job.id}/batch.sh"),
+        command=(*SUBMIT, f"{ROOT}/jobs/{job.id}/batch.sh"),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
@@ -250,8 +250,11 @@ class PbsCluster(BatchCluster):
     def partitions(self) -> Sequence[str]:
         return partition_names(facts_of(self.known_facts()))
 
-    def plan(self, job: JobSpec) -> Plan:
-        return make_plan(job, self.name, self.settings)
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        """Plan the jobs of an array one by one: arrays differ from dialect to dialect."""
+        if isinstance(work, JobArray):
+            return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
+        return make_plan(work, self.name, self.settings)
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

@@ -138,8 +138,8 @@ class Cluster(Protocol):
     def check(self, job: JobSpec) -> None:
         """Raise Refused, with what to change, where the job cannot run here."""
 
-    def plan(self, job: JobSpec) -> Plan:
-        """Exactly what would be submitted; touches nothing."""
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        """Say exactly what ``submit`` does for a job or an array; touches nothing."""
 
     def environment(self) -> Mapping[str, str]:
         """Variables of the submitting shell that a job there sees."""
@@ -178,16 +178,7 @@ class Queue(Protocol):
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
-        """Bring the code there, then queue the job. Done twice, it is queued once."""
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        """The same for all jobs of an array, in as few steps as the cluster allows."""
+        """Bring the code there, then carry out the plan. Done twice, its jobs are queued once."""
 
     def resume(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress

@@ -24,7 +24,7 @@ from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.node.formats import files
 from dray.node.jobs import arrays
 from dray.node.processes import layout
-from dray.node.schedulers.slurm import minutes, parse_time_left
+from dray.node.schedulers.slurm import SUBMIT, minutes, parse_time_left
 from dray.records import replace
 
 # Slurm's reasons for not starting a job yet, in plain words.
@@ -108,13 +108,14 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
             "job.json": files.encode(description(job, settings)).decode(),
             "batch.sh": batch_script(job, settings),
         },
-        command=("sbatch", "--parsable", f"{ROOT}/jobs/{job.id}/batch.sh"),
+        command=(*SUBMIT, f"{ROOT}/jobs/{job.id}/batch.sh"),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
 
 
 def description(job: JobSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-    scheduler = {"kind": "slurm", "resume_with": settings.get("resume_with")}
+    """What is in job.json. A job that submits its own successor does it with the same words."""
+    scheduler = {"kind": "slurm", "resume_with": settings.get("resume_with"), "command": SUBMIT}
     return {**job.to_dict(), "scheduler": scheduler}
 
 
@@ -129,7 +130,8 @@ def make_array_plan(array: JobArray, cluster: str, settings: Mapping[str, Any]) 
             "batch.sh": batch_script(array.common, settings, len(array.commands)),
             "job.sh": batch_script(replace(array.common, id=arrays.JOB), settings),
         },
-        command=("sbatch", "--parsable", f"{ROOT}/arrays/{array.id}/batch.sh"),
+        command=(*SUBMIT, f"{ROOT}/arrays/{array.id}/batch.sh"),
+        is_array=True,
     )
 
 
@@ -274,16 +276,15 @@ class SlurmCluster(BatchCluster):
     def partitions(self) -> Sequence[str]:
         return partition_names(facts_of(self.known_facts()))
 
-    def plan(self, job: JobSpec) -> Plan:
-        return make_plan(job, self.name, self.settings)
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        if isinstance(work, JobArray):
+            return make_array_plan(work, self.name, self.settings)
+        return make_plan(work, self.name, self.settings)
 
     @property
     def array_size(self) -> int:
         most = self.known_facts().get("config", {}).get("MaxArraySize", "")
         return min(number(most) or 1, ARRAY_SIZE) if most else ARRAY_SIZE
-
-    def plan_array(self, array: JobArray) -> Plan:
-        return make_array_plan(array, self.name, self.settings)
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

@@ -8,7 +8,7 @@ from typing import Any
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
-from dray.job.model import Equipment, Finding, JobSpec, Plan
+from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
 
@@ -21,7 +21,6 @@ DECLARED = ("cpus", "gpus", "memory")  # what jobs may use, where that is not al
 def keeper_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
     """Write what starts the keeper, which is handed two open locks. Nothing of the user's command
     is in it: that is in job.json."""
-
     folder = f"{ROOT}/jobs/{job.id}"
     lines = [
         "#!/bin/bash -l",
@@ -99,8 +98,10 @@ class SshCluster(BatchCluster):
     def partitions(self) -> Sequence[str]:
         return ()
 
-    def plan(self, job: JobSpec) -> Plan:
-        return make_plan(job, self.name, self.settings)
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        if isinstance(work, JobArray):
+            return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
+        return make_plan(work, self.name, self.settings)
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return queued["why"]

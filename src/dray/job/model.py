@@ -7,7 +7,7 @@ module is loaded by every verb.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -327,13 +327,21 @@ class JobArray(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Exactly what would be submitted."""
+    """Exactly what is submitted: the cluster writes these files and starts this command, and adds
+    only what nobody else can know, such as the number of a batch job that has to be over first."""
 
-    job: JobSpec
+    job: JobSpec  # or what the jobs of an array share
     cluster: str
     files: Mapping[str, str]  # path on the cluster → content
     command: tuple[str, ...]  # what is started there
     notes: tuple[str, ...] = ()
+    is_array: bool = False
+    each: tuple[Plan, ...] = ()  # of an array's jobs, where the cluster takes them one by one
+
+    @classmethod
+    def one_by_one(cls, array: JobArray, cluster: str, each: Iterable[Plan]) -> Plan:
+        """Plan an array as its jobs."""
+        return cls(job=array.common, cluster=cluster, files={}, command=(), each=tuple(each))
 
 
 class Private(NamedTuple):

@@ -6,9 +6,10 @@ not need are imported on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack
 
 from dray.clusters.protocol import Cluster, Selection
@@ -33,8 +34,14 @@ __all__ = ["GONE", "Launcher", "Listing", "Sieve"]
 class Launcher:
     """Every verb, as one method; what it does is said where it is done."""
 
-    def __init__(self, config: Config, reporter: Reporter | None = None) -> None:
-        self.context = Context(config, reporter or Reporter())
+    def __init__(
+        self,
+        config: Config,
+        reporter: Reporter | None = None,
+        clusters: Mapping[str, Cluster] = MappingProxyType({}),
+    ) -> None:
+        """``clusters``: those that are made already, by name; see dray.testing."""
+        self.context = Context(config, reporter or Reporter(), clusters)
         self.watching = Watching(self.context)
 
     @property
@@ -75,6 +82,9 @@ class Launcher:
 
     def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
         return self.running.run_many(commands, snapshot=snapshot)
+
+    def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:
+        return self.running.plan_many(commands, snapshot=snapshot)
 
     def submit(self, job: JobSpec, cluster: Cluster) -> str:
         return self.running.submit(job, cluster)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from dray.clusters.protocol import Cluster
 from dray.errors import LoginNeeded
 
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
 T = TypeVar("T")
 Answer = Callable[[], T]  # returns what the cluster has answered, or raises why it has not
 Take = Callable[[Cluster, Answer[T]], None]
-Answers = queue.SimpleQueue[tuple[Cluster, Answer[T], BaseException | None]]
 
 
 def ask_each(clusters: Sequence[Cluster], question: Callable[[Cluster], T], take: Take[T]) -> None:
@@ -42,12 +42,15 @@ def _ask_at_once(
     take: Take[T],
 ) -> list[Cluster]:
     """Return those that only answer somebody who can be asked for a password."""
-    answers: Answers[T] = queue.SimpleQueue()
+    from queue import SimpleQueue  # not for a listing of one cluster's jobs
+    from threading import Thread
+
+    answers: SimpleQueue[tuple[Cluster, Answer[T], BaseException | None]] = SimpleQueue()
     pending, left = list(away), []
     try:
         for one in away:
             one.may_ask = False
-            threading.Thread(target=_ask, args=(one, question, answers), daemon=True).start()
+            Thread(target=_ask, args=(one, question, answers), daemon=True).start()
         for one in here:
             take(one, partial(question, one))
         while pending:
@@ -68,7 +71,7 @@ def _ask_at_once(
 def _ask(
     cluster: Cluster,
     question: Callable[[Cluster], T],
-    answers: Answers[T],
+    answers: SimpleQueue[tuple[Cluster, Answer[T], BaseException | None]],
 ) -> None:
     try:
         found = question(cluster)

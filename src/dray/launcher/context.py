@@ -34,6 +34,7 @@ class Context:
     ) -> None:
         self.config = config
         self.reporter = reporter
+        self._made = clusters
         self._clusters = dict(clusters)
         self._store: Store | None = None
         self._complaints: set[str] = set()
@@ -49,7 +50,7 @@ class Context:
 
     def for_config(self, config: Config) -> Context:
         """Return the context of another folder's settings, with the same person at the terminal."""
-        return Context(config, self.reporter)
+        return Context(config, self.reporter, self._made)
 
     # -- the store
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -103,15 +103,21 @@ class Running:
             self.context.open_store().note(ASKED if notify else QUIET, job_id)
         return job_id
 
+    def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:
+        """Say exactly what ``run_many`` would submit; touches nothing."""
+        plans = []
+        for array in self._arrays(commands):
+            submission = self._submission(self._target(), array, snapshot=snapshot)
+            submission.freeze(only_look=True)
+            plans.append(submission.plan())
+        return plans
+
     def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
         """Do the same for many commands that share all settings; on a batch system as one array.
         Returns the jobs' ids, in order."""
         cluster = self._target()
         ids: list[str] = []
-        most = cluster.queue.array_size
-        for start in range(0, len(commands), most):
-            array = self._describe_array(commands[start : start + most])
-            cluster.check(array.common)
+        for array in self._arrays(commands):
             self._tell(array.common)
             number = len(array.commands)
             settings = private_settings(self.context.config, cluster.name, None, number)
@@ -156,10 +162,15 @@ class Running:
             return job
         return replace(job, container=self.images.resolve(job.container))
 
-    def _describe_array(self, commands: Sequence[Sequence[str]]) -> JobArray:
-        common = self.describe(commands[0])
-        filled = (fill_in(command, self.context.config).command for command in commands)
-        return JobArray(common, tuple(filled))
+    def _arrays(self, commands: Sequence[Sequence[str]]) -> Iterator[JobArray]:
+        """Make arrays of many commands, each as large as the cluster takes."""
+        cluster, config = self._target(), self.context.config
+        most = cluster.queue.array_size
+        for start in range(0, len(commands), most):
+            some = commands[start : start + most]
+            common = self.describe(some[0])
+            cluster.check(common)
+            yield JobArray(common, tuple(fill_in(one, config).command for one in some))
 
     def _like(self, reference: str, command: Sequence[str]) -> Running:
         """Start a job like this one, from the folder that it was submitted from. Its description is

@@ -128,7 +128,7 @@ class Submission:
 
     def plan(self) -> Plan:
         """Say what is sent; touches nothing."""
-        return self.cluster.plan(self.job)
+        return self.cluster.plan(self.work)
 
     def missing_words(self) -> tuple[str, ...]:
         """Note the words of the command that name files which are not in the code."""
@@ -177,10 +177,7 @@ class Submission:
             self.cluster.queue.resume(self.plan(), private, code, progress)
             return
         self.context.say_once(*self.missing_words())
-        if isinstance(self.work, JobArray):
-            self.cluster.queue.submit_array(self.work, private, code, progress)
-        else:
-            self.cluster.queue.submit(self.plan(), private, code, progress)
+        self.cluster.queue.submit(self.plan(), private, code, progress)
 
     def record(self) -> None:
         """Write down what was sent."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 from dray import tracing
 from dray.errors import ClusterError
@@ -16,19 +16,20 @@ from dray.errors import ClusterError
 KEEPER_ENV = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
 
 
-def keeper_command(app: Path | str, job_dir: str, alive: int | str, ticket: int | str) -> list[str]:
-    return [sys.executable, "-I", "-S", str(app), "keep", job_dir, str(alive), str(ticket)]
+def keeper_command(app: str, job_dir: str) -> list[str]:
+    """Return the words that start it; the last two stand for the locks that it inherits."""
+    return [sys.executable, "-I", "-S", app, "keep", job_dir, "ALIVE", "TICKET"]
 
 
 def start_keeper(
-    app: Path, job_dir: str, alive: int, ticket: int, log: str, extra_env: dict[str, str]
+    command: Sequence[str], alive: int, ticket: int, log: str, extra_env: dict[str, str]
 ) -> None:
     """Start a job's keeper, detached, and return once it is running. It inherits the two locks.
 
     ``alive``: the job's lock. ``ticket``: its place in the queue.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    argv = keeper_command(app, job_dir, alive, ticket)
+    argv = [*command[:-2], str(alive), str(ticket)]
     tracing.trace_program(argv)
     with os.fdopen(os.open(log, flags, 0o600), "ab") as output:
         ended = subprocess.run(

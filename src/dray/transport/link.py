@@ -103,7 +103,7 @@ class AgentLink:
         self.app = shipping.name()
         self.may_ask = True  # whether a login may ask the user for a password
         self._opening: Opening | None = None
-        self._session: Session | None = None  # the one that is being used
+        self._in_use: Session | None = None
         self._is_over = False  # somebody hung up
         self._verb = self._sent = ""  # the last request's; and if anything of it may have got there
 
@@ -133,7 +133,7 @@ class AgentLink:
     def hang_up(self) -> None:
         """End what another thread is asking at this moment."""
         self._is_over = True
-        session = self._session
+        session = self._in_use
         if session is not None:
             session.process.kill()
 
@@ -270,7 +270,7 @@ class AgentLink:
 
     def _open(self, install: bool) -> Session:
         session = Session(self._argv(install=install, may_ask=self.may_ask))
-        self._session = session
+        self._in_use = session
         if self._is_over:
             session.process.kill()
         if install:

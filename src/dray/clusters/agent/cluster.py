@@ -132,10 +132,7 @@ class BatchCluster:
     def partitions(self) -> Sequence[str]:
         raise NotImplementedError
 
-    def plan(self, job: JobSpec) -> Plan:
-        raise NotImplementedError
-
-    def plan_array(self, array: JobArray) -> Plan:
+    def plan(self, work: JobSpec | JobArray) -> Plan:
         raise NotImplementedError
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
@@ -207,20 +204,8 @@ class AgentQueue:
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
-        self._send("submit", plan, secrets, code, progress)
-
-    def submit_array(
-        self,
-        array: JobArray,
-        secrets: Private,
-        code: Snapshot | None,
-        progress: Progress,
-    ) -> None:
-        if not self.cluster.capabilities.arrays:
-            for job in array.jobs():
-                self.submit(self.cluster.plan(job), secrets, code, progress)
-            return
-        self._send("submit", self.cluster.plan_array(array), secrets, code, progress, array=True)
+        for one in plan.each or (plan,):
+            self._send("submit", one, secrets, code, progress)
 
     def resume(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
@@ -234,9 +219,8 @@ class AgentQueue:
         secrets: Private,
         code: Snapshot | None,
         progress: Progress,
-        **more: bool,
     ) -> None:
-        """Code that the cluster lacks, the job's files and sbatch, in one stream.
+        """Send the code that the cluster lacks, the plan's files and its command, in one stream.
 
         What it lacks is told from memory; where that is wrong the agent says so, and a second
         stream brings the rest.
@@ -248,7 +232,9 @@ class AgentQueue:
         about = {key: getattr(job, key) for key in keys}
         if job.origin:
             about["origin"] = dict(job.origin)
-        request: dict[str, Any] = {"job": about, "files": contents, **more}
+        request: dict[str, Any] = {"job": about, "files": contents, "command": plan.command}
+        if plan.is_array:
+            request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
         request["image"] = job.container.image if job.container else None
         if code is None:

@@ -52,7 +52,7 @@ def submit(agent: "Agent", request: "Record") -> "Record":
                 arrays.rewrite(job_dir, *contents_of(agent, request))
         if number is None:
             try:
-                number = hand_over(agent, job_dir, lock, after)
+                number = hand_over(agent, job_dir, lock, after, request)
             except NoAnswer:
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
@@ -71,11 +71,15 @@ def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], O
     return contents, agent.root.snapshot(request["job"]["snapshot"])
 
 
-def hand_over(agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str) -> str:
-    """Submit the job; NoAnswer where it may have been queued, SchedulerError where it was not."""
+def hand_over(
+    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Record"
+) -> str:
+    """Start the plan's command; NoAnswer where the job may have been queued, SchedulerError where
+    it was not."""
     before = job_dir.known_number()
+    planned = [str(one) for one in request.get("command") or ()][:-1]  # the last is the script
     try:
-        number = agent.scheduler.submit(job_dir.script, after, keep_open=(lock.fd,))
+        number = agent.scheduler.submit(job_dir.script, after, (lock.fd,), planned)
     except NoAnswer:
         raise
     except SchedulerError as error:
@@ -206,7 +210,7 @@ def submit_again(
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
-        return hand_over(agent, job_dir, lock, after)
+        return hand_over(agent, job_dir, lock, after, request)
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended

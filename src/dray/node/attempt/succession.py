@@ -74,7 +74,8 @@ class Succession:
         successor = self._find_successor(patience)
         while successor is None:
             try:
-                successor = self.scheduler.submit(self.job_dir.script, after=after)
+                planned = scheduler.planned_words(self.job)
+                successor = self.scheduler.submit(self.job_dir.script, after, planned=planned)
             except SchedulerError as error:
                 note("the next attempt could not be queued, for now: {}".format(error))
                 patience.pause(error)

@@ -17,7 +17,7 @@ from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     Record = Dict[str, Any]
 
@@ -112,6 +112,7 @@ class Local(Scheduler):
         script: str,
         after: "Optional[str]" = None,  # noqa: ARG002
         keep_open: "Tuple[int, ...]" = (),  # noqa: ARG002
+        planned: "Sequence[str]" = (),  # noqa: ARG002
     ) -> str:
         """The keeper waits by itself for an image that is being made, and holds nothing open that
         is not its own: it would do so for as long as it lives."""

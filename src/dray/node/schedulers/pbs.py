@@ -16,7 +16,7 @@ from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     Record = Dict[str, Any]
     Attributes = Dict[str, str]
@@ -30,6 +30,7 @@ DELETED = "91"  # substate
 KILLED_BY_TERM = "271"  # exit status
 GONE = (35, 153)  # exit codes: it has finished, it is not known
 TRIES = 5
+SUBMIT = ("qsub",)  # and behind it the script
 KILL_DELAY = 10.0  # seconds, where a queue has no other
 KILL_MARGIN = 5.0
 
@@ -137,6 +138,16 @@ def parse_submitted(text: str) -> str:
     if not re.match(r"\d+(\[\])?(\.\S+)?$", last):
         raise SchedulerError("qsub did not print a job id: {!r}".format(text[:500]))
     return last
+
+
+def submit_words(
+    planned: "Sequence[str]", script: str, after: "Optional[str]", umask: int
+) -> "List[str]":
+    """The plan's words, with what is only known here."""
+    words = list(planned or SUBMIT) + ["-W", "umask={:03o}".format(umask)]
+    if after:
+        words += ["-W", "depend=afterany:" + after]
+    return words + [script]
 
 
 def parse_duration(text: str) -> "Optional[float]":
@@ -274,12 +285,14 @@ class Pbs(scheduler.Scheduler):
         return str(row["id"])
 
     def submit(
-        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+        self,
+        script: str,
+        after: "Optional[str]" = None,
+        keep_open: "Tuple[int, ...]" = (),
+        planned: "Sequence[str]" = (),
     ) -> str:
-        words = ["qsub", "-W", "umask={:03o}".format(scheduler.umask_of_jobs())]
-        if after:
-            words += ["-W", "depend=afterany:" + after]
-        return parse_submitted(call(*(words + [script]), keep_open=keep_open))
+        words = submit_words(planned, script, after, scheduler.umask_of_jobs())
+        return parse_submitted(call(*words, keep_open=keep_open))
 
     def cancel(self, numbers: "List[str]") -> None:
         try:

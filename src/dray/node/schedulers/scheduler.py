@@ -9,7 +9,7 @@ import subprocess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from ..processes.layout import TaskPosition
 
@@ -61,10 +61,14 @@ class Scheduler:
         return self.parse_queue(self.read_queue())
 
     def submit(
-        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+        self,
+        script: str,
+        after: "Optional[str]" = None,
+        keep_open: "Tuple[int, ...]" = (),
+        planned: "Sequence[str]" = (),
     ) -> str:
         """Returns the number; ``after`` is one that has to be over first. ``keep_open`` is held
-        open by the command too."""
+        open by the command too. ``planned``: the words in front of the script, by its plan."""
         raise NotImplementedError
 
     def cancel(self, numbers: "List[str]") -> None:
@@ -117,6 +121,15 @@ class Scheduler:
     def describe(self) -> "Record":
         """What this place is like, for ``doctor``."""
         raise NotImplementedError
+
+
+def planned_words(job: "Record") -> "List[str]":
+    """Return the words in front of the script, by the job's plan; none where an older dray, which
+    did not say so, has planned it."""
+    words = (job.get("scheduler") or {}).get("command")
+    if not isinstance(words, list) or not all(isinstance(one, str) for one in words):
+        return []
+    return words
 
 
 def of_kind(kind: str, root: str = "") -> Scheduler:

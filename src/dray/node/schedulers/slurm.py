@@ -12,10 +12,11 @@ from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple  # noqa: F401
 
     Record = Dict[str, Any]
 
+SUBMIT = ("sbatch", "--parsable")  # and behind it the script
 SEPARATOR = "\x1f"
 QUEUE_FORMAT = SEPARATOR.join(("%F", "%K", "%j", "%T", "%r", "%S"))
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
@@ -120,6 +121,16 @@ def parse_time_left(text: str) -> "Optional[float]":
     for part in parts:
         seconds = seconds * 60 + int(part)
     return seconds + int(days or 0) * 86400
+
+
+def submit_words(
+    planned: "Sequence[str]", script: str, after: "Optional[str]" = None
+) -> "List[str]":
+    """The plan's words, with what is only known here."""
+    words = list(planned or SUBMIT)
+    if after:
+        words.append("--dependency=afterany:" + after)
+    return words + [script]
 
 
 def minutes(seconds: float) -> int:
@@ -229,12 +240,13 @@ class Slurm(scheduler.Scheduler):
         return number_of(row, job_id)
 
     def submit(
-        self, script: str, after: "Optional[str]" = None, keep_open: "Tuple[int, ...]" = ()
+        self,
+        script: str,
+        after: "Optional[str]" = None,
+        keep_open: "Tuple[int, ...]" = (),
+        planned: "Sequence[str]" = (),
     ) -> str:
-        words = ["sbatch", "--parsable"]
-        if after:
-            words.append("--dependency=afterany:" + after)
-        return parse_submitted(call(*(words + [script]), keep_open=keep_open))
+        return parse_submitted(call(*submit_words(planned, script, after), keep_open=keep_open))
 
     def cancel(self, numbers: "List[str]") -> None:
         call("scancel", *fold_numbers(numbers))
