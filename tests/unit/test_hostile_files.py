@@ -420,7 +420,7 @@ FORGED = [
 def test_an_id_that_could_lead_elsewhere_is_refused(root: Path, forged: Any) -> None:
     dray = make_agent(root)
     with pytest.raises(Refusal):
-        dray.job(forged)
+        dray.root.job(forged)
     for verb in (status.status, jobs.stop, root_requests.remove):
         if isinstance(forged, str):
             with pytest.raises(Refusal):
