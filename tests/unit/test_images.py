@@ -67,7 +67,7 @@ def send(image: Source, store: LocalImages) -> push.Sent:
 
 def content_of(store: LocalImages, digest: str) -> bytes:
     sink = io.BytesIO()
-    assemble(store.store, digest, sink)
+    assemble(Images(store.root.path), digest, sink)
     return sink.getvalue()
 
 
@@ -76,7 +76,7 @@ def test_layers_arrive_in_parts_and_come_out_as_they_were(store: LocalImages) ->
     image = source_of(large, small)
     sent = send(image, store)
     assert sent.layers == 2
-    assert len(store.store.parts(image.layers[0])) == 3
+    assert len(Images(store.root.path).parts(image.layers[0])) == 3
     assert [content_of(store, digest) for digest in image.layers] == [large, small]
 
 
@@ -136,7 +136,7 @@ def test_a_layer_is_whole_only_from_its_first_part_to_its_last(store: LocalImage
 
     take(4, b"ef", is_last=True)
     take(0, b"ab")
-    assert store.store.whole(layer) is None
+    assert Images(store.root.path).whole(layer) is None
     take(2, b"cd")
     assert content_of(store, layer) == b"abcdef"
 
@@ -163,16 +163,17 @@ def test_layers_stay_as_long_as_another_image_needs_them_to_be_made(store: Local
     for image in (first, second):
         send(image, store)
         store.announce(image.record("", keep_layers=False))
-    Path(store.store.folder, hex_of(first.id) + ".sif").touch()
-    store.store.drop_layers(first.record("", keep_layers=False))
-    assert store.store.lacking(list(second.layers)) == {}
-    assert list(store.store.lacking(list(first.layers))) == [first.layers[1]]
+    Path(Images(store.root.path).folder, hex_of(first.id) + ".sif").touch()
+    Images(store.root.path).drop_layers(first.record("", keep_layers=False))
+    assert Images(store.root.path).lacking(list(second.layers)) == {}
+    assert list(Images(store.root.path).lacking(list(first.layers))) == [first.layers[1]]
 
 
 def test_an_image_that_is_being_made_is_not_removed(store: LocalImages) -> None:
     image = source_of(b"content")
     store.announce(image.record("", keep_layers=True))
-    with store.store.lock(image.id), pytest.raises(Refused, match="being made ready by a job"):
+    lock = Images(store.root.path).lock(image.id)
+    with lock, pytest.raises(Refused, match="being made ready by a job"):
         store.remove(image.id)
     store.remove(image.id)
     assert store.listing() == []
@@ -189,7 +190,7 @@ def test_what_a_queued_job_goes_by_is_not_written_over(tmp_path: Path) -> None:
     with files.Lock(job.alive):  # somebody cares for it
         store.announce(image.record("image-1", keep_layers=True))
         store.announce(source_of(b"other")._replace(id=image.id).record("", keep_layers=True))
-        assert (store.store.record(image.id) or {})["layers"] == list(image.layers)
+        assert (Images(store.root.path).record(image.id) or {})["layers"] == list(image.layers)
         assert store.look(image.id, image.layers).job == "image-1"
 
 
@@ -218,22 +219,22 @@ def test_an_image_file_becomes_ready_as_it_is_and_its_parts_go(store: LocalImage
     image = source_of(b"SIF", kind="file")
     send(image, store)
     store.announce(image.record("image-train", keep_layers=True))
-    root = hash_of(os.path.realpath(store.store.folder).encode())[:12]
-    of_a_killed_one = Path(store.store.folder, f".new-{hex_of(image.id)}-{root}-x")
-    of_another_image = Path(store.store.folder, ".new-other")
+    root = hash_of(os.path.realpath(Images(store.root.path).folder).encode())[:12]
+    of_a_killed_one = Path(Images(store.root.path).folder, f".new-{hex_of(image.id)}-{root}-x")
+    of_another_image = Path(Images(store.root.path).folder, ".new-other")
     # The same image for another root, in the scratch that both share.
     of_another_root = Path(tempfile.mkdtemp(prefix=f".new-{hex_of(image.id)}-"))
     for folder in (of_a_killed_one, of_another_image):
         folder.mkdir()
-    convert(store.store, image.id)
+    convert(Images(store.root.path), image.id)
     assert of_another_image.exists()
     of_another_root.rmdir()
-    ready = store.store.file(image.id)
+    ready = Images(store.root.path).file(image.id)
     assert ready is not None
     assert Path(ready).read_bytes() == b"SIF"
-    assert not os.path.exists(store.store.layer(image.layers[0]))
+    assert not os.path.exists(Images(store.root.path).layer(image.layers[0]))
     assert store.look(image.id, image.layers).ready
-    left = [name for name in os.listdir(store.store.folder) if name.startswith(".new")]
+    left = [name for name in os.listdir(Images(store.root.path).folder) if name.startswith(".new")]
     assert left == [".new-other"]
 
 
@@ -244,8 +245,8 @@ def test_removing_an_image_leaves_the_layers_of_others(store: LocalImages) -> No
         store.announce(image.record("", keep_layers=True))
     store.remove(first.id)
     assert [record["id"] for record in store.listing()] == [second.id]
-    assert list(store.store.lacking(list(first.layers))) == [first.layers[1]]
-    assert store.store.lacking(list(second.layers)) == {}
+    assert list(Images(store.root.path).lacking(list(first.layers))) == [first.layers[1]]
+    assert Images(store.root.path).lacking(list(second.layers)) == {}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "sha256:12", "sha256:" + "G" * 64, ""])
