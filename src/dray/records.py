@@ -63,7 +63,12 @@ class StandardFields:
     def __get__(self, record: object, cls: Any) -> Any:
         import dataclasses  # only for others
 
-        same: Any = dataclasses.make_dataclass(cls.__name__, cls.__fields__)
+        given = {
+            **{name: dataclasses.field(default=one) for name, one in cls.__defaults__.items()},
+            **{n: dataclasses.field(default_factory=one) for n, one in cls.__factories__.items()},
+        }
+        fields = [(name, Any, given.get(name, dataclasses.field())) for name in cls.__fields__]
+        same: Any = dataclasses.make_dataclass(cls.__name__, fields, kw_only=True)
         cls.__dataclass_fields__ = same.__dataclass_fields__
         return cls.__dataclass_fields__
 
@@ -97,7 +102,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(plain, value))
+        parts = map(plain, value)
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     fields = getattr(type(value), "__fields__", None)
     return value if fields is None else {name: plain(value.__dict__[name]) for name in fields}
 

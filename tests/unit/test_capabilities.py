@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 import dray
-from dray.clusters.registry import KINDS, capabilities_of
+from dray.clusters.registry import capabilities_of
 from dray.job import options
+from dray.job.options import kinds
 
 SOURCES = Path(dray.__file__).parent
 ASKS = re.compile(r"""\bkind\s*(?:==|!=|in)\s*\(?["'](?:local|slurm|pbs)["']""")
 OWN = ("clusters/local.py", "clusters/slurm.py", "clusters/pbs.py", "node/")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds.BUILT_IN)
 def test_a_kind_has_the_settings_that_its_capabilities_need(kind: str) -> None:
     named = {option.name for option in options.CLUSTERS[kind]}
     assert ("host" in named) == capabilities_of(kind).has_host

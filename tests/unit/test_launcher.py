@@ -111,7 +111,7 @@ def test_a_submission_that_is_repeated_is_made_once(hpc: FakeCluster, verbs: Lau
     job = run(verbs)
     hpc.start(job)
     spec, private = hpc.jobs[job].spec, hpc.jobs[job].private
-    hpc.submit(hpc.plan(spec), private, None, lambda done, total: None)
+    hpc.queue.submit(hpc.plan(spec), private, None, lambda done, total: None)
     assert verbs.show(job).state == "running"
 
 
@@ -129,13 +129,13 @@ def test_many_jobs_are_one_array_or_as_many_as_it_takes(tmp_path: Path) -> None:
 
 def test_what_is_planned_is_what_is_sent(verbs: Launcher, hpc: FakeCluster) -> None:
     sent: list[Plan] = []
-    submit = hpc.submit
+    submit = hpc.queue.submit
 
     def note(plan: Plan, *rest: Any) -> None:
         sent.append(plan)
         submit(plan, *rest)
 
-    hpc.submit = note  # type: ignore[method-assign]
+    hpc.queue.submit = note  # type: ignore[method-assign]
     commands = [["echo", "a"], ["echo", "b"]]
     (planned,) = verbs.plan_many(commands, snapshot=False)
     assert (hpc.jobs, verbs.listing().rows) == ({}, [])
@@ -219,13 +219,13 @@ def test_one_that_hangs_is_asked_beside_the_other(
     verbs, first, second = on_both(tmp_path, pair, said.append)
     fine.start(second)
     hanging.break_next("status", Trouble.HANG)
-    asked = fine.status
+    asked = fine.queue.status
 
-    def answer_and_end_the_other(ids: Any) -> Any:
+    def answer_and_end_the_other(ids: Any, *, brief: bool = False) -> Any:
         threading.Timer(0.01, hanging.hang_up).start()  # its connection times out
-        return asked(ids)
+        return asked(ids, brief=brief)
 
-    fine.status = answer_and_end_the_other  # type: ignore[method-assign]
+    fine.queue.status = answer_and_end_the_other  # type: ignore[method-assign]
     assert listed(verbs) == {first: "queued", second: "running"}
     assert said == ["no connection to one: it hung; jobs on one are shown as last seen"]
 
@@ -250,7 +250,7 @@ def test_whatever_ends_the_caller_hangs_up(pair: tuple[FakeCluster, FakeCluster]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ask_each(pair, lambda one: one.status(["job-1"]), interrupted)
+        ask_each(pair, lambda one: one.queue.status(["job-1"]), interrupted)
     assert hanging._hung_up.is_set()
     assert [one.may_ask for one in pair] == [True, True]
 
@@ -336,7 +336,7 @@ def test_stopping_and_removing(verbs: Launcher, hpc: FakeCluster) -> None:
 
 def test_the_fake_refuses_what_it_does_not_know(hpc: FakeCluster) -> None:
     with pytest.raises(NotFound):
-        hpc.log("nobody-1", 1)
+        hpc.files.read_log("nobody-1", 1)
     with pytest.raises(NotFound):
-        hpc.stop(["nobody-1"], now=True)
-    assert hpc.status(["nobody-1"]) == {}
+        hpc.queue.stop(["nobody-1"], now=True)
+    assert hpc.queue.status(["nobody-1"]).jobs == {}

@@ -130,6 +130,7 @@ def test_one_who_does_not_read_his_answer(kept: Standing) -> None:
     log = kept.root / "jobs/some-1/attempts/001/log"
     log.parent.mkdir(parents=True)
     log.write_bytes(b"x" * (1 << 20))
+    (kept.root / "jobs/some-1/job.json").touch()
     asked = request("log", id="some-1", attempt=1, offset=0, rank=0)
     stopped = [kept.send(asked) for _ in range(6)]
     assert kept.ask("ids") == {"ids": ["some-1"]}

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from dray.clusters.ssh import capabilities_of, find_problem, keeper_script, make_plan
-from dray.job.model import Capabilities, Resources
+from dray.clusters.ssh import equipment_of, find_problem, keeper_script, make_plan
+from dray.job.model import Equipment, Resources
 from dray.node.schedulers.local import Local, capacity_of, job_of, place_in
 from dray.programs import shipping
 from tests.unit.test_pbs_plan import JOB
 
 FACTS = {"nodes": [{"nodes": 1, "cpus": 16, "kilobytes": 64 << 20, "gpus": 4}]}
-HAVE = Capabilities(cpus=16, memory=64 << 30, gpus=4, gpu_fractions=True)
+HAVE = Equipment(cpus=16, memory=64 << 30, gpus=4)
 MACHINE = {"cpus": 16, "memory": 64 << 30, "gpus": 4}
 
 
@@ -46,10 +46,10 @@ def test_the_job_says_what_the_settings_declare() -> None:
 
 
 def test_settings_come_before_what_was_found() -> None:
-    assert capabilities_of(FACTS, {}) == HAVE
-    declared = capabilities_of(FACTS, {"gpus": 0, "cpus": 8})
+    assert equipment_of(FACTS, {}) == HAVE
+    declared = equipment_of(FACTS, {"gpus": 0, "cpus": 8})
     assert declared == HAVE._replace(gpus=0, cpus=8)
-    assert capabilities_of({}, {"gpus": 2}) is None
+    assert equipment_of({}, {"gpus": 2}) is None
 
 
 @pytest.mark.parametrize(
