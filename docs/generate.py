@@ -175,9 +175,9 @@ def outcomes() -> str:
         "",
         "## JSON",
         "",
-        "Times are unix seconds, sizes bytes, durations seconds. Keys are only ever added.",
+        ABOUT_JSON,
         "",
-        "- `dray ps --json`: a list of " + keys(Row._fields),
+        "- `dray ps --json`: a list of " + keys(("version", *Row._fields)),
         "- `dray show --json`: " + keys({**sample, "directory": "", "curve": "", "last_lines": ""}),
         "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
         "- `dray cluster list --json`: a list of " + keys(Known._fields),
@@ -205,6 +205,10 @@ def python_api() -> str:
     return f"{NOTE}\n{api()}"
 
 
+ABOUT_JSON = (
+    "Times are unix seconds, sizes bytes, durations seconds. Keys are only ever added; `version` "
+    "is raised where one changes its meaning or goes."
+)
 PAGES = {
     "command-line.md": command_line,
     "settings.md": settings,

@@ -14,7 +14,7 @@ import pytest
 from dray.api import parse_settings
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, NotFound, Refused, TimedOut
-from dray.job.model import JobState, Plan
+from dray.job.model import DESCRIPTION_VERSION, JobSpec, JobState, Plan
 from dray.launcher import Launcher, Sieve
 from dray.launcher.asking import ask_each
 from dray.testing import FakeCluster, Trouble, launcher
@@ -340,3 +340,23 @@ def test_the_fake_refuses_what_it_does_not_know(hpc: FakeCluster) -> None:
     with pytest.raises(NotFound):
         hpc.queue.stop(["nobody-1"], now=True)
     assert hpc.queue.status(["nobody-1"]).jobs == {}
+
+
+def test_a_job_of_a_newer_dray_elsewhere_is_shown_and_not_resumed(
+    tmp_path: Path, verbs: Launcher, hpc: FakeCluster
+) -> None:
+    job = run(verbs)
+    hpc.start(job)
+    hpc.end(job, "failed", exit_code=3)
+    hpc.jobs[job].spec = replace(hpc.jobs[job].spec, version=DESCRIPTION_VERSION + 1)
+    elsewhere = launcher(tmp_path / "elsewhere", hpc)
+    assert elsewhere.show(job).state == "failed"
+    with pytest.raises(Refused, match="newer dray"):
+        elsewhere.resume(job)
+
+
+def test_a_description_without_a_version_is_of_the_first() -> None:
+    record = JobSpec(id="early-1", name="early", command=("true",)).to_dict()
+    assert record["version"] == DESCRIPTION_VERSION
+    del record["version"]
+    assert JobSpec.from_dict(record).version == 1

@@ -27,7 +27,7 @@ from dray.cli.output import (
 )
 from dray.cli.terminal import Shown, joined, lines, say, tell, visible
 from dray.errors import UsageError
-from dray.job.model import JobState
+from dray.job.model import JSON_VERSION, JobState
 from dray.job.quantities import show_duration
 from dray.launcher import Listing, Sieve
 from dray.node.jobs.arrays import fold
@@ -149,7 +149,8 @@ def told_of(found: Listing, sieve: Sieve | None) -> list[str]:
 
 def as_record(row: Row) -> dict[str, Any]:
     encoded = ("command", "metric", "last_attempt")
-    return {**row._asdict(), **{name: json.loads(getattr(row, name)) for name in encoded}}
+    told = {name: json.loads(getattr(row, name)) for name in encoded}
+    return {"version": JSON_VERSION, **row._asdict(), **told}
 
 
 # -- the table ----------------------------------------------------------------------------------

@@ -31,6 +31,12 @@ from dray.node.formats.shapes import MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
 from dray.records import NamedTuple, asdict, dataclass, field, replace
 
+# Of the form of job.json. Whoever reads one of an earlier version gets defaults for what that did
+# not have; one of a later version is shown, and not resumed. The first had no version in it.
+DESCRIPTION_VERSION = 2
+FIRST_VERSION = 1
+JSON_VERSION = 1  # of what --json prints; it changes when a key changes its meaning or goes
+
 
 class JobState(StrEnum):
     """Where a job is. The last four are ends; all but ``done`` can be resumed."""
@@ -154,6 +160,7 @@ class JobSpec:
     hold: float | None = None  # seconds for which a crashed attempt's allocation is kept
     # The checkpoint of another run that the first attempt begins from: see dray run --from
     origin: Mapping[str, str] = field(default_factory=dict)
+    version: int = DESCRIPTION_VERSION  # of this description's form
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -162,7 +169,8 @@ class JobSpec:
     def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
         """Read a description; fields that a newer dray wrote are left out."""
         checks.required(record, id=checks.job_id, resources=checks.record, resume=checks.record)
-        return cls(**{"command": (), "name": "", **checks.fields(record, SPEC)})
+        defaults = {"command": (), "name": "", "version": FIRST_VERSION}
+        return cls(**{**defaults, **checks.fields(record, SPEC)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +244,7 @@ class JobView:
         """The documented form that ``show --json`` prints."""
         last = self.attempts[-1] if self.attempts else None
         return {
+            "version": JSON_VERSION,
             "id": self.id,
             "name": self.spec.name,
             "cluster": self.cluster,
@@ -491,6 +500,7 @@ CONTAINER: Mapping[str, checks.Check[Any]] = {
     "outside": table(text_of),
 }
 SPEC: Mapping[str, checks.Check[Any]] = {
+    "version": count,
     "id": checks.job_id,
     "name": note,
     "command": texts,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from dray.description.describing import renewed_limits
 from dray.errors import Refused, UsageError
-from dray.job.model import JobSpec, JobState, JobView
+from dray.job.model import DESCRIPTION_VERSION, JobSpec, JobState, JobView
 from dray.job.options import env_name
 from dray.launcher.context import Context
 from dray.launcher.notifying import private_settings, private_values
@@ -55,9 +55,15 @@ class Resuming:
             raise Refused(f"{view.id} is {view.state}: it goes on by itself")
         if view.state is JobState.DONE:
             raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
+        if view.spec.version > DESCRIPTION_VERSION:
+            raise Refused(
+                f"{view.id} was submitted by a newer dray than this one",
+                hint="Update dray on this machine, or resume the job from where it was submitted.",
+            )
         cluster = self.context.cluster(view.cluster)
         last = view.attempts[-1].number if view.attempts else 0
         job = replace(self._ours(view, secrets), resumed_after=last, start_from=start_from)
+        job = replace(job, version=DESCRIPTION_VERSION)
         job = replace(job, limits=renewed_limits(job, limits, time.time()))
         require_allowance(job, view)
         project = Path(job.project) if update_code else None

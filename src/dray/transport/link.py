@@ -25,7 +25,7 @@ from dray.errors import (
     from_os_error,
 )
 from dray.node.formats.bootstrap import MISSING, PRESENT
-from dray.node.formats.wire import MARK
+from dray.node.formats.wire import MARK, VERSION
 from dray.programs import shipping
 from dray.transport import frames, standing
 from dray.transport.channel import Channel, LinkLost, last_lines
@@ -360,7 +360,7 @@ def patience_for(payload: Payload | None) -> float:
 
 
 def _message(verb: str, request: Mapping[str, Any], payload: Payload | None) -> bytes:
-    text = json.dumps({**request, "verb": verb}).encode("ascii")
+    text = json.dumps({**request, "verb": verb, "version": VERSION}).encode("ascii")
     return b"%d %d\n" % (len(text), payload.size if payload else 0) + text
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 from ..formats import files, leases, shapes
+from ..formats.wire import VERSION, Refusal
 from ..root.images import RootImages
 from ..root.root import Root
 from ..schedulers import scheduler
@@ -41,6 +42,8 @@ class Agent(Conversation):
         self.over = []  # type: List[Record]  # of jobs that this look has found ended
 
     def carry_out(self, request: "Record") -> "Record":
+        if request.get("version", 1) > VERSION:
+            raise Refusal("ClusterError", "the agent here is older than the dray that asks it")
         return VERBS[request["verb"]](self, request)
 
     def queue(self) -> "Dict[str, Record]":

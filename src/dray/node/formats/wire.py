@@ -12,6 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional, Tuple  # noqa: F401
 
+# Of the requests and answers. An agent is always the laptop's own file, but a connection may stand
+# longer than a version of dray.
+VERSION = 2
 MARK = ANSWER
 HEAD_LIMIT = 40  # bytes
 TEXT_LIMIT = 256 << 20
