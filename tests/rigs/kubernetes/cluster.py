@@ -127,7 +127,7 @@ class Kubernetes:
         """Take a namespace away with all that is in it; nobody waits for its pods' ends."""
         where = f"--namespace={namespace.name}"
         self.kubectl("delete", "jobs", "--all", "--cascade=background", "--wait=false", where)
-        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", where)
+        self.kubectl("delete", "pods", "--all", "--force", "--wait=false", where)
         for kind in ("namespace", "persistentvolume"):
             self.kubectl("delete", kind, namespace.name, "--wait=false")
 

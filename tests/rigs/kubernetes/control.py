@@ -6,6 +6,7 @@ so pods reach it without a kube-proxy.
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import socket
@@ -18,7 +19,6 @@ from typing import Any
 
 from tests.rigs.kubernetes.machine import HERE, Machine
 from tests.rigs.kubernetes.pki import Pki
-from tests.rigs.processes import until
 
 ADDRESS, SERVICE = "10.77.0.1", "10.96.0.1"
 INSIDE = f"https://{ADDRESS}:443"
@@ -63,6 +63,7 @@ class ControlPlane:
         address = node_address(number)
         # The node's process is named as this process sees it: only the network is entered.
         lay = (
+            f"ip link delete v{number} 2>/dev/null || true;"  # the kernel takes its time with it
             f"ip link add v{number} type veth peer name eth0 netns {machine.pid};"
             f"ip link set v{number} master br0 up;"
             f"ip route replace {pod_network(number)} via {address}"
@@ -146,7 +147,7 @@ class ControlPlane:
         self.machine.kill("kube-apiserver")
 
     def wait_until_ready(self) -> None:
-        until(lambda: self.answers("/readyz"), 120)
+        self.machine.wait("kube-apiserver", lambda: self.answers("/readyz"))
 
     def answers(self, path: str) -> bool:
         self.machine.check("etcd", "kube-apiserver", "forward")
@@ -193,7 +194,7 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
             "--leader-elect=false",
         )
-        until(self._has_accounts, 120)
+        self.machine.wait("kube-controller-manager", self._has_accounts)
 
     def _has_accounts(self) -> bool:
         self.machine.check("kube-controller-manager", "kube-scheduler")
@@ -225,7 +226,8 @@ def pod_network(number: int) -> str:
 def kubeconfig(
     server: str, ca: Path, user: dict[str, str], namespace: str = "default"
 ) -> dict[str, Any]:
-    cluster = {"server": server, "certificate-authority": str(ca)}
+    authority = base64.b64encode(ca.read_bytes()).decode()
+    cluster = {"server": server, "certificate-authority-data": authority}
     context = {"cluster": "test", "user": "test", "namespace": namespace}
     return {
         "apiVersion": "v1",

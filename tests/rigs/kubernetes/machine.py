@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from tests.rigs.processes import until
 
 HERE = Path(__file__).parent
 KINDS = ("--mount", "--net", "--pid", "--uts", "--ipc")
@@ -111,6 +113,14 @@ class Machine:
         for name in names:
             if not self.runs(name):
                 raise RuntimeError(f"{name} of {self.name} has ended:\n{self.end_of_log(name)}")
+
+    def wait(self, name: str, condition: Callable[[], object], seconds: float = 120.0) -> None:
+        """Wait for what a process is to bring about; raise with the end of its log otherwise."""
+        try:
+            until(condition, seconds)
+        except TimeoutError as error:
+            said = self.end_of_log(name)
+            raise TimeoutError(f"{name} of {self.name} takes too long:\n{said}") from error
 
     def end_of_log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]

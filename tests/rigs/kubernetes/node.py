@@ -10,7 +10,6 @@ from typing import Any
 from tests.rigs.kubernetes import cgroups
 from tests.rigs.kubernetes.control import ADDRESS, INSIDE, ControlPlane, node_address, pod_network
 from tests.rigs.kubernetes.machine import Machine
-from tests.rigs.processes import until
 
 GPU = "nvidia.com/gpu"
 SOCKET = "run/containerd/containerd.sock"
@@ -74,7 +73,7 @@ class Node:
         self._mount()
         self._write_settings()
         self.machine.start("containerd", "containerd", f"--config={self.folder}/containerd.toml")
-        until(self._has_containerd)
+        self.machine.wait("containerd", self._has_containerd)
         loaded = self.folder / "images-loaded"
         if not loaded.exists():
             images = str(self.parts / "images.tar")
@@ -103,7 +102,7 @@ class Node:
         )
 
     def wait_until_ready(self) -> None:
-        until(self._is_ready, 120)
+        self.machine.wait("kubelet", self._is_ready)
 
     def _is_ready(self) -> bool:
         self.machine.check("containerd", "kubelet", "gpus")

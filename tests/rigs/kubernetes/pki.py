@@ -16,6 +16,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 USAGES = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Pki:
@@ -74,7 +85,13 @@ class Pki:
             .not_valid_after(now + datetime.timedelta(days=7))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         )
-        if not authority:
+        if authority:
+            own = x509.SubjectKeyIdentifier.from_public_key(key)
+            builder = builder.add_extension(own, critical=False)
+            builder = builder.add_extension(SIGNS, critical=True)
+        else:
+            signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = builder.add_extension(signer, critical=False)
             builder = builder.add_extension(x509.ExtendedKeyUsage(USAGES), critical=False)
         if hosts:
             names = x509.SubjectAlternativeName([host_name(host) for host in hosts])
