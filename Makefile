@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: demo test test-crowd test-containers test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
-	test-slurm-versions check bench docs clean
+	test-kubernetes test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or containers or hostile or trainers or docker or simulation or faults
+APART := crowd or containers or hostile or trainers or docker or simulation or faults or kubernetes
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
@@ -52,6 +52,11 @@ test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and 
 test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root
 	tests/rigs/install
 	$(BIN)/pytest -m docker
+
+test-kubernetes: $(READY)  ## a real Kubernetes of two nodes; built once with Go, for minutes; needs root
+	tests/rigs/install ip:iproute2
+	tests/rigs/kubernetes/build
+	$(BIN)/pytest -m kubernetes tests/kubernetes
 
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut
 ALL_POINTS := -n 2 --dist loadgroup --all-points tests/faults

@@ -21,6 +21,7 @@ from hypothesis import settings
 from dray.node.processes.process import parents
 from tests.rigs.containers import TRAIN, Apptainer, Podman
 from tests.rigs.host import Host, OrdinaryUser, OtherDebian
+from tests.rigs.kubernetes.cluster import Kubernetes, Namespace, Unavailable
 from tests.rigs.link import Link
 from tests.rigs.pbs import Pbs
 from tests.rigs.slurm import Slurm
@@ -249,6 +250,30 @@ def ordinary_hpc(request: pytest.FixtureRequest, rig_folder: Path) -> Iterator[H
         yield request.getfixturevalue("hpc")
     else:
         yield from started(rig_folder / "user", OrdinaryUser(rig_folder / "home"))
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[Kubernetes]:
+    """A real cluster of two nodes; every process that runs tests has one of its own."""
+    try:
+        cluster = Kubernetes()
+    except Unavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def namespace(kubernetes: Kubernetes) -> Iterator[Namespace]:
+    """A namespace of that cluster, for one test."""
+    made = kubernetes.namespace()
+    yield made
+    kubernetes.remove(made)
 
 
 def started(folder: Path, host: Host, *, accounting: bool = False) -> Iterator[Hpc]:
