@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dray import background
 from dray.clusters import registry
@@ -14,9 +15,11 @@ from dray.config.loading import Config
 from dray.errors import ClusterError, DrayError, Refused, StorageError, from_os_error
 from dray.job.model import JobView
 from dray.launcher.asking import Answer, ask_each
-from dray.launcher.notifying import Notifier
 from dray.reporter import Reporter
 from dray.store import Damaged, Store, rebuilding, set_aside
+
+if TYPE_CHECKING:
+    from dray.launcher.notifying import Notifier
 
 # A cluster cannot be asked: it does not answer, has trouble with its disk, or its root cannot be
 # trusted. That is no reason to say nothing of the others.
@@ -109,6 +112,8 @@ class Context:
     # -- the person
 
     def notifier(self) -> Notifier:
+        from dray.launcher.notifying import Notifier  # not where nothing is listed
+
         return Notifier(self.config, self.open_store(), self.reporter)
 
     def say_once(self, *messages: str) -> None:
