@@ -209,10 +209,10 @@ class ControlPlane:
 
     def hang(self) -> None:
         """Let nothing through between the tests and the API server, and break nothing off."""
-        self.machine.signal("forward", signal.SIGSTOP)
+        self.machine.signal("forward", signal.SIGUSR1)
 
     def resume(self) -> None:
-        self.machine.signal("forward", signal.SIGCONT)
+        self.machine.signal("forward", signal.SIGUSR2)
 
 
 def node_address(number: int) -> str:
