@@ -269,7 +269,7 @@ class Another:
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 seen = {os.readlink(entry / "ns" / kind) for kind in ("net", "pid", "mnt")}
-                words = (entry / "cmdline").read_text()
+                words = (entry / "cmdline").read_text(errors="replace")
                 if seen & self.namespaces or str(self.folder) in words:
                     found.append(words)
         return found
