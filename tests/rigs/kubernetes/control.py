@@ -182,6 +182,7 @@ class ControlPlane:
             # At its own rate it takes seconds to make the accounts of all its controllers.
             "--kube-api-qps=1000",
             "--kube-api-burst=1000",
+            "--pvclaimbinder-sync-period=1s",  # a claim seen before its volume waits so long
             "--node-monitor-period=1s",
             f"--node-monitor-grace-period={NODE_IS_LOST}",
             "--node-eviction-rate=10",
@@ -209,10 +210,10 @@ class ControlPlane:
 
     def hang(self) -> None:
         """Let nothing through between the tests and the API server, and break nothing off."""
-        self.machine.signal("forward", signal.SIGSTOP)
+        self.machine.signal("forward", signal.SIGUSR1)
 
     def resume(self) -> None:
-        self.machine.signal("forward", signal.SIGCONT)
+        self.machine.signal("forward", signal.SIGUSR2)
 
 
 def node_address(number: int) -> str:

@@ -1,12 +1,14 @@
 """Leads the machine's loopback to the API server: forward.py SOCKET HOST PORT.
 
 The listening socket is inherited and belongs to the network of the tests; the connections are made
-from the network this process was started in.
+from the network this process was started in. After SIGUSR1 nothing gets through until SIGUSR2;
+it is not stopped, as nsenter would then stop with it, and not be there to reap it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -38,6 +40,10 @@ async def relay(
     far_sink.close()
 
 
+def hang(*_: object) -> None:
+    signal.sigwait({signal.SIGUSR2})
+
+
 async def main(number: int, host: str, port: int) -> None:
     listener = socket.socket(fileno=number)
     server = await asyncio.start_server(
@@ -47,4 +53,6 @@ async def main(number: int, host: str, port: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    signal.signal(signal.SIGUSR1, hang)
     asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
