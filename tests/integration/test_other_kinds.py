@@ -60,7 +60,7 @@ def test_its_settings_are_checked_like_all_others(lab: Dray) -> None:
     assert "unknown key. Did you mean 'disk'?" in ended.stderr
     assert "Valid keys here: disk, kind, share." in ended.stderr
     lab.configure('[clusters.bench]\nkind = "labs"\n')
-    assert "there is local, slurm, pbs, lab" in lab("ps", check=False).stderr
+    assert "there is local, slurm, pbs, ssh, lab" in lab("ps", check=False).stderr
 
 
 def test_a_project_may_set_what_the_kind_calls_harmless(lab: Dray) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def capabilities_of(kind: str) -> Capabilities:
     """Return what clusters of this kind can do; nothing is asked of any of them."""
-    declared: Capabilities = class_of(kind).capabilities
+    declared: Capabilities = getattr(class_of(kind), "capabilities", Capabilities())
     return declared
 
 
@@ -37,9 +37,21 @@ def roots_here(clusters: Iterable[ClusterConfig], data: Path) -> list[str | Path
     found: list[str | Path] = []
     for one in clusters:
         with suppress(ClusterError):  # of a package that cannot be used: it keeps nothing here
-            root = class_of(one.kind).root_here(one.name, one.settings, data)
+            root = root_here(one, data)
             found += [root] if root is not None else []
     return found
+
+
+def root_here(cluster: ClusterConfig, data: Path) -> str | Path | None:
+    """Ask the kind's class; one of another package may not say, or fail."""
+    find = getattr(class_of(cluster.kind), "root_here", None)
+    try:
+        root: str | Path | None = find(cluster.name, cluster.settings, data) if find else None
+    except Exception as error:
+        if cluster.kind in kinds.BUILT_IN:
+            raise
+        raise unusable(cluster.kind, cluster.name, error) from error
+    return root
 
 
 def make(kind: str, name: str, settings: Mapping[str, Any], data: Path, cache: Path) -> Cluster:
