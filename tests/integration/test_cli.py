@@ -211,6 +211,7 @@ def test_a_tree_that_is_too_large_is_refused(dray: Dray) -> None:
 # -- for programs -------------------------------------------------------------------------------
 
 JOB_KEYS = {
+    "version",
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
@@ -223,6 +224,7 @@ ATTEMPT_KEYS = {
     "left", "remarks", "held",
 }  # fmt: skip
 ROW_KEYS = {
+    "version",
     "id", "cluster", "name", "state", "reason", "created", "ended", "attempts", "command",
     "metric", "last_attempt",
 }  # fmt: skip
