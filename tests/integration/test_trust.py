@@ -215,7 +215,7 @@ def test_a_secret_leaves_only_after_trust(dray: Dray) -> None:
 
 def test_from_python(dray: Dray) -> None:
     path = dray.write("dray.toml", "[job]\nsecrets = ['TOKEN']\n")
-    script = "import dray\nprint(dray.jobs())\ndray.run(['true'])"
+    script = "import dray\nprint(list(dray.jobs()))\ndray.run(['true'])"
     ended = subprocess.run([sys.executable, "-c", script], cwd=dray.project, capture_output=True,
                            env={**dray.env, "TOKEN": "s3cret"}, text=True, check=False)  # fmt: skip
     assert ended.stdout == "[]\n"
