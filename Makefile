@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
+.PHONY: demo test test-crowd test-containers test-machines test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
 	test-kubernetes test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or containers or hostile or trainers or docker or simulation or faults or kubernetes
+APART := crowd or containers or machines or hostile or trainers or docker or simulation or faults or kubernetes
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
@@ -31,6 +31,10 @@ test-crowd: $(READY)  ## two hundred jobs at once
 test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer
 	tests/rigs/install
 	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker"
+
+test-machines: $(READY)  ## machines without a scheduler, through a real sshd
+	tests/rigs/install
+	$(BIN)/pytest -n 4 --dist worksteal -m machines
 
 test-hostile: $(READY)  ## clusters, jobs and repositories that mean ill
 	tests/rigs/install

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Dray, wait_for
 
-KINDS = ["local", "hpc", "pbs", "box"]
+KINDS = ["local", "hpc", "pbs", pytest.param("box", marks=pytest.mark.machines)]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 

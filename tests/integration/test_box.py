@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, parent_of, python
 
+pytestmark = pytest.mark.machines
+
 ON = ("--on", "box")
 GPUS = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep({})"
 
