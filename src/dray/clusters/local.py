@@ -51,7 +51,7 @@ from dray.node.jobs.states import unreadable
 from dray.node.notifications.notices import LAPTOP
 from dray.node.processes import process
 from dray.node.root.root import Root
-from dray.node.schedulers.queue import Queue, shortage
+from dray.node.schedulers.queue import Queue, place_in, shortage
 from dray.programs import shipping
 from dray.programs.local import count_gpus, keeper_command, start_keeper
 from dray.records import replace
@@ -100,14 +100,6 @@ def spread_refusal(job: JobSpec) -> str:
 
 def waits(view: JobView) -> bool:
     return view.state is JobState.QUEUED and not view.reason
-
-
-def place_in(line: Sequence[str], place: int, shortage: str) -> str:
-    """Why the job at this place of the queue does not run yet, as far as that can be told."""
-    if place == 0:
-        return f"next in the queue, {shortage}" if shortage else ""
-    behind = f"place {place + 1} in the queue, behind {line[place - 1]}"
-    return f"{behind}; {line[0]} is next, {shortage}" if shortage else behind
 
 
 def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:

@@ -6,6 +6,7 @@ from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
 from dray.job.options.shared import (
     CONVERT,
+    EXTRA,
     HOST,
     MODULES,
     PYTHON,
@@ -16,7 +17,7 @@ from dray.job.options.shared import (
     word,
 )
 from dray.job.options.shared import KIND as KIND_OPTION
-from dray.job.options.values import Choice, texts
+from dray.job.options.values import Choice
 
 DIALECT = Option(
     key="clusters.*.dialect",
@@ -47,13 +48,7 @@ OPTIONS = (
     CONVERT,
     MODULES,
     SETUP,
-    Option(
-        key="clusters.*.extra",
-        many=True,
-        parse=texts,
-        help="Further flags for qsub, as they are.",
-        example='["-l place=excl"]',
-    ),
+    EXTRA._replace(help="Further flags for qsub, as they are.", example='["-l place=excl"]'),
     RESUME_WITH,
 )
 

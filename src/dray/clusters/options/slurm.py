@@ -6,6 +6,7 @@ from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
 from dray.job.options.shared import (
     CONVERT,
+    EXTRA,
     HOST,
     MODULES,
     PYTHON,
@@ -16,7 +17,7 @@ from dray.job.options.shared import (
     word,
 )
 from dray.job.options.shared import KIND as KIND_OPTION
-from dray.job.options.values import Choice, texts, yes_or_no
+from dray.job.options.values import Choice, yes_or_no
 from dray.job.quantities import parse_count, parse_size
 
 GPU_FLAG = Option(
@@ -71,13 +72,7 @@ OPTIONS = (
     CONVERT,
     MODULES,
     SETUP,
-    Option(
-        key="clusters.*.extra",
-        many=True,
-        parse=texts,
-        help="Further flags for sbatch, as they are.",
-        example='["--licenses=matlab"]',
-    ),
+    EXTRA._replace(help="Further flags for sbatch, as they are.", example='["--licenses=matlab"]'),
     RESUME_WITH,
 )
 

@@ -99,6 +99,14 @@ def word(
     )
 
 
+EXTRA = Option(
+    key="clusters.*.extra",
+    many=True,
+    parse=texts,
+    help="Further flags for the scheduler's command, as they are.",
+    example='["--licenses=matlab"]',
+)
+
 # What jobs may use of one machine.
 CAPACITY = (
     Option(

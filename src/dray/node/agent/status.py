@@ -1,6 +1,5 @@
 """What the laptop is told of jobs: what their files and the scheduler's queue say together."""
 
-import os
 import time
 
 from ..attempt import outcomes
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-LAST_WORDS = 4096  # bytes at the end of a batch job's log in which its last line is looked for
 LATE = 60.0  # seconds after which a job that should have begun is not about to
 
 
@@ -110,7 +108,7 @@ def trace_of(job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None) -
     numbers = [number] if number else []
     if number and index is not None:
         numbers.insert(0, "{}_{}".format(number, index))
-    return states.Trace(submitted, asked, numbers, last_line(batch_log))
+    return states.Trace(submitted, asked, numbers, files.last_line(batch_log))
 
 
 def status_in_array(
@@ -183,14 +181,3 @@ def too_late(job_dir: "JobDir") -> "Optional[Decision]":
     if description is None:
         return None
     return jobdir.too_late(description, job_dir.records(), time.time() - LATE)
-
-
-def last_line(path: str) -> str:
-    """Of what a batch job has said, if it has said anything."""
-    try:
-        with files.open_regular(path) as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
-            lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

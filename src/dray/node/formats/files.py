@@ -21,6 +21,7 @@ CLOCK = ".clock-"  # in the names of files that are made to learn the file syste
 LOCKS_REFUSED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 MOST_PARTS = 200  # names on the way from a job's outputs to one of its files
 LARGEST = 16 << 20  # bytes of a state file: a job's own code may have written something else there
+LAST_WORDS = 4096  # bytes at the end of a log in which its last line is looked for
 # What may lie where a state file should: nothing, a folder, a link, a pipe nobody writes to, a file
 # that was made unreadable. Other errors are the disk's, and say nothing about the file.
 NO_FILE = (
@@ -99,6 +100,17 @@ def open_regular(path: str) -> "BinaryIO":
         os.close(fd)
         raise OSError(errno.ENXIO, "not a regular file", path)
     return os.fdopen(fd, "rb")
+
+
+def last_line(path: str) -> str:
+    """Return the last line with anything in it; nothing where there is none, or no file."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
+            lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def read_json(path: str, most: int = LARGEST) -> "Optional[Any]":

@@ -12,7 +12,7 @@ import time
 
 from ..formats import files, shapes
 from ..jobs.jobdir import JobDir
-from .queue import Queue, shortage
+from .queue import Queue, place_in, shortage
 from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
@@ -22,19 +22,10 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 LEAVING = 5.0  # seconds for a keeper that is on its way out
-LAST_WORDS = 4096
 ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
 
 
 # -- pure ---------------------------------------------------------------------------------------
-
-
-def place_in(line: "List[str]", place: int, lacking: str) -> str:
-    """Why the job at this place of the queue does not run yet, as far as that can be told."""
-    if place == 0:
-        return "next in the queue, {}".format(lacking) if lacking else ""
-    behind = "place {} in the queue, behind {}".format(place + 1, line[place - 1])
-    return "{}; {} is next, {}".format(behind, line[0], lacking) if lacking else behind
 
 
 def job_of(number: str) -> str:
@@ -158,7 +149,7 @@ class Local(Scheduler):
             call(*words, keep_open=(alive, ticket))
         except SchedulerError as error:
             files.remove(os.path.join(self.line.tickets, self.line.ticket_name(ticket)))
-            raise type(error)(last_line(job_dir.batch_log) or str(error))
+            raise type(error)(files.last_line(job_dir.batch_log) or str(error))
 
     def cancel(self, numbers: "List[str]") -> None:
         for number in numbers:
@@ -196,14 +187,3 @@ def count_gpus() -> int:
     except (SchedulerError, OSError):
         return 0
     return sum(line.startswith("GPU ") for line in listing.splitlines())
-
-
-def last_line(path: str) -> str:
-    """What the script has said last."""
-    try:
-        with files.open_regular(path) as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
-            lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -22,7 +22,7 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     Record = Dict[str, Any]
 
@@ -228,6 +228,14 @@ def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[L
         )
     free = [i for i in range(count) if used[i] < EPSILON]
     return free[: int(wanted)] if len(free) >= wanted else None
+
+
+def place_in(line: "Sequence[str]", place: int, lacking: str) -> str:
+    """Tell why the job at this place of the queue does not run yet, as far as that is known."""
+    if place == 0:
+        return "next in the queue, {}".format(lacking) if lacking else ""
+    behind = "place {} in the queue, behind {}".format(place + 1, line[place - 1])
+    return "{}; {} is next, {}".format(behind, line[0], lacking) if lacking else behind
 
 
 def shortage(capacity: "Record", held: "Dict[str, Record]", wanted: "Record") -> str:
