@@ -28,7 +28,7 @@ from dray.node.formats.bootstrap import MISSING, PRESENT
 from dray.node.formats.wire import MARK, VERSION
 from dray.programs import shipping
 from dray.transport import frames, standing
-from dray.transport.channel import Channel, LinkLost, last_lines
+from dray.transport.channel import Channel, ChannelGone, LinkLost, last_lines
 from dray.transport.session import Feeding, Opening, Payload, Session
 from dray.transport.sockets import socket_folder
 
@@ -92,8 +92,10 @@ class AgentLink:
         scheduler: str,
         *,
         on_answer: Callable[[], None] = lambda: None,
+        revive: Callable[[], None] | None = None,
     ) -> None:
         self.channel = channel
+        self.revive = revive  # starts who answers at the other end, where nobody is there
         self.on_answer = on_answer  # called whenever the agent has answered
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
@@ -194,6 +196,10 @@ class AgentLink:
                         yield answer
                         return
                 install = True
+            except ChannelGone:
+                if self.revive is None or attempt == TRIES - 1:
+                    raise
+                self.revive()
             except LinkLost:
                 # A link that was cut is tried again at once; one that hangs would hang again.
                 if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
@@ -244,6 +250,10 @@ class AgentLink:
     def _socket(self) -> Path:
         return standing.socket_of(socket_folder(), *self._spec(), self.app)
 
+    def companion_socket(self) -> Path:
+        """Return where the program listens that the standing connection keeps beside it."""
+        return standing.companion_of(self._socket())
+
     def open_session(self) -> subprocess.Popen[bytes]:
         """Start an agent that answers many requests, on a connection that asks for no password."""
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
@@ -257,7 +267,8 @@ class AgentLink:
         """Send the request over a session of its own; yield None if the agent is missing there."""
         session = self._take_early() or self._open(install)
         self._sent = self._verb
-        with session, Feeding(session, message, payload) as feeding:
+        fragile = self.channel.is_fragile
+        with session, Feeding(session, message, payload, ends=not fragile) as feeding:
             try:
                 with session.watch.expecting(patience_for(payload)):
                     answer = self._read_answer(session)
@@ -267,6 +278,8 @@ class AgentLink:
                     raise feeding.error from None
                 raise
             yield answer
+            if fragile:
+                session.hang_up()
 
     def _open(self, install: bool) -> Session:
         session = Session(self._argv(install=install, may_ask=self.may_ask))

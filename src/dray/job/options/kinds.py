@@ -28,6 +28,7 @@ BUILT_IN = {
     "slurm": "dray.clusters.options.slurm:KIND",
     "pbs": "dray.clusters.options.pbs:KIND",
     "ssh": "dray.clusters.options.ssh:KIND",
+    "kubernetes": "dray.clusters.options.kubernetes:KIND",
 }
 
 

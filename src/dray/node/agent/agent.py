@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
+HANDING_OVER = 60.0  # seconds from a job's directory to its Job, where the laptop creates that
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
 
@@ -44,10 +45,16 @@ class Agent(Conversation):
     def carry_out(self, request: "Record") -> "Record":
         if request.get("version", 1) > VERSION:
             raise Refusal("ClusterError", "the agent here is older than the dray that asks it")
-        return VERBS[request["verb"]](self, request)
+        self.scheduler.hear(request)
+        answer = VERBS[request["verb"]](self, request)
+        answer.update(self.scheduler.wishes())
+        return answer
 
     def queue(self) -> "Dict[str, Record]":
         """One question to the scheduler for everybody who asks within a few seconds."""
+        if self.scheduler.is_told:
+            self.asked = files.now_in(self.root.path) - HANDING_OVER
+            return self.scheduler.queue()
         cache = os.path.join(self.root.path, "queue.json")
         with files.Lock(cache + ".lock"):
             known = files.read_record(cache) or {}
@@ -99,9 +106,14 @@ class Agent(Conversation):
         return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
 
 
+def ping(_: Agent, __: "Record") -> "Record":
+    return {}
+
+
 VERBS = {
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
+    "discard": jobs.discard,
     "hello": site.hello,
     "ids": root_requests.ids,
     "image": image_requests.look,
@@ -113,6 +125,7 @@ VERBS = {
     "log-times": root_requests.log_times,
     "metrics": root_requests.curve,
     "outputs": root_requests.outputs,
+    "ping": ping,
     "pull": root_requests.pull,
     "remove": root_requests.remove,
     "resume": jobs.resume,

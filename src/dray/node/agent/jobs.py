@@ -62,6 +62,26 @@ def submit(agent: "Agent", request: "Record") -> "Record":
     return dict(site.news_of_this_place(agent, request), scheduler_id=number)
 
 
+def discard(agent: "Agent", request: "Record") -> "Record":
+    """Take a submission back that the laptop could not hand over; a resumed job has the end that it
+    had before."""
+    record = request["job"]
+    job_dir = agent.root.job(record["id"])
+    if request.get("array"):
+        job_dir = agent.root.array(record["id"])
+    with Submission(job_dir):
+        known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
+        if known.get("created") != record["created"] or job_dir.is_supervised():
+            return {}
+        end = request.get("end")
+        if isinstance(end, dict):
+            staging.discard_secrets(job_dir.path)
+            files.write_json(job_dir.end, end)
+        elif not job_dir.numbers():
+            staging.remove(job_dir.path)
+    return {}
+
+
 def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
     """The files of the job's directory, and the snapshot that it holds on to."""
     contents = {}
@@ -156,13 +176,16 @@ def resume(agent: "Agent", request: "Record") -> "Record":
     if missing:
         return {"missing": missing}
     after = agent.images.awaited(request.get("image") or "")
+    end = (
+        agent.root.own_directory(request["job"]["id"]).ended() if agent.scheduler.is_told else None
+    )
     if place is None:
         number = resume_one(agent, request, after)
     else:
         with Submission(agent.root.array(place[0])):  # which may be on its way to the scheduler
             number = resume_one(agent, request, after)
     agent.forget_queue()
-    return {"scheduler_id": number}
+    return {"scheduler_id": number, "end": end}
 
 
 def resume_one(agent: "Agent", request: "Record", after: str) -> str:

@@ -93,7 +93,9 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
     facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
     if facts is None:
         return None
-    trace = trace_of(job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None
+    trace = (
+        trace_of(agent, job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None
+    )
     record = states.merge(facts, queued, may_be_queued, trace, agent.scheduler.name)
     if record["state"] in jobdir.ENDED and (facts.end or is_gone):
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
@@ -101,13 +103,12 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
     return record
 
 
-def trace_of(job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None) -> states.Trace:
+def trace_of(
+    agent: "Agent", job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None
+) -> states.Trace:
     """``index``: the job's place in an array, of which ``job_dir`` is the directory."""
     submitted, asked = being_submitted(job_dir), job_dir.stop_request() is not None
-    number = job_dir.known_number()
-    numbers = [number] if number else []
-    if number and index is not None:
-        numbers.insert(0, "{}_{}".format(number, index))
+    numbers = agent.scheduler.numbers_of(job_dir, index)
     return states.Trace(submitted, asked, numbers, files.last_line(batch_log))
 
 
@@ -129,7 +130,7 @@ def status_in_array(
     if place[1] in arrays.read_indices(array.stopped):
         record.update(state="stopped", reason="stopped on request")
     elif queued is None and not agent.submitted_since(array):
-        trace = trace_of(array, array.batch_log_of(place[1]), place[1])
+        trace = trace_of(agent, array, array.batch_log_of(place[1]), place[1])
         record.update(states.without_end(trace, [], agent.scheduler.name))
     return record
 

@@ -19,7 +19,7 @@ class Allotment:
     """What an attempt is given: its GPUs (None: the scheduler has set them in the environment),
     the environment it starts from, how many seconds it has, and how to ask for that again; what
     its job may still use as a whole. A command that is spread has a launcher, and the number of
-    its batch job."""
+    its batch job. One whose container is all its own has a meter of its memory."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Allotment:
         self.seconds = min(limits) if limits else None
         self.launcher = []  # type: List[str]
         self.batch_id = ""
+        self.meter = None  # type: Optional[Meter]
 
 
 class Limit:

@@ -11,9 +11,10 @@ from .outcomes import write_to_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Union  # noqa: F401
+    from typing import Any, Dict, List, Optional, Union  # noqa: F401
 
     from ..jobs.jobdir import AttemptDir, JobDir
+    from ..processes.cgroup import Meter
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
     from .command import Command
@@ -31,7 +32,9 @@ class Heartbeat:
         job: "Record",
         command: "Union[Command, Ranks]",
         requests: "EndRequests",
+        meter: "Optional[Meter]" = None,
     ) -> None:
+        self.meter = meter
         self.job_dir = job_dir
         self.attempt = attempt
         self.most_memory = job["resources"]["memory"]
@@ -59,7 +62,9 @@ class Heartbeat:
             "deadline": limit.time_of_day(),
             "iteration": checkpoints.reached.done,
             "total": checkpoints.reached.total,
-        }
+        }  # type: Record
+        if self.meter is not None:
+            beat["memory"] = [self.meter.used() or 0, self.meter.limit() or 0]
         try:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt

@@ -9,6 +9,7 @@ from ..code import worktree
 from ..formats import files
 from ..formats.notes import note
 from ..jobs import trouble
+from ..processes import cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
     except OSError as error:
         note("checkpoints could not be looked at: {}".format(error))
     files.discard(os.path.join(attempt.path, "reserve"))
+    memory = out_of_memory(attempt)
     outcome = {
-        "outcome": "lost",
-        "reason": reason,
+        "outcome": "failed" if memory else "lost",
+        "reason": memory or reason,
         "exit_code": None,
         "signal": None,
         "ended": time.time(),
@@ -68,6 +70,16 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "left": clear_away(job_dir, attempt, job["outputs"]),
     }
     write_stubbornly(attempt.outcome, outcome)
+
+
+def out_of_memory(attempt: "AttemptDir") -> str:
+    """Say so where a lost attempt had used nearly all memory of its container at its last sign of
+    life: the kernel then kills all that is in it, and nobody is left to see it."""
+    used, limit = attempt.record().get("memory") or (0, 0)
+    if not limit or used < limit * cgroup.NEAR:
+        return ""
+    last = cgroup.in_words(used, limit)
+    return "out of memory, as it seems: {} at its last sign of life".format(last)
 
 
 def has_got_further(

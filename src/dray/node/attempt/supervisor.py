@@ -16,7 +16,7 @@ from ..formats import faults, files
 from ..formats.notes import note
 from ..jobs import budget, trouble
 from ..jobs.jobdir import decide, held_in_words
-from ..processes import process
+from ..processes import cgroup, process
 from .allotment import TICK, Limit
 from .checkpoint_watch import CHECKPOINT_LOOK, CheckpointWatch
 from .command import HEEDED, Command
@@ -57,7 +57,9 @@ class Supervisor:
         self.limit = Limit(allotment, self.timing, began)
         self.checkpoints = CheckpointWatch(job_dir, attempt, job, earlier_attempts)
         self.requests = EndRequests(job_dir, attempt, self.timing, self.limit, self.checkpoints)
-        self.heartbeat = Heartbeat(job_dir, attempt, job, self.command, self.requests)
+        self.heartbeat = Heartbeat(
+            job_dir, attempt, job, self.command, self.requests, allotment.meter
+        )
         self.ending = Ending(self.command, self.requests, self.checkpoints, self._wait, self._beat)
 
     def _make_command(self) -> "Union[Command, Ranks]":
@@ -231,7 +233,17 @@ class Supervisor:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
         if outcome["cause"] == trouble.CAUSE:  # of another node than this one
             outcome["outcome"] = "interrupted"
+        if outcome.get("signal") == "SIGKILL" and outcome["outcome"] == "failed":
+            outcome["reason"] = self._why_killed() or outcome["reason"]
         return outcome
+
+    def _why_killed(self) -> str:
+        """Say so where it was the kernel, for want of memory."""
+        meter = self.allotment.meter
+        if meter is None or not meter.has_killed():
+            return ""
+        limit = meter.limit() or 0
+        return "out of memory: killed at {}".format(cgroup.in_words(limit, limit))
 
     def _record(self, outcome: "Record") -> None:
         self.heartbeat.look_for_imports()

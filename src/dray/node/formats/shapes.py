@@ -62,6 +62,11 @@ def is_shallow(value: "Any", levels: int = DEEPEST) -> bool:
     return levels > 0 and all(is_shallow(one, levels - 1) for one in value)
 
 
+def is_use(value: "Any") -> bool:
+    """Return whether this is how much is used, of how much."""
+    return is_counts(value) and len(value) == 2
+
+
 def is_rule(value: "Any") -> bool:
     """Return whether this is a record without others in it (see ``resuming``)."""
     return isinstance(value, dict) and is_shallow(value, levels=1)
@@ -162,6 +167,7 @@ ATTEMPT = {
     "progress": is_flag,
     "saved_at_end": is_flag,
     "gpus": is_counts,
+    "memory": is_use,
     "command": is_texts,
     "container": is_texts,
     "runs": is_texts,

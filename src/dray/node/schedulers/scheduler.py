@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+    from ..jobs.jobdir import JobDir
     from ..processes.layout import TaskPosition
 
     Record = Dict[str, Any]
@@ -35,6 +36,23 @@ class NoAnswer(SchedulerError):
 
 class Scheduler:
     name = ""  # for people
+    is_told = False  # whether the laptop tells it what is in the queue
+
+    def hear(self, request: "Record") -> None:
+        """Take in what the laptop knows of the queue, where it is the one who asks for it."""
+
+    def wishes(self) -> "Record":
+        """Say what the laptop is to do in the scheduler, where it is the one who can."""
+        return {}
+
+    def numbers_of(self, job_dir: "JobDir", index: "Optional[int]" = None) -> "List[str]":
+        """List what the scheduler's books may have a job under, the one that tells most first.
+        ``index``: its place in an array, of which ``job_dir`` is the directory."""
+        number = job_dir.known_number()
+        numbers = [number] if number else []
+        if number and index is not None:
+            numbers.insert(0, "{}_{}".format(number, index))
+        return numbers
 
     def own_number(self) -> str:
         """The batch job that this process is in."""
@@ -146,6 +164,10 @@ def of_kind(kind: str, root: str = "") -> Scheduler:
         from .local import Local
 
         return Local(root)
+    if kind == "kubernetes":
+        from .kubernetes import Kubernetes
+
+        return Kubernetes()
     raise ValueError("there is no scheduler of kind {!r}".format(kind))
 
 
