@@ -47,7 +47,8 @@ class Agent(Conversation):
         return VERBS[request["verb"]](self, request)
 
     def queue(self) -> "Dict[str, Record]":
-        """One question to the scheduler for everybody who asks within a few seconds."""
+        """Return the scheduler's queue. The answer is shared by all who ask within a few
+        seconds."""
         cache = os.path.join(self.root.path, "queue.json")
         with files.Lock(cache + ".lock"):
             known = files.read_record(cache) or {}
@@ -64,8 +65,8 @@ class Agent(Conversation):
         return self.scheduler.parse_queue(known["text"])
 
     def submitted_since(self, job_dir: "JobDir") -> bool:
-        """Whether the queue that we know may be too old to hold the job: by the clock of the file
-        system, as the laptop's agents may be on several login nodes."""
+        """Return whether the job may be newer than the queue that we know. Compares by the clock of
+        the file system, as the laptop's agents may be on several login nodes."""
         for path in (job_dir.scheduler, job_dir.secrets):
             try:
                 if os.lstat(path).st_mtime >= self.asked:
@@ -75,7 +76,8 @@ class Agent(Conversation):
         return False
 
     def forget_queue(self) -> None:
-        """Not while somebody asks: what they were about to write down would be old already."""
+        """Drop the queue that we know. Takes the lock, so that a query that has already begun
+        cannot write an older queue afterwards."""
         cache = os.path.join(self.root.path, "queue.json")
         try:
             with files.Lock(cache + ".lock"):
@@ -86,15 +88,16 @@ class Agent(Conversation):
     def already_queued(
         self, job_id: str, states: "Tuple[str, ...]" = ("waiting", "running")
     ) -> "Optional[str]":
-        """An earlier agent may have been cut off between the submission and writing down the
-        answer. A batch job that is ending is not what was submitted."""
+        """Return the number of the job's batch job, if one is queued: an earlier agent may have
+        been cut off between submitting and writing down the answer. A batch job that is ending is
+        not what was submitted."""
         for queued in self.batch_jobs_of(job_id):
             if queued["state"] in states:
                 return str(queued["id"])
         return None
 
     def batch_jobs_of(self, job_id: str) -> "List[Record]":
-        """The rows of a job, or of an array's jobs, in the queue as it is now."""
+        """Return the rows of a job, or of an array's jobs, in the queue as it is now."""
         queue = self.scheduler.queue()
         return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
 

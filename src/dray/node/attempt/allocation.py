@@ -1,8 +1,7 @@
-"""What a batch job runs on the compute node.
+"""Runs on the compute node, inside a batch job.
 
 The batch job is the job itself: it makes one attempt, and when another one is due it asks the
-scheduler to requeue it, or, where that is not allowed, submits its own successor.
-"""
+scheduler to requeue it, or, where that is not allowed, submits its own successor."""
 
 from ..code import worktree
 from ..containers.images import Images
@@ -32,7 +31,8 @@ HURRY = 5.0  # seconds for which a running attempt waits for an answer
 
 
 def attempt(path: str) -> int:
-    """Its exit code is the batch job's. ``path`` is a job's directory, or an array's."""
+    """Make an attempt; return the batch job's exit code. ``path`` is the directory of a job or of
+    an array."""
     given = JobDir(path)
     job = trouble.stubbornly(lambda: described(given))
     batch = scheduler.of_kind(job["scheduler"]["kind"])
@@ -77,7 +77,7 @@ class Allocation(Site):
         self.loop = AttemptLoop(job_dir, job, self)
 
     def run(self) -> int:
-        """Return the batch job's exit code."""
+        """Make an attempt, and return the batch job's exit code."""
         if self.job_dir.ended() is not None:
             return 0  # ended before, and requeued by somebody else
         try:
@@ -91,15 +91,16 @@ class Allocation(Site):
         return self._exit_code(end)
 
     def put_off(self, error: Exception) -> int:
-        """Leave the attempt to a later batch job. It could not even be written down that one was
-        to begin, so nobody counts these: the pause is the longest."""
+        """Leave the attempt to a later batch job. Not even its beginning could be written down, so
+        these are not counted: the pause is the longest."""
         note("its node could not begin the attempt: {}".format(error))
         later = policy.Decision(delay=policy.LONGEST_PAUSE)
         return 0 if self.arrange_next(later) == ELSEWHERE else 1
 
     def wait_for_turn(self, decision: policy.Decision) -> bool:  # noqa: ARG002
-        """The scheduler has waited already. The job that makes the image may have been
-        interrupted, and go on as another batch job than the one that this one was queued behind."""
+        """Return whether the attempt can begin: the scheduler has done the waiting. Only the image
+        may be missing, as the job that converts it may have been interrupted, and go on as another
+        batch job than the one that this one was queued behind."""
         image = (self.job.get("container") or {}).get("image", "")
         images = Images(self.job_dir.root)
         if not images.lacks(image):
@@ -133,7 +134,7 @@ class Allocation(Site):
         files.discard(self.job_dir.alive)  # one file less on a file system that counts them
 
     def _exit_code(self, end: policy.Decision) -> int:
-        """So that the scheduler's own records tell the truth too."""
+        """Return an exit code that makes the scheduler's own records tell the truth too."""
         if end.state == "done":
             return 0
         records = self.job_dir.records()
@@ -150,8 +151,8 @@ class TimeLimit:
         self.reserve = SETTLING  # what the attempt does not use of the scheduler's time
 
     def seconds(self, asked: "Optional[float]") -> "Optional[float]":
-        """How long the attempt may last: what was asked for, and what the scheduler's clock
-        leaves of it (Slurm counts in whole minutes)."""
+        """Return how long the attempt may last: the time asked for, or less if the scheduler's
+        clock leaves less (Slurm counts in whole minutes)."""
         try:
             left = self.scheduler.time_left(self.number)
         except SchedulerError as error:
@@ -164,7 +165,7 @@ class TimeLimit:
         return min(limits) if limits else None
 
     def time_left(self) -> "Optional[float]":
-        """Ask again later: somebody may have changed the limit."""
+        """Ask the scheduler again: somebody may have changed the limit."""
         try:
             left = self.scheduler.time_left(self.number, patience=HURRY)
         except SchedulerError:

@@ -1,4 +1,4 @@
-"""What is written down when an attempt was lost and when a job has ended."""
+"""Writes the records of attempts that were lost and of jobs that have ended."""
 
 import os
 import time
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
-    """An outcome must not be lost to a disk that is full for a moment."""
+    """Write an outcome, retrying for a while: it must not be lost to a disk that is full for a
+    moment."""
     trouble.stubbornly(lambda: files.write_json(path, value), patience)
 
 
@@ -37,14 +38,14 @@ def write_to_log(attempt: "AttemptDir", lines: "List[str]") -> None:
 
 
 def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
-    """Make its directory: without one, nothing could be told of it."""
+    """Make the attempt's directory, retrying for a while: without it, nothing could be recorded."""
     attempt = job_dir.attempt(number)
     trouble.stubbornly(lambda: files.make_folder(attempt.path))
     return attempt
 
 
 def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
-    """An attempt ended without anybody there to see how."""
+    """Record that an attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     job = given.known(job_dir, job)
     rules = job["resume"]
@@ -73,7 +74,7 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
 def has_got_further(
     job_dir: "JobDir", job: "Record", attempt: "AttemptDir", newest: "Checkpoint"
 ) -> bool:
-    """Whether the attempt has come further than the checkpoint that it began from."""
+    """Return whether the attempt got further than the checkpoint that it began from."""
     if newest.mtime <= start_of(attempt):
         return False
     first = attempt.record().get("from_checkpoint")
@@ -91,7 +92,8 @@ def has_got_further(
 
 
 def start_of(attempt: "AttemptDir") -> float:
-    """By the clock of the file system, which checkpoints have their times from, too."""
+    """Return when the attempt started, by the clock of the file system, which checkpoints have
+    their times from, too."""
     try:
         return os.stat(attempt.attempt).st_mtime
     except OSError:  # it was lost before its command started
@@ -107,8 +109,8 @@ def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -
 
 
 def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:
-    """Record an internal error as a final failure, or node trouble as an interruption. Keep an
-    existing outcome."""
+    """Record an internal error as a final failure, or trouble of the node as an interruption. An
+    existing outcome is kept."""
     attempt = job_dir.attempt(number)
     if attempt.ended() is not None:
         return

@@ -1,9 +1,8 @@
-"""One attempt: the work tree, the command, its end, and the true record of it.
+"""Makes one attempt: the work tree, the command, its end, and the record of it.
 
 The supervisor waits for signals instead of polling: it wakes once a second to look for a stop
-request and the time limit, and otherwise sleeps. Why the command is to end is found by
-``end_requests``, when by ``timing``, and it is ended by ``ending``.
-"""
+request and the time limit, and otherwise sleeps. ``end_requests`` finds out whether the command has
+to end, ``timing`` when, and ``ending`` ends it."""
 
 import os
 import signal
@@ -102,7 +101,8 @@ class Supervisor:
         self.command.prepare()
 
     def _nothing_left(self, reserve: str) -> "Record":
-        """The attempt before did all there was to do, and was ended before it could say so."""
+        """Record the attempt as done without starting the command: the attempt before had finished,
+        and was ended before it could say so."""
         files.discard(reserve)
         files.remove_tree(self.job_dir.work)
         outcome = {"outcome": "done", "reason": "", "exit_code": None, "signal": None, "cause": ""}
@@ -120,8 +120,8 @@ class Supervisor:
             self._write_about()
 
     def _write_about(self) -> None:
-        """The command may have filled the disk already, and goes on all the same; once it has
-        ended there is room again."""
+        """Write the attempt's record, if possible. The command may have filled the disk already,
+        and is not ended for that; there is room again later."""
         try:
             files.write_json(self.attempt.attempt, self.about)
         except OSError as error:
@@ -142,7 +142,7 @@ class Supervisor:
         return dict(about, **self.checkpoints.about())
 
     def _attempt_variables(self) -> "Dict[str, str]":
-        """What the command's environment says of this attempt."""
+        """Return the environment variables that describe this attempt to the command."""
         variables = {
             "DRAY_JOB_ID": self.job_dir.id,
             "DRAY_ATTEMPT": str(self.attempt.number),
@@ -172,7 +172,7 @@ class Supervisor:
         self.ending.wait_for_own_signal()
 
     def _look_around(self) -> None:
-        """A disk that does not answer must not end a command that runs."""
+        """Look for checkpoints. A disk that does not answer must not end a running command."""
         try:
             self._look_for_checkpoints()
         except OSError as error:
@@ -194,7 +194,7 @@ class Supervisor:
         self.checkpoints.look_next(now, self.timing.patience() if is_near else None, most)
 
     def _wait(self, seconds: float) -> None:
-        """Sleep until a signal comes or the time is over; heed the signal."""
+        """Sleep until a signal comes or the time is over; handle the signal."""
         received = signal.sigtimedwait(HEEDED, max(seconds, 0.0))
         while received is not None:
             self._heed(received.si_signo)
@@ -252,7 +252,8 @@ class Supervisor:
             self._write_about()
 
     def _hold(self, outcome: "Record") -> None:
-        """Keep what a crashed command had, for a look: its outcome is on disk already."""
+        """Keep the allocation of a crashed command for a while, so that somebody can look at it.
+        Its outcome is on disk already."""
         seconds = self._seconds_to_hold(outcome)
         if seconds <= 0:
             return
@@ -267,8 +268,8 @@ class Supervisor:
         self._write_held(outcome, time.time())
 
     def _seconds_to_hold(self, outcome: "Record") -> float:
-        """Only where the command did start, and is not started again; and no longer than the
-        allocation lasts."""
+        """Return how long to hold: only where the command started and will not be started again,
+        and no longer than the allocation lasts."""
         seconds = self.job.get("hold")
         if not seconds or not self.command.pid or outcome["outcome"] != "failed":
             return 0.0

@@ -31,7 +31,7 @@ def place_of(root: str) -> str:
 
 
 def fetch(shared: str, own: str) -> "Stamps":
-    """Copy it for one attempt; returns what it was like."""
+    """Copy the cache for one attempt; return the stamps of its files."""
     files.make_folder(shared)
     files.make_folder(own)
     for path in _paths(shared):
@@ -43,7 +43,7 @@ def fetch(shared: str, own: str) -> "Stamps":
 
 
 def merge(own: str, shared: str, before: "Stamps", was_killed: bool = False) -> int:
-    """Bring back what is new or changed; returns how many files."""
+    """Copy back what is new or changed; return how many files."""
     now = stamps(own)
     changed = [path for path in sorted(now) if now[path] != before.get(path)]
     if was_killed:
@@ -73,7 +73,7 @@ def stamps(folder: str) -> "Stamps":
 
 
 def _paths(folder: str) -> "Iterator[str]":
-    """Files and links below it: no sockets, no pipes, nothing that is being written by us."""
+    """Yield files and links below a folder: no sockets, no pipes, nothing that we are writing."""
     for place, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in names + links:
