@@ -1,4 +1,5 @@
-"""A job's output on its way to a terminal: text and colours pass, and nothing else acts on it."""
+"""Filters a job's output on its way to a terminal: text and colours pass, and nothing else acts on
+it."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class LogPrinter:
         self._put(self._filter.feed(piece) if self._filter else piece)
 
     def end_attempt(self) -> None:
-        """Before dray itself speaks: nothing of the output acts on what follows."""
+        """Finish the output before dray prints a line, so that nothing of it acts on what
+        follows."""
         if self._filter:
             self._put(self._filter.finish())
 

@@ -1,4 +1,4 @@
-"""A shell file of one's own, such as ~/.cluster_config: HOST=…, PARTITION=…, ACCOUNT=…"""
+"""Reads a shell file of one's own, such as ~/.cluster_config: HOST=…, PARTITION=…, ACCOUNT=…"""
 
 from __future__ import annotations
 

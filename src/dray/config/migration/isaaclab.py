@@ -1,4 +1,4 @@
-"""Isaac Lab's docker/cluster: .env.cluster, .env.base and the script that is submitted."""
+"""Reads Isaac Lab's docker/cluster: .env.cluster, .env.base and the script that is submitted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _gather_one(name: str, assigned: shell.Assigned, image: str, into: Gathering
 
 
 def _gather_script(script: str, origin: str, into: Gathering) -> None:
-    """What is run on the cluster: its recipe knows how it is started and resumed."""
+    """Collect what is run on the cluster: its recipe knows how it is started and resumed."""
     known = SCRIPT_OF.fullmatch(script)
     if known:
         into.set("job.recipe", f"isaaclab/{known[1]}", origin)

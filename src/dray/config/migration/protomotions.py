@@ -1,4 +1,4 @@
-"""ProtoMotions' train_slurm.py: constants in Python source, which is parsed and never run."""
+"""Reads ProtoMotions' train_slurm.py: constants in Python source, which is parsed and never run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPUTED = "computed by Python, which is not run here: write the value itself"
 
 
 class Computed:
-    """A value that only running the file would tell."""
+    """A value that is known only when the file is run."""
 
 
 def recognises(text: Text) -> bool:
@@ -65,7 +65,8 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
 
 
 def constants(tree: ast.Module) -> dict[str, Any]:
-    """The configuration's names, at the top level; those of SITE_DEFAULTS by their older names."""
+    """Return the configuration's top-level constants; those of SITE_DEFAULTS by their older
+    names."""
     found: dict[str, Any] = {}
     for statement in tree.body:
         target = assigned_name(statement)
@@ -99,7 +100,7 @@ def mentions(node: ast.expr, name: str) -> bool:
 
 
 def literal(node: ast.expr) -> Any:
-    """What it says, where that is plain to see; a table keeps what is plain in it."""
+    """Return the value of a literal, else Computed; a table keeps the literals in it."""
     if isinstance(node, ast.Dict):
         return {
             key.value: literal(value)
@@ -113,7 +114,7 @@ def literal(node: ast.expr) -> Any:
 
 
 def argument_defaults(tree: ast.Module) -> dict[str, Any]:
-    """Of add_argument("-x", "--xyz", …, default=y), by each of its names."""
+    """Return the defaults of add_argument("-x", "--xyz", …, default=y), by each of its names."""
     found: dict[str, Any] = {}
     for call in ast.walk(tree):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):

@@ -1,4 +1,4 @@
-"""#PBS lines and ``module load`` lines → settings."""
+"""Converts #PBS lines and ``module load`` lines to settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def flags(text: Text) -> list[Flag]:
 
 
 def gather(text: Text, into: Gathering) -> None:
-    """All of a batch script that has a counterpart; the rest becomes notes."""
+    """Collect all of a batch script that has a counterpart; the rest becomes notes."""
     for flag in flags(text):
         if flag.letter == "v" and into.note_secrets("#PBS -v", flag.value):
             continue
@@ -66,7 +66,8 @@ def gather(text: Text, into: Gathering) -> None:
 
 
 def _gather_request(request: str, origin: str, into: Gathering) -> None:
-    """Of -l: select=1:ncpus=8:ngpus=1 (OpenPBS), nodes=1:ppn=8:gpus=1 (Torque), walltime …"""
+    """Collect what -l asks for: select=1:ncpus=8:ngpus=1 (OpenPBS), nodes=1:ppn=8:gpus=1 (Torque),
+    walltime …"""
     name, _, value = request.partition("=")
     if name in ("select", "nodes"):
         into.set("dialect", "openpbs" if name == "select" else "torque", origin)
@@ -110,5 +111,5 @@ def _keep(flag: str, origin: str, into: Gathering) -> None:
 
 
 def seconds_first(walltime: str) -> str:
-    """PBS reads a number alone as seconds, Slurm as minutes."""
+    """Mark a number alone as seconds: PBS reads it so, Slurm as minutes."""
     return f"0:{walltime}" if walltime.isdigit() else walltime

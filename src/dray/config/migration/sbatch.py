@@ -1,4 +1,4 @@
-"""#SBATCH lines and ``module load`` lines → settings."""
+"""Converts #SBATCH lines and ``module load`` lines to settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Flag(NamedTuple):
 
 
 def flags(text: Text) -> list[Flag]:
-    """Every flag of every #SBATCH line, by its long name."""
+    """Return every flag of every #SBATCH line, by its long name."""
     found = []
     for number, words in directives(text, "#SBATCH"):
         while words:
@@ -50,7 +50,7 @@ def flags(text: Text) -> list[Flag]:
 
 
 def directives(text: Text, mark: str) -> Iterator[tuple[int, list[str]]]:
-    """The words of each line that a batch system reads, with its number."""
+    """Yield the words of each line that a batch system reads, with its line number."""
     for number, line in enumerate(text.content.split("\n"), 1):
         if re.match(rf"{mark}\s", line):
             try:
@@ -87,7 +87,7 @@ def modules(text: Text) -> list[str]:
 
 
 def gather(text: Text, into: Gathering) -> None:
-    """All of a batch script that has a counterpart; the rest becomes notes."""
+    """Collect all of a batch script that has a counterpart; the rest becomes notes."""
     given = {flag.name: flag for flag in flags(text)}  # as with sbatch, the last one counts
     for flag in given.values():
         if flag.name == "export" and into.note_secrets("#SBATCH --export", flag.value):
@@ -100,7 +100,7 @@ def gather(text: Text, into: Gathering) -> None:
 
 
 def gather_shell(text: Text, into: Gathering) -> None:
-    """What the script does before it starts the command."""
+    """Collect what the script does before it starts the command."""
     loaded = modules(text)
     if loaded:
         into.set("modules", loaded, "module load")
@@ -204,7 +204,7 @@ def as_number(text: str) -> int | str:
 
 
 def duration(value: str) -> str | None:
-    """Slurm's time ('90', '90:00', '23:00:00', '1-12', '1-12:30:00') as dray writes it."""
+    """Convert Slurm's time ('90', '90:00', '23:00:00', '1-12', '1-12:30:00') to dray's spelling."""
     days, dash, clock = value.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
@@ -223,7 +223,7 @@ def duration(value: str) -> str | None:
 
 
 def gpus(value: str) -> tuple[int | None, str]:
-    """'rtx_3090:1' → (1, 'rtx_3090'); '2' → (2, ''); 'gpu' → (1, '')."""
+    """Parse a number of GPUs: 'rtx_3090:1' → (1, 'rtx_3090'); '2' → (2, ''); 'gpu' → (1, '')."""
     if value == "gpu":
         return 1, ""
     match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):?)?(\d{1,4})?", value)
@@ -233,7 +233,7 @@ def gpus(value: str) -> tuple[int | None, str]:
 
 
 def megabytes(value: str) -> float | None:
-    """As sbatch reads it: megabytes, unless it says otherwise."""
+    """Parse a size as sbatch does: in megabytes, unless it has a unit."""
     match = re.fullmatch(r"(\d{1,12})([KMGT]?)B?", value, re.I)
     return int(match[1]) * TO_MEGABYTES[match[2].upper() or "M"] if match else None
 
