@@ -43,10 +43,10 @@ class LogFilter:
         end = unfinished.start() if unfinished else len(text)
         self._kept = text[end:]
         passed = ACTING.sub(spell_found, text[:end])
-        self._note_color(passed)
+        self._remember_color(passed)
         return passed.encode()
 
-    def _note_color(self, passed: str) -> None:
+    def _remember_color(self, passed: str) -> None:
         last = passed.rfind("\x1b[")
         if last >= 0:
             self._is_colored = passed[last + 2 : passed.index("m", last)].strip("0;") != ""

@@ -41,7 +41,7 @@ class Housekeeping:
 
     def _ask_to_stop(self, cluster: str, ids: Sequence[str], now: bool) -> None:
         self.context.cluster(cluster).queue.stop(ids, now=now)
-        self.context.open_store().note("stop requested", *ids)
+        self.context.open_store().add_event("stop requested", *ids)
 
     def remove_all(self, ids: Sequence[str]) -> list[str]:
         """Remove all jobs, or none if one has not ended. The clusters are asked, as the store may

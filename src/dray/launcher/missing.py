@@ -86,7 +86,7 @@ def look(job: JobSpec, manifest: bytes) -> tuple[str, ...]:
         if not tree.has(word.path):
             raise refusal(word, tree, job.folder)
     words = (word for text in others(job.command) if (word := named(text, job)))
-    notes = (note(word, tree, job.folder) for word in words if word not in starts)
+    notes = (note_on(word, tree, job.folder) for word in words if word not in starts)
     return tuple(dict.fromkeys(one for one in notes if one))
 
 
@@ -155,7 +155,7 @@ def refusal(word: Word, tree: Tree, folder: str) -> Refused:
     return Refused(f"{what}: {why}", hint=hint)
 
 
-def note(word: Word, tree: Tree, folder: str) -> str:
+def note_on(word: Word, tree: Tree, folder: str) -> str:
     """Return a note on a word that is not what is started, or ''."""
     if tree.has(word.path):
         return ""

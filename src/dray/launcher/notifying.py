@@ -194,7 +194,7 @@ class Notifier:
             return False
         told = sending.send_all(to, {**facts, "sent_by": "laptop"}) if to else {}
         if to:
-            self.store.note(TOLD[message.over], job_id)
+            self.store.add_event(TOLD[message.over], job_id)
         missing = dict.fromkeys(sorted(set(message.channels) - set(to)), "it is not set here")
         failed = {**{name: why for name, why in told.items() if why}, **missing}
         if failed:

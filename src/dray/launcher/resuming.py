@@ -74,7 +74,7 @@ class Resuming:
         submission = Submission(self.context, self.images, cluster, job, private, project)
         submission.resume()
         store = self.context.open_store()
-        store.note("resumed", view.id)
+        store.add_event("resumed", view.id)
         queued = replace(view, state=JobState.QUEUED, reason="", ended=None)
         store.save_own(replace(queued, spec=submission.job))
         return view.id

@@ -100,7 +100,7 @@ class Running:
             work = self._submission(cluster, job, private, snapshot=snapshot, given=given)
             (job_id,) = work.submit()
         if notify is not None:
-            self.context.open_store().note(ASKED if notify else QUIET, job_id)
+            self.context.open_store().add_event(ASKED if notify else QUIET, job_id)
         return job_id
 
     def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:

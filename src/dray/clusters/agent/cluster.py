@@ -64,7 +64,7 @@ class BatchCluster:
             shared.ROOT.of(settings),
             shared.PYTHON.of(settings),
             self.kind,
-            on_answer=self._note_answer,
+            on_answer=self._remember_answer,
         )
         self.images = AgentImages(name, self.agent, settings)
         place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
@@ -154,10 +154,10 @@ class BatchCluster:
 
         why = login.reach(self.host, seconds) if self.host else ""
         if not why:
-            self._note_answer()
+            self._remember_answer()
         return why
 
-    def _note_answer(self) -> None:
+    def _remember_answer(self) -> None:
         with suppress(OSError):  # it only serves a listing
             files.make_folder(str(self.answered_file.parent))
             self.answered_file.touch()

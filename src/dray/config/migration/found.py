@@ -74,10 +74,10 @@ class Gathering:
         self._parsers = {one.name: one.parse for one in options.CLUSTERS[kind]}
         self._parsers |= {one.key: one.parse for one in options.JOB}
 
-    def note(self, origin: str, why: str) -> None:
+    def add_note(self, origin: str, why: str) -> None:
         self.notes.append(f"{origin}: {why}")
 
-    def note_secrets(self, where: str, assignments: str) -> bool:
+    def add_note_on_secrets(self, where: str, assignments: str) -> bool:
         """Note the names of what may be secret, without values; return whether there is any."""
         names = ASSIGNED.findall(assignments)
         secret = [name for name in names if SECRET_NAME.search(name)]
@@ -85,19 +85,19 @@ class Gathering:
             secret = names
         if secret:
             flags = " ".join(f"--secret {name}" for name in secret)
-            self.note(f"{where} {', '.join(names)}", f"if jobs need it, dray run {flags}")
+            self.add_note(f"{where} {', '.join(names)}", f"if jobs need it, dray run {flags}")
         return bool(secret)
 
     def set(self, key: str, value: Any, origin: str) -> bool:
         """Add a setting of the cluster, or with a whole key (job.…) of the job; return whether it
         is valid."""
         if isinstance(value, str) and any(is_unfilled(value, one) for one in self.placeholders):
-            self.note(origin, "still the template's placeholder")
+            self.add_note(origin, "still the template's placeholder")
             return False
         try:
             self._parsers[key](value)
         except ValueError as error:
-            self.note(origin, str(error))
+            self.add_note(origin, str(error))
             return False
         (self.job if key.startswith("job.") else self.cluster)[key] = value
         return True

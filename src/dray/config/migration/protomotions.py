@@ -60,7 +60,7 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
     _gather_defaults(argument_defaults(tree), into)
     into.set("job.recipe", "protomotions", "recipe")
     if SITE_FILE in beside:
-        into.note(SITE_FILE, "not read: write its login_node, base_dir … as settings here")
+        into.add_note(SITE_FILE, "not read: write its login_node, base_dir … as settings here")
     return into.found()
 
 
@@ -128,7 +128,7 @@ def argument_defaults(tree: ast.Module) -> dict[str, Any]:
 
 def _gather_one(name: str, value: Any, found: Mapping[str, Any], into: Gathering) -> None:
     if isinstance(value, Computed):
-        into.note(name, COMPUTED)
+        into.add_note(name, COMPUTED)
     elif name in SETTINGS and isinstance(value, str):
         if name == "CLUSTER_BASE_DIR":
             account = str(found.get("DEFAULT_SLURM_ACCOUNT", ""))
@@ -142,7 +142,7 @@ def _gather_one(name: str, value: Any, found: Mapping[str, Any], into: Gathering
         why = NO_COUNTERPART.get(name.split(".")[0], "has no counterpart yet")
         binds = " ".join(f"--bind {one.strip()}" for one in str(value).split(","))
         word = shlex.quote(str(value))
-        into.note(shown(name, value), why.format(value=word, binds=binds))
+        into.add_note(shown(name, value), why.format(value=word, binds=binds))
 
 
 def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:
@@ -156,4 +156,4 @@ def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:
         nodes = as_number(str(found["--nodes"]))
         into.set("job.resources.nodes", nodes, shown("--nodes", found["--nodes"]))
     if "--array-size" in found:
-        into.note(shown("--array-size", found["--array-size"]), "dray resumes jobs itself")
+        into.add_note(shown("--array-size", found["--array-size"]), "dray resumes jobs itself")

@@ -90,10 +90,10 @@ def gather(text: Text, into: Gathering) -> None:
     """Collect all of a batch script that has a counterpart; the rest becomes notes."""
     given = {flag.name: flag for flag in flags(text)}  # as with sbatch, the last one counts
     for flag in given.values():
-        if flag.name == "export" and into.note_secrets("#SBATCH --export", flag.value):
+        if flag.name == "export" and into.add_note_on_secrets("#SBATCH --export", flag.value):
             continue
         if "$" in flag.value or "`" in flag.value:
-            into.note(flag.origin, OWN.get(flag.name, COMPUTED))
+            into.add_note(flag.origin, OWN.get(flag.name, COMPUTED))
         else:
             _gather_one(flag, given, into)
     gather_shell(text, into)
@@ -106,8 +106,8 @@ def gather_shell(text: Text, into: Gathering) -> None:
         into.set("modules", loaded, "module load")
     for line in text.content.split("\n"):
         other = re.match(r"\s*(module\s+(?!load|add)\w+.*|export\s+\w+=.*)", line)
-        if other and not into.note_secrets("export", other[1]):
-            into.note(other[1], "if jobs need it, add it to setup")
+        if other and not into.add_note_on_secrets("export", other[1]):
+            into.add_note(other[1], "if jobs need it, add it to setup")
 
 
 def _gather_one(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> None:
@@ -116,7 +116,7 @@ def _gather_one(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> None:
     elif flag.name in TRANSLATED:
         TRANSLATED[flag.name](flag, given, into)
     elif flag.name in OWN:
-        into.note(flag.origin, OWN[flag.name])
+        into.add_note(flag.origin, OWN[flag.name])
     else:
         word = f"--{flag.name}" if len(flag.name) > 1 else f"-{flag.name}"
         extra = [*into.cluster.get("extra", ()), f"{word}={flag.value}" if flag.value else word]
@@ -134,7 +134,7 @@ def _gather_cpus(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
 def _gather_gpus(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     count, kind = gpus(flag.value.removeprefix("gpu:") if flag.name == "gres" else flag.value)
     if count is None or (flag.name == "gres" and not re.match(r"gpu(:|$)", flag.value)):
-        into.note(flag.origin, "one sort of GPUs can be asked for: [TYPE:]NUMBER")
+        into.add_note(flag.origin, "one sort of GPUs can be asked for: [TYPE:]NUMBER")
         return
     into.set("job.resources.gpus", count, flag.origin)
     if kind:
@@ -154,9 +154,9 @@ def _gather_memory(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> No
                   if one in given]  # fmt: skip
         times = counts[0] if counts else None
     if each is None or times is None:
-        into.note(flag.origin, "cannot be read as an amount of memory")
+        into.add_note(flag.origin, "cannot be read as an amount of memory")
     elif each == 0:
-        into.note(flag.origin, "all of a node's memory: dray asks for an amount, or for none")
+        into.add_note(flag.origin, "all of a node's memory: dray asks for an amount, or for none")
     else:
         into.set("job.resources.memory", size(each * times), flag.origin)
 
@@ -167,14 +167,14 @@ def _gather_mail(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
 
 def _gather_nodes(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     if not flag.value.isdigit():
-        into.note(flag.origin, "one number of nodes can be asked for")
+        into.add_note(flag.origin, "one number of nodes can be asked for")
     elif flag.value != "1":
         into.set("job.resources.nodes", int(flag.value), flag.origin)
 
 
 def _gather_tasks(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     if flag.value != "1":
-        into.note(flag.origin, "dray starts a task for each GPU, or one for each node (launch)")
+        into.add_note(flag.origin, "dray starts a task for each GPU, or one for each node (launch)")
 
 
 def _gather_exclusive(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:

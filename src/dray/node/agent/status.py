@@ -42,7 +42,7 @@ def status(agent: "Agent", request: "Record") -> "Record":
                 waiting.setdefault((row["why"], row["start"]), []).append(job_id)
                 continue
             if has_directory:
-                note_array(agent, seen, job_id)
+                add_array(agent, seen, job_id)
                 record = status_of(agent, agent.root.job(job_id), row)
             else:
                 record = status_in_array(agent, seen, job_id, row)
@@ -63,7 +63,7 @@ def status(agent: "Agent", request: "Record") -> "Record":
     return dict(answer, unsent=unsent) if unsent else answer
 
 
-def note_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
+def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
     """Add the job's array to ``seen``: it may still hold secrets, although all its jobs have
     directories of their own."""
     place = arrays.split(job_id)

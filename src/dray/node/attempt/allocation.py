@@ -6,7 +6,7 @@ scheduler to requeue it, or, where that is not allowed, submits its own successo
 from ..code import worktree
 from ..containers.images import Images
 from ..formats import files, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir, described
@@ -34,7 +34,7 @@ def attempt(path: str) -> int:
     """Make an attempt; return the batch job's exit code. ``path`` is the directory of a job or of
     an array."""
     given = JobDir(path)
-    job = trouble.stubbornly(lambda: described(given))
+    job = trouble.with_retries(lambda: described(given))
     batch = scheduler.of_kind(job["scheduler"]["kind"])
     job_dir = given
     if "commands" in job:
@@ -43,7 +43,7 @@ def attempt(path: str) -> int:
     allocation = Allocation(job_dir, job, batch)
     try:
         if "commands" in job:
-            trouble.stubbornly(lambda: array.make_job(batch.own_index()))
+            trouble.with_retries(lambda: array.make_job(batch.own_index()))
             allocation = Allocation(job_dir, described(job_dir), batch)
         return run_alone(allocation)
     except Exception as error:
@@ -54,8 +54,8 @@ def attempt(path: str) -> int:
 
 def run_alone(allocation: "Allocation") -> int:
     job_dir = allocation.job_dir
-    charge = trouble.stubbornly(lambda: Charge(job_dir))
-    trouble.stubbornly(charge.take)
+    charge = trouble.with_retries(lambda: Charge(job_dir))
+    trouble.with_retries(charge.take)
     # Also where the submitting agent was killed before it could.
     job_dir.remember_number(allocation.number)
     try:
@@ -93,7 +93,7 @@ class Allocation(Site):
     def put_off(self, error: Exception) -> int:
         """Leave the attempt to a later batch job. Not even its beginning could be written down, so
         these are not counted: the pause is the longest."""
-        note("its node could not begin the attempt: {}".format(error))
+        print_message("its node could not begin the attempt: {}".format(error))
         later = policy.Decision(delay=policy.LONGEST_PAUSE)
         return 0 if self.arrange_next(later) == ELSEWHERE else 1
 
@@ -108,11 +108,11 @@ class Allocation(Site):
         try:
             maker = images.maker(image, self.scheduler.queue)
         except SchedulerError as error:
-            note("whether the image is being made is unknown: {}".format(error))
+            print_message("whether the image is being made is unknown: {}".format(error))
             return True
         if maker is None:
             return True
-        note("the image is still being made ready by {}".format(maker.job))
+        print_message("the image is still being made ready by {}".format(maker.job))
         self.succession.submit_successor(after=maker.number)
         return False
 
@@ -156,7 +156,7 @@ class TimeLimit:
         try:
             left = self.scheduler.time_left(self.number)
         except SchedulerError as error:
-            note("time left unknown: {}".format(error))
+            print_message("time left unknown: {}".format(error))
             return float(asked) if asked else None
         limits = [float(asked)] if asked else []
         if left is not None:

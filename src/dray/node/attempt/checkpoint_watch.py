@@ -7,7 +7,7 @@ import time
 from ..checkpoints import newest as checkpoints
 from ..checkpoints import origin, restoring, resuming
 from ..code import worktree
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..formats.pace import Pace
 from .outcomes import write_to_log
 
@@ -152,7 +152,7 @@ class CheckpointWatch:
         try:
             worktree.rescue_outputs(self.job_dir, self.attempt.number, outputs, folders)
         except OSError as error:
-            note("an output could not be moved: {}".format(error))
+            print_message("an output could not be moved: {}".format(error))
 
     # -- at its end -------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class CheckpointWatch:
             self._tend(newest)
             return newest
         except OSError as error:  # what became of the command is told all the same
-            note("checkpoints could not be looked at: {}".format(error))
+            print_message("checkpoints could not be looked at: {}".format(error))
             return self.latest
 
     def _tend(self, newest: "Optional[checkpoints.Checkpoint]") -> None:
@@ -175,7 +175,7 @@ class CheckpointWatch:
             restoring.keep(newest, self.rules)
             checkpoints.prune(self.outputs, self.rules)
         except OSError as error:
-            note("checkpoints could not be tended: {}".format(error))
+            print_message("checkpoints could not be tended: {}".format(error))
 
     def _remark(self, remarks: "List[str]") -> None:
         """Add remarks on checkpoints to the attempt's record and to its log."""

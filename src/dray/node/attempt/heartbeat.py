@@ -51,7 +51,7 @@ class Heartbeat:
         self._watch_memory()
         self.look_for_imports()
         self.metrics.look()
-        self._note_log()
+        self._record_log_times()
         beat = {
             "heartbeat": time.time(),
             "checkpoint": checkpoints.relative(checkpoints.latest),
@@ -74,12 +74,12 @@ class Heartbeat:
     def last_metric(self) -> "Any":
         """Read the metrics and the log once more, and return the metric's last value."""
         self.metrics.look(last=True)
-        self._note_log(last=True)
+        self._record_log_times(last=True)
         return self.metrics.value()
 
-    def _note_log(self, last: bool = False) -> None:
+    def _record_log_times(self, last: bool = False) -> None:
         try:
-            self.log_times.note(time.time(), last)
+            self.log_times.record(time.time(), last)
         except OSError:  # it helps to read the log, and is not worth more than that
             pass
 

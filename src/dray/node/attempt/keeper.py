@@ -12,7 +12,7 @@ import time
 import traceback
 
 from ..formats import faults, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, policy
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
@@ -162,7 +162,7 @@ class Keeper(Site):
                 grant.release()
                 self.keep()
         except BaseException as error:
-            note(traceback.format_exc())
+            print_message(traceback.format_exc())
             sys.stderr.flush()
             record_own_failure(self.job_dir, attempt.number, error)
             os._exit(1)
@@ -194,7 +194,7 @@ class Keeper(Site):
         try:
             self.queue.leave(self.ticket)
         except OSError as error:  # it was our turn at the moment at which we were woken
-            note("the place in the queue is given up already: {}".format(error))
+            print_message("the place in the queue is given up already: {}".format(error))
 
     def after_end(self) -> None:
         os.close(self.alive)  # the job can be resumed or removed meanwhile

@@ -7,7 +7,7 @@ to a ``Site``: who waits for what, how an attempt is supervised, and who makes t
 import time
 import traceback
 
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
@@ -123,5 +123,5 @@ def supervise(
     try:
         Supervisor(job_dir, attempt, job, allotment).run()
     except Exception as error:
-        note(traceback.format_exc())
+        print_message(traceback.format_exc())
         record_own_failure(job_dir, attempt.number, error)

@@ -7,7 +7,7 @@ from ..checkpoints import given, restoring, resuming
 from ..checkpoints import newest as checkpoints
 from ..code import worktree
 from ..formats import files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import trouble
 
 TYPE_CHECKING = False
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 
-def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
+def write_with_retries(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
     """Write an outcome, retrying for a while: it must not be lost to a disk that is full for a
     moment."""
-    trouble.stubbornly(lambda: files.write_json(path, value), patience)
+    trouble.with_retries(lambda: files.write_json(path, value), patience)
 
 
 def write_to_log(attempt: "AttemptDir", lines: "List[str]") -> None:
@@ -34,13 +34,13 @@ def write_to_log(attempt: "AttemptDir", lines: "List[str]") -> None:
         if text:
             files.append(attempt.log, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
-        note("the log could not be written: {}".format(error))
+        print_message("the log could not be written: {}".format(error))
 
 
 def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
     """Make the attempt's directory, retrying for a while: without it, nothing could be recorded."""
     attempt = job_dir.attempt(number)
-    trouble.stubbornly(lambda: files.make_folder(attempt.path))
+    trouble.with_retries(lambda: files.make_folder(attempt.path))
     return attempt
 
 
@@ -55,7 +55,7 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         newest = checkpoints.newest(job_dir.outputs, rules)
         progress = newest is not None and has_got_further(job_dir, job, attempt, newest)
     except OSError as error:
-        note("checkpoints could not be looked at: {}".format(error))
+        print_message("checkpoints could not be looked at: {}".format(error))
     files.discard(os.path.join(attempt.path, "reserve"))
     outcome = {
         "outcome": "lost",
@@ -68,7 +68,7 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
         "left": clear_away(job_dir, attempt, job["outputs"]),
     }
-    write_stubbornly(attempt.outcome, outcome)
+    write_with_retries(attempt.outcome, outcome)
 
 
 def has_got_further(
@@ -104,7 +104,7 @@ def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -
     try:
         return worktree.clear(job_dir, attempt, outputs)
     except OSError as error:  # the next attempt has a tree of its own
-        note("the work tree could not be cleared: {}".format(error))
+        print_message("the work tree could not be cleared: {}".format(error))
         return []
 
 
@@ -121,11 +121,11 @@ def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> 
     }  # type: Record
     if trouble.is_of_node(error):
         outcome = trouble.interruption("its node had trouble: {}".format(error or "no memory left"))
-    write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
+    write_with_retries(attempt.outcome, dict(outcome, ended=time.time()))
 
 
 def end_job(job_dir: "JobDir", end: "Decision", patience: float = trouble.PATIENCE) -> None:
     record = {"state": end.state, "reason": end.reason, "time": time.time()}
-    write_stubbornly(job_dir.end, record, patience)
+    write_with_retries(job_dir.end, record, patience)
     files.discard(job_dir.secrets)
     files.discard(job_dir.stop)

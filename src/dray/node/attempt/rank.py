@@ -13,7 +13,7 @@ import time
 
 from ..code import worktree
 from ..formats import files, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
 from ..schedulers import scheduler
@@ -209,7 +209,7 @@ class Task:
             attempt = self.order["attempt"]
             worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
         except OSError as error:
-            note("{}: an output could not be moved: {}".format(self.position.host, error))
+            print_message("{}: an output could not be moved: {}".format(self.position.host, error))
 
     def _commands_here(self) -> "Any":
         """Return all processes of this step on this node, without the tasks of dray's own."""
@@ -222,7 +222,7 @@ class Task:
             self.command.clean_up()
         except OSError as error:
             message = "{}: the container's folders could not be cleared: {}"
-            note(message.format(self.position.host, error))
+            print_message(message.format(self.position.host, error))
 
     def _clean_up(self) -> None:
         log = self.command.log
@@ -241,7 +241,7 @@ class Task:
             paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
         except OSError as error:
             message = "{}: the work tree could not be cleared: {}"
-            note(message.format(self.position.host, error))
+            print_message(message.format(self.position.host, error))
         else:
             if paths:
                 self._say("left", paths=paths)

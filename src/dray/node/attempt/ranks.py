@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..processes import layout, process
 from ..processes.process import describe_end
 from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED
@@ -161,7 +161,7 @@ class Ranks:
                 self._hear(json.loads(line[len(MARK) :].decode("ascii")))
             elif line.strip():
                 words = line.decode("utf-8", "replace").strip()
-                note(words)
+                print_message(words)
                 self.words = self.words if "error:" in self.words else words
         self._send()
         if self.kill_rest_at and not self.dismissed and time.monotonic() > self.kill_rest_at:

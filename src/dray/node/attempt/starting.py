@@ -35,5 +35,5 @@ def why_not_started(error: Exception) -> "Record":
         "reason": reason,
         "exit_code": 127 if missing else None,
         "signal": None,
-        "hopeless": missing or getattr(error, "for_good", False),
+        "hopeless": missing or getattr(error, "permanent", False),
     }

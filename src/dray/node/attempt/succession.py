@@ -4,7 +4,7 @@ a successor that it submits itself."""
 import time
 
 from ..formats import files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import policy
 from ..schedulers import scheduler
 from ..schedulers.scheduler import SchedulerError
@@ -77,7 +77,7 @@ class Succession:
                 planned = scheduler.planned_words(self.job)
                 successor = self.scheduler.submit(self.job_dir.script, after, planned=planned)
             except SchedulerError as error:
-                note("the next attempt could not be queued, for now: {}".format(error))
+                print_message("the next attempt could not be queued, for now: {}".format(error))
                 patience.pause(error)
                 successor = self._find_successor(patience)  # an answer may have been lost
         self.job_dir.remember_number(successor)
@@ -115,7 +115,7 @@ class Succession:
         try:
             self.scheduler.requeue(self.number)
         except SchedulerError as error:
-            note("requeue was refused: {}".format(error))
+            print_message("requeue was refused: {}".format(error))
             return False
         return True
 
@@ -125,7 +125,7 @@ class Succession:
         try:
             self.scheduler.postpone(number, delay)
         except SchedulerError as error:
-            note("the pause before the retry could not be set: {}".format(error))
+            print_message("the pause before the retry could not be set: {}".format(error))
 
     def _restore_time(self, number: str, decision: policy.Decision) -> None:
         """Restore the time limit for the next attempt, where the scheduler has cut it for a short
@@ -136,4 +136,4 @@ class Succession:
         try:
             self.scheduler.restore_time(number, self.job["resources"]["time"], decision.whole)
         except SchedulerError as error:
-            note("the time limit of the next attempt could not be set: {}".format(error))
+            print_message("the time limit of the next attempt could not be set: {}".format(error))

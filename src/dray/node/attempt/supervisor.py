@@ -12,7 +12,7 @@ import time
 from ..checkpoints import given, timing
 from ..code import worktree
 from ..formats import faults, files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, trouble
 from ..jobs.jobdir import decide, held_in_words
 from ..processes import process
@@ -22,7 +22,7 @@ from .command import HEEDED, Command
 from .end_requests import EndRequests
 from .ending import Ending
 from .heartbeat import Heartbeat
-from .outcomes import write_stubbornly, write_to_log
+from .outcomes import write_to_log, write_with_retries
 from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
@@ -125,7 +125,7 @@ class Supervisor:
         try:
             files.write_json(self.attempt.attempt, self.about)
         except OSError as error:
-            note("the attempt could not be written down: {}".format(error))
+            print_message("the attempt could not be written down: {}".format(error))
 
     def _about(self, argv: "Optional[List[str]]") -> "Record":
         about = {
@@ -177,7 +177,7 @@ class Supervisor:
             self._look_for_checkpoints()
         except OSError as error:
             self.checkpoints.next_look = time.monotonic() + CHECKPOINT_LOOK
-            note("checkpoints could not be looked for: {}".format(error))
+            print_message("checkpoints could not be looked for: {}".format(error))
 
     def _look_for_checkpoints(self) -> None:
         now = time.monotonic()
@@ -247,7 +247,7 @@ class Supervisor:
         outcome["metric"] = self.heartbeat.last_metric()
         outcome["started"] = self.started
         outcome["ended"] = time.time()
-        write_stubbornly(self.attempt.outcome, outcome)
+        write_with_retries(self.attempt.outcome, outcome)
         if self.about is not None and not os.path.exists(self.attempt.attempt):
             self._write_about()
 
@@ -282,7 +282,7 @@ class Supervisor:
         try:
             files.write_json(self.attempt.outcome, outcome)
         except OSError as error:
-            note("how long it is held could not be written down: {}".format(error))
+            print_message("how long it is held could not be written down: {}".format(error))
 
     def _clean_up(self, outcome: "Record") -> None:
         self.ending.sweep()
@@ -294,7 +294,7 @@ class Supervisor:
             if left:
                 files.write_json(self.attempt.outcome, dict(outcome, left=left))
         except OSError as error:
-            note("the work tree could not be cleared: {}".format(error))
+            print_message("the work tree could not be cleared: {}".format(error))
 
     def _reserve(self) -> str:
         path = os.path.join(self.attempt.path, "reserve")

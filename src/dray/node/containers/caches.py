@@ -13,7 +13,7 @@ import stat
 import time
 
 from ..formats import files
-from ..formats.notes import note
+from ..formats.messages import print_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def fetch(shared: str, own: str) -> "Stamps":
         try:
             _copy(os.path.join(shared, path), os.path.join(own, path))
         except OSError as error:  # of somebody else's, or on a full disk: it costs time, no more
-            note("the cache {} is not whole: {}".format(shared, error))
+            print_message("the cache {} is not whole: {}".format(shared, error))
     return stamps(own)
 
 

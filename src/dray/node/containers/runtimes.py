@@ -63,12 +63,12 @@ def check_image(path: str, runtime: "Runtime", host: str) -> None:
     """Raise CannotContain where an image does not exist, or is not in the runtime's format."""
     if not os.path.exists(path):
         message = "the image {} is not there, seen from {}: push it again (dray image push)"
-        raise CannotContain(message.format(path, host), for_good=True)
+        raise CannotContain(message.format(path, host), permanent=True)
     if not os.access(path, os.R_OK):
-        raise CannotContain("the image {} cannot be read by you".format(path), for_good=True)
+        raise CannotContain("the image {} cannot be read by you".format(path), permanent=True)
     objection = runtime.objection(path)
     if objection:
-        raise CannotContain(objection, for_good=True)
+        raise CannotContain(objection, permanent=True)
 
 
 def gpus_of(job: "Record") -> str:

@@ -15,7 +15,7 @@ import socket
 from ..checkpoints.given import FOLDER as GIVEN
 from ..code import worktree
 from ..formats import files, mounts
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..processes import process
 from ..processes.environment import IN_CONTAINER, training_library
 from ..processes.process import CannotContain, describe_end
@@ -96,7 +96,7 @@ class Sandbox:
         found = runtimes.find(wanted["runtime"], self._image(), self.outside, self.host)
         refusal = found.refusal(wanted)
         if refusal:
-            raise CannotContain(refusal, for_good=True)
+            raise CannotContain(refusal, permanent=True)
         found.inspect(wanted)
         return found
 
@@ -113,7 +113,7 @@ class Sandbox:
             self.copy = local_copy.LocalCopy(image, scratch)
             return str(self.copy.take())
         except OSError as error:  # a disk that has filled up meanwhile: slower is better than not
-            note("the image was not copied to this node: {}".format(error))
+            print_message("the image was not copied to this node: {}".format(error))
             if self.copy is not None:
                 self.copy.release()
             return image
@@ -153,7 +153,7 @@ class Sandbox:
             try:
                 caches.merge(folders[0], folders[1], before, was_killed)
             except OSError as error:  # a full disk, say: the next job does without
-                note("the cache {} was not kept: {}".format(name, error))
+                print_message("the cache {} was not kept: {}".format(name, error))
 
     # -- for each rank ----------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Sandbox:
         bad = unusable_path(runtime, binds)
         if bad:
             message = "{} cannot be bound into a container: its name has signs that {} takes apart"
-            raise CannotContain(message.format(bad, runtime.name), for_good=True)
+            raise CannotContain(message.format(bad, runtime.name), permanent=True)
         image = str(files.read_json(os.path.join(self.path, "image.json")))
         home = (self._home_source(own), self.home)
         gpus = runtimes.gpus_of(self.job)

@@ -33,7 +33,7 @@ CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
 INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 # One that Slurm requeues for it has no end any more.
-PREEMPTED_FOR_GOOD = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
+PREEMPTED_AND_ENDED = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
 MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
@@ -166,7 +166,7 @@ def parse_batch_state(text: str) -> str:
         return scheduler.RUNNING
     if state == "CANCELLED":
         return scheduler.CANCELLED
-    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_FOR_GOOD.search(text)):
+    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_AND_ENDED.search(text)):
         return scheduler.ENDED
     if state in COMING_BACK:
         return scheduler.REQUEUED
