@@ -375,14 +375,14 @@ class Store:
             [(view.id, one.number, json.dumps(asdict(one))) for one in view.attempts],
         )
         if before is None or before[0] != view.state:
-            self._note(connection, view.id, str(view.state))
+            self._add_event(connection, view.id, str(view.state))
 
-    def note(self, what: str, *ids: str) -> None:
+    def add_event(self, what: str, *ids: str) -> None:
         with self._writing() as connection:
             for job_id in ids:
-                self._note(connection, job_id, what)
+                self._add_event(connection, job_id, what)
 
-    def _note(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
+    def _add_event(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
         connection.execute("INSERT INTO events VALUES (?, ?, ?)", (job_id, time.time(), what))
 
     def remove(self, *ids: str) -> None:

@@ -253,10 +253,10 @@ def test_times_are_kept_while_a_log_grows(tmp_path: Path) -> None:
     log, path = tmp_path / "log", tmp_path / "log-times"
     times = log_times.LogTimes(str(log), str(path))
     with pytest.raises(FileNotFoundError):
-        times.note(1.0)
+        times.record(1.0)
     for now, content in ((10.0, "one\n"), (20.0, "one\n"), (30.0, "one\ntwo\n")):
         log.write_text(content)
-        times.note(now)
+        times.record(now)
     assert log_times.read(str(path)) == [(10.0, 4), (30.0, 8)]
     assert log_lines.size_at(log_times.read(str(path)), 29.0) == 4
     assert [log_lines.size_at(times.entries, moment) for moment in (5.0, 10.0, 99.0)] == [0, 4, 8]
@@ -269,8 +269,8 @@ def test_there_are_never_too_many_times(tmp_path: Path) -> None:
     for beat in range(3 * log_times.MOST):
         with log.open("a") as file:
             file.write("x")
-        times.note(10.0 * beat)
-    times.note(1e6, last=True)
+        times.record(10.0 * beat)
+    times.record(1e6, last=True)
     found = log_times.read(str(path))
     assert log_times.MOST // 4 < len(found) < log_times.MOST
     assert found == times.entries

@@ -112,7 +112,7 @@ def test_events_tell_each_change_once(store: Store) -> None:
     store.save([replace(view(), state=JobState.QUEUED)])
     store.save([view()])
     store.save([view()])
-    store.note("stop requested", "train-abcd")
+    store.add_event("stop requested", "train-abcd")
     store.save([view(state=JobState.STOPPED)])
     told = [what for _, what in store.events("train-abcd")]
     assert told == ["running", "stop requested", "stopped"]
@@ -120,7 +120,7 @@ def test_events_tell_each_change_once(store: Store) -> None:
 
 def test_a_removed_job_leaves_nothing(store: Store, path: Path) -> None:
     store.save([view(), view("other-abcd")])
-    store.note("x", "train-abcd")
+    store.add_event("x", "train-abcd")
     store.remove("train-abcd")
     store.remove("train-abcd")
     assert store.view("train-abcd") is None

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def leave(code: int) -> None:
-    """End the process; without taking it apart where that has nothing to do but take time."""
+    """End the process, at once where an orderly exit would only take time."""
     import atexit
 
     from dray import background

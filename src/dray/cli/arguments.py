@@ -18,7 +18,7 @@ from dray.records import NamedTuple
 
 
 class Kind(NamedTuple):
-    """What a value has to be. ``read`` raises for one that it is not."""
+    """What a value has to be. ``read`` raises an error for any other."""
 
     name: str
     read: Callable[[str], Any] = str
@@ -97,7 +97,7 @@ JSON = Parameter(("--json",), "as_json", "Print JSON, in a format that stays com
 
 
 def read(verb: Verb, words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the values by variable; None where that is for click to do."""
+    """Return the values by variable; None where click has to read the words."""
     reading = Reading(verb)
     try:
         return reading.values_of(words)

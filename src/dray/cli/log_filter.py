@@ -1,4 +1,5 @@
-"""A job's output on its way to a terminal: text and colours pass, and nothing else acts on it."""
+"""Filters a job's output on its way to a terminal: text and colours pass, and nothing else acts on
+it."""
 
 from __future__ import annotations
 
@@ -42,10 +43,10 @@ class LogFilter:
         end = unfinished.start() if unfinished else len(text)
         self._kept = text[end:]
         passed = ACTING.sub(spell_found, text[:end])
-        self._note_color(passed)
+        self._remember_color(passed)
         return passed.encode()
 
-    def _note_color(self, passed: str) -> None:
+    def _remember_color(self, passed: str) -> None:
         last = passed.rfind("\x1b[")
         if last >= 0:
             self._is_colored = passed[last + 2 : passed.index("m", last)].strip("0;") != ""
@@ -70,7 +71,8 @@ class LogPrinter:
         self._put(self._filter.feed(piece) if self._filter else piece)
 
     def end_attempt(self) -> None:
-        """Before dray itself speaks: nothing of the output acts on what follows."""
+        """Finish the output before dray prints a line, so that nothing of it acts on what
+        follows."""
         if self._filter:
             self._put(self._filter.finish())
 

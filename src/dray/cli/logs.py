@@ -73,7 +73,7 @@ VERB = Verb(
 def print_log(
     verbs: Launcher, pieces: Iterator[tuple[int, bytes]], job: str, printer: LogPrinter
 ) -> None:
-    """Where an attempt begins is told on stderr."""
+    """Print the output; say on stderr where an attempt begins."""
     before = 0
     with printer:
         for attempt, piece in pieces:
@@ -92,7 +92,7 @@ def describe_start(verbs: Launcher, job: str, number: int) -> str:
 
 
 def describe_end(view: JobView) -> str:
-    """How the job ended, with which exit code, and after how long: train-7f3k is failed: exit
+    """Say how the job ended, with which exit code, and after how long: train-7f3k is failed: exit
     code 1, after 2h05m."""
     last = view.attempts[-1] if view.attempts else None
     told: list[str] = [visible(view.reason)] if view.reason else []

@@ -136,7 +136,7 @@ def painted(found: Listing, sieve: Sieve | None) -> list[str]:
 
 
 def told_of(found: Listing, sieve: Sieve | None) -> list[str]:
-    """What the table does not show."""
+    """Return lines on what the table does not show."""
     if not found.rows and not found.hidden:
         return ["no jobs" if sieve is None else "no such jobs"]
     if not found.hidden:
@@ -162,8 +162,8 @@ def table_of(found: Listing) -> list[Shown]:
 
 
 def arranged(rows: Sequence[Line], room: int) -> list[Shown]:
-    """Columns that have anything in them, then the command in the rest of the line. A reason comes
-    before the command, or, where it does not fit there, has a line of its own."""
+    """Lay out the columns that are not empty, then the command in the rest of the line. A reason
+    comes before the command, or on a line of its own where it does not fit."""
     table = [HEADER, *(row.cells for row in rows)]
     cells = [[cut(visible(cell), room // 2) for cell in one] for one in table]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
@@ -181,7 +181,8 @@ def arranged(rows: Sequence[Line], room: int) -> list[Shown]:
 
 
 def chosen(filled: Sequence[int], widths: Sequence[int], room: int) -> tuple[list[int], int]:
-    """The columns that are shown, and the room that is left for a command; too little is none."""
+    """Choose the columns to show; return them, and the room that is left for a command, or 0 if
+    that is too little."""
     for spared in range(len(SPARED) + 1):
         shown = [at for at in filled if HEADER[at] not in SPARED[:spared]]
         left = room - sum(widths[at] + GAP for at in shown)
@@ -217,8 +218,8 @@ def lines_of(rows: Iterable[Row], room: int) -> list[Line]:
 
 
 def times_of(group: Sequence[Row]) -> tuple[str, str, str]:
-    """How long the running attempt has run, how long it has left, and how far it has come; of
-    several jobs the longest, the shortest, and both ends."""
+    """Return how long the running attempt has run, how long it has left, and how far it has come;
+    of several jobs the longest, the shortest, and both ends."""
     last = [one for row in group if (one := json.loads(row.last_attempt))]
     running = [one for one in last if group[0].state == JobState.RUNNING and one["started"]]
     now = {one["started"]: time_there(one["heartbeat"] or one["started"]) for one in running}
@@ -232,7 +233,7 @@ def times_of(group: Sequence[Row]) -> tuple[str, str, str]:
 
 
 def progress_of(attempts: Sequence[Mapping[str, Any]]) -> str:
-    """The iteration of all that there are; nothing where either is not known."""
+    """Return the iteration and the total, or '' where either is not known."""
     known = [one for one in attempts if one["total"] is not None and one["iteration"] is not None]
     if not known or len({one["total"] for one in known}) > 1:
         return ""
@@ -242,7 +243,8 @@ def progress_of(attempts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def metric_of(group: Sequence[Row], room: int) -> str:
-    """Of several jobs the lowest and the highest value, under the name that the first has it."""
+    """Show the metric; of several jobs the lowest and the highest value, under the first one's name
+    for it."""
     found = [json.loads(row.metric) for row in group if row.metric != "null"]
     values = [one["value"] for one in found if one["name"] == found[0]["name"]]
     known = [value for value in values if value is not None]
@@ -252,13 +254,13 @@ def metric_of(group: Sequence[Row], room: int) -> str:
 
 
 def one_metric(metric: Mapping[str, Any], room: int) -> str:
-    """The latest value, and how it came about: mean_reward 12.3 ▁▃▄▆▇███."""
+    """Show the latest value and its course: mean_reward 12.3 ▁▃▄▆▇███."""
     name = cut(visible(last_part(metric["name"])), max(LONGEST_NAME, room // 8))
     course = sparkline([*metric.get("recent", ()), metric["value"]])
     return f"{name} {show_value(metric['value'])} {course}".rstrip()
 
 
 def kind_of(row: Row) -> tuple[object, ...]:
-    """What jobs of one array have to have in common to share a line."""
+    """Return what jobs of one array need to have in common to share a line."""
     array = row.id.rpartition(".")[0]
     return (array or row.id, row.state, row.attempts, row.reason)

@@ -86,7 +86,7 @@ def describe(view: JobView, directory: str) -> Shown:
 
 
 def more_of_limits(view: JobView) -> str:
-    """The flag without which a job that has used up its limits cannot go on."""
+    """Return the flag that a job needs to be resumed if it has used up its limits, or ''."""
     attempts = [asdict(one) for one in view.attempts]
     if budget.used_up(view.spec.to_dict(), attempts) is None:
         return ""
@@ -102,7 +102,7 @@ def draw(curve: Series) -> Shown:
 
 
 def describe_metric(view: JobView) -> str:
-    """Told, where it is not the one that was asked for."""
+    """Show the metric, and say so if it is not the one that was asked for."""
     shown, main = show_metric(view.metric), view.spec.metrics.main
     if view.metric is None or not main or view.metric["name"] in main:
         return shown
@@ -126,7 +126,7 @@ def describe_resources(view: JobView) -> str:
 
 
 def describe_limits(view: JobView) -> str:
-    """The limits of the job as a whole, and how much of them is used."""
+    """Show the limits of the job as a whole, and how much of them is used."""
     limits, parts = view.spec.limits, []
     ended = [asdict(one) for one in view.attempts if one.outcome]
     running = [one for one in view.attempts if not one.outcome]
@@ -160,7 +160,7 @@ def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
 
 
 def duration_of(attempt: Attempt) -> float:
-    """By the clock of the machine it runs on."""
+    """Return how long the attempt has run, by the clock of its machine."""
     if attempt.started is None:
         return 0.0
     now = time_there(attempt.heartbeat or attempt.started)

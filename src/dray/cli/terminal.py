@@ -99,7 +99,7 @@ def is_harmless(letter: str, names_kept: bool) -> bool:
 
 
 def spell(letter: str) -> str:
-    """\\x1b for an escape; \\xe9 for a byte that is no text."""
+    """Return \\x1b for an escape, and \\xe9 for a byte that is not text."""
     if "\udc80" <= letter <= "\udcff":
         return f"\\x{ord(letter) - 0xDC00:02x}"
     return letter.encode("unicode_escape").decode("ascii")
@@ -140,7 +140,7 @@ def put(stream: "TextIO | None", text: str) -> None:
 
 
 def log_stream(to_stderr: bool) -> "tuple[BinaryIO, bool]":
-    """Where a job's output goes, and whether that is a terminal."""
+    """Return the stream for a job's output, and whether it is a terminal."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream is None:  # the user has closed it
         return open(os.devnull, "wb", buffering=0), False
@@ -152,7 +152,8 @@ def on_terminal() -> bool:
 
 
 def drop_output(stream: int = 1) -> None:
-    """Whoever read it has left; Python must not complain about that at exit either."""
+    """Send further output to nowhere: its reader has gone, and Python must not complain about that
+    at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
@@ -188,8 +189,8 @@ def outlet(stream: io.TextIOWrapper, errors: str) -> Outlet:
 
 
 def errors_for_names(stream: io.TextIOWrapper) -> str:
-    """A file's name may be no text: it is written as it is, or spelled where that cannot be. Python
-    does so by itself only where no language is set."""
+    """Choose how a file's name that is not text is written: as it is, or spelled where that cannot
+    be. Python does so by itself only where no language is set."""
     if stream.errors != "strict":
         return stream.errors or "strict"
     is_utf8 = stream.encoding.lower() in ("utf-8", "utf8")
@@ -199,7 +200,7 @@ def errors_for_names(stream: io.TextIOWrapper) -> str:
 def say_traceback(
     kind: type[BaseException], error: BaseException, trace: "TracebackType | None"
 ) -> None:
-    """Without the colours that newer Pythons give it, which would be spelled."""
+    """Write a traceback to stderr, without the colours of newer Pythons, which would be spelled."""
     import traceback
 
     say("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))

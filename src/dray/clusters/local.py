@@ -69,7 +69,7 @@ LITTLE_SPACE = 1 << 30
 
 
 def refusal(job: JobSpec, have: Equipment) -> str:
-    """Why the job can never run here, or nothing."""
+    """Return why the job can never run here, or ''."""
     wanted = job.resources
     if wanted.gpu_type:
         return "GPUs are not asked for by type on this machine: write --gpus N"
@@ -90,7 +90,7 @@ def refusal(job: JobSpec, have: Equipment) -> str:
 
 
 def spread_refusal(job: JobSpec) -> str:
-    """Why the command cannot be spread here, or nothing."""
+    """Return why the command cannot be spread here, or ''."""
     if job.resources.nodes > 1:
         return f"{job.resources.nodes} nodes asked for, and this machine is one"
     if job.launch != "none":
@@ -140,8 +140,8 @@ class LocalCluster:
         return settings.get("root") or data / name
 
     def checked_root(self) -> Root:
-        """What lies in the root. In a folder of somebody else's, or one that others can write to,
-        it may be theirs: it is not read, and no job is run there."""
+        """Return the root if it can be trusted. A folder that belongs to another user, or that
+        others can write to, may hold their files: it is not read, and no job runs there."""
         problem = foreign(self.root)
         if problem:
             raise Refused(
@@ -151,7 +151,7 @@ class LocalCluster:
         return Root(str(self.root))
 
     def equipment(self, *, search: bool = True) -> Equipment:
-        """What this machine has. Without ``search`` only declared GPUs are counted."""
+        """Return what this machine has. Without ``search``, only declared GPUs are counted."""
         declared = self.settings.get("gpus")
         return Equipment(
             cpus=self.settings.get("cpus") or os.cpu_count() or 1,
@@ -184,7 +184,7 @@ class LocalCluster:
         return make_plan(work, self.name, str(self.root))
 
     def hang_up(self) -> None:
-        """Do nothing: nothing hangs here."""
+        """Do nothing: no request to this machine can hang."""
 
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
@@ -219,7 +219,7 @@ class LocalCluster:
         return Finding(ok=True, what="root", detail=f"{self.root} can be written to")
 
     def _locks(self) -> Finding:
-        """The queue here is nothing but locks."""
+        """Check that files can be locked: the queue here is built on locks alone."""
         from dray.node.formats import leases
 
         try:
@@ -261,7 +261,7 @@ class LocalCluster:
 
 
 class LocalQueue:
-    """The jobs of this machine: tickets in a line, and a keeper for each job."""
+    """The jobs of this machine: a line of tickets, and a keeper for each job."""
 
     may_have_got = True
     array_size = 1000
@@ -277,7 +277,8 @@ class LocalQueue:
         return self.cluster.checked_root()
 
     def prepared(self) -> AbstractContextManager[None]:
-        """A job here has the limits and the priority of the process that submits it."""
+        """Require the foreground, as a job here inherits the limits and the priority of the process
+        that submits it."""
         background.require_foreground()
         return nullcontext()
 
@@ -319,7 +320,8 @@ class LocalQueue:
                 self._start(plan, job_dir, new.held, ticket)
 
     def _prepare(self, job: JobSpec) -> None:
-        """What every job here needs: folders, what the machine has, the node program."""
+        """Make what every job here needs: folders, the record of what the machine has, the node
+        program."""
         files.make_folder(str(self.root / "jobs"))
         self.queue.make()
         have = self.cluster.equipment(search=job.resources.gpus > 0)
@@ -343,14 +345,15 @@ class LocalQueue:
             os.close(ticket)
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
-        """With ``brief``, there is one reason for all that wait, so that they can share a line."""
+        """Return the jobs as they are now. With ``brief``, all that wait have the same reason, so
+        that they can share a line."""
         tell = shared_reason if brief else place_in
         return Statuses(self._with_reasons(self._look(ids), tell))
 
     def _with_reasons(
         self, found: dict[str, JobView], tell: Callable[[Sequence[str], int, str], str]
     ) -> dict[str, JobView]:
-        """Tell of the jobs that wait what they wait for."""
+        """Add to each waiting job what it waits for."""
         if not any(waits(view) for view in found.values()):
             return found
         line = self.queue.in_line()
@@ -362,7 +365,7 @@ class LocalQueue:
         return found
 
     def _shortage(self, line: Sequence[str]) -> str:
-        """What the next job waits for."""
+        """Return what the first job in line waits for."""
         if not line or not is_id(line[0]):
             return ""
         wanted = (self._files.job(line[0]).description() or {}).get("resources")
@@ -544,18 +547,19 @@ class LocalImages:
 
 
 def followed(top: str, path: str) -> Incoming:
-    """A file of a checkpoint. Links among them are known to stay within the outputs."""
+    """Describe a file of a checkpoint; links are followed, as they are known to stay within the
+    outputs."""
     status = os.stat(os.path.join(top, path))
     return Incoming(path, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
 def contents_of(plan: Plan) -> dict[str, bytes]:
-    """The plan's files, by their names in the job's directory."""
+    """Return the plan's files, by their names in the job's directory."""
     return {os.path.basename(path): text.encode() for path, text in plan.files.items()}
 
 
 def foreign(root: Path) -> str:
-    """Why a root cannot be trusted, or nothing. One that is not there is made, and is ours."""
+    """Return why a root cannot be trusted, or ''. One that does not exist yet is made by us."""
     try:
         about = os.stat(root)
     except OSError:
@@ -566,7 +570,7 @@ def foreign(root: Path) -> str:
 
 
 def has_keeper(job_dir: JobDir) -> bool:
-    """Whether a keeper has taken charge, or does so within a moment."""
+    """Return whether a keeper has taken charge, waiting a moment for it."""
     for _ in range(50):
         pid = job_dir.keeper_pid()
         if pid is not None and os.path.exists(f"/proc/{pid}"):
@@ -583,7 +587,7 @@ def expand(root: str) -> Path:
 
 
 def check_command(job: JobSpec) -> None:
-    """A program that is not there is told before anything is queued."""
+    """Raise Refused if the job's program does not exist, before anything is queued."""
     program = job.command[0]
     if "/" in program:
         place = Path(job.project) / job.folder / program
@@ -615,7 +619,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Ctrl-C waits for the few milliseconds in which a job is neither here nor there."""
+    """Hold back Ctrl-C for the few milliseconds in which a job is neither queued nor gone."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:

@@ -1,4 +1,4 @@
-"""TOML files and the environment → typed settings. The only reader of os.environ."""
+"""Turns TOML files and the environment into typed settings. The only reader of os.environ."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Config(NamedTuple):
             raise self.untrusted.error
 
     def distrusts(self, cluster: str) -> bool:
-        """Whether the project's file says something of this cluster that is not heeded."""
+        """Return whether the project's file has settings for this cluster that are not used."""
         keys = self.untrusted.keys if self.untrusted else ()
         return any(key[:2] == ("clusters", cluster) for key in keys)
 
     def own_folders(self, project: Path, roots: Sequence[str | Path]) -> tuple[str, ...]:
-        """Where below the project dray keeps jobs, their secrets and earlier code. ``roots``: those
-        of the clusters whose files are on this machine."""
+        """Return the folders below the project in which dray keeps jobs, their secrets and earlier
+        code. ``roots`` are those of the clusters whose files are on this machine."""
         top = os.path.realpath(project)
         found = {real_path(one) for one in (self.home.data, self.home.cache, *roots)}
         below = (os.path.relpath(one, top) for one in found if one.startswith(f"{top}/"))
@@ -102,7 +102,7 @@ def is_inherited(name: str) -> bool:
 
 
 def way_out() -> dict[str, str]:
-    """What says how the internet is reached from here: proxies and certificates."""
+    """Return the variables for reaching the internet from here: proxies and certificates."""
     return {name: value for name, value in os.environ.items() if name.lower() in WAY_OUT}
 
 
@@ -120,9 +120,9 @@ def current_folder() -> Path:
 def load(
     start: Path | None = None, flags: Mapping[str, Any] | None = None, *, submits: bool = True
 ) -> Config:
-    """Flags win over DRAY_ON, that over the project's file, and that over the user's. Unless a job
-    is submitted, a mistake in the project's file is told in the result: jobs that run can be looked
-    after."""
+    """Load the settings. Flags win over DRAY_ON, that over the project's file, and that over the
+    user's. Unless a job is to be submitted, a mistake in the project's file is part of the result,
+    so that running jobs can still be looked after."""
     start = start or current_folder()
     home = find_home()
     project = find_project(start)
@@ -161,7 +161,7 @@ def load(
 
 
 def own_settings(home: Home) -> FileSettings:
-    """What the user's own file says; ``local`` is there without it."""
+    """Read the user's own file; ``local`` is a cluster even without it."""
     found = read_file(home.config_file)
     clusters = {"local": ClusterConfig("local", "local")}
     combine_clusters(clusters, found.clusters)
@@ -169,13 +169,14 @@ def own_settings(home: Home) -> FileSettings:
 
 
 def chosen_by_variable() -> dict[str, str]:
-    """The cluster for this shell; an empty DRAY_ON is none."""
+    """Return the cluster that DRAY_ON chooses for this shell; an empty DRAY_ON chooses none."""
     name = os.environ.get(ON_VARIABLE)
     return {"job.on": name} if name else {}
 
 
 def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """A flag names an output as seen from where the user stands, as its command does."""
+    """Make outputs in flags relative to the project: the user names them relative to the current
+    folder, as the command does."""
     outputs = flags.get("job.outputs", ())
     if not folder or not outputs:
         return dict(flags)
@@ -199,7 +200,8 @@ def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
 def combine_clusters(
     clusters: dict[str, ClusterConfig], stronger: Mapping[str, ClusterConfig]
 ) -> None:
-    """Setting by setting, so that a project can add one to the user's own cluster."""
+    """Combine clusters setting by setting, so that a project can add a setting to the user's own
+    cluster."""
     for name, cluster in stronger.items():
         weaker = clusters.get(name)
         if weaker is not None and weaker.kind == cluster.kind:

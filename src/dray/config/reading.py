@@ -1,4 +1,4 @@
-"""One TOML file → typed settings; every complaint names file, line and key."""
+"""Turns one TOML file into typed settings; every error names file, line and key."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ class Document:
         return key_lines(self.text)
 
     def line(self, key: Key) -> int:
-        """Where this key is first set."""
+        """Return the line on which this key is first set."""
         return self._lines.get(key, 1)
 
     def value(self, key: Key) -> Any:
-        """As it is written there."""
+        """Return the value as it is written there."""
         found: Any = self.tables
         for name in key:
             found = found[name]
         return found
 
     def settings(self, known: Mapping[str, str] = MappingProxyType({})) -> FileSettings:
-        """Read what it says. ``known`` are the kinds of clusters that another file defines: one
-        that adds to a cluster need not repeat what it is."""
+        """Read the file's settings. ``known`` are the kinds of clusters that another file defines:
+        a file that adds to a cluster need not repeat its kind."""
         try:
             return _Reader(self, known).read(self.tables)
         except (RecursionError, ValueError) as error:  # such as a number too long to be told
@@ -87,7 +87,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document | None:
-    """None where there is no such file."""
+    """Read the file; None where it does not exist."""
     try:
         content, status = plain_files.read(path)
     except FileNotFoundError:
@@ -188,7 +188,7 @@ class _Reader:
 
 
 def home_of(name: str) -> str:
-    """`` It belongs to [job.resources].`` or nothing, to be put behind a sentence."""
+    """Return " It belongs to [job.resources]." or '', to be appended to a sentence."""
     known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
     known += [option for kind in options.CLUSTERS.values() for option in kind]
     tables = dict.fromkeys(option.table for option in known if option.name == name)

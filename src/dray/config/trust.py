@@ -28,7 +28,7 @@ TOLD = 10  # settings that an error names
 
 
 class Untrusted(NamedTuple):
-    """Settings of a project's file that are not heeded: all of them if strangers can change it."""
+    """Settings of a project's file that are not used: all of them if other users can change it."""
 
     file: Path
     keys: Mapping[Key, int] = MappingProxyType({})  # with the lines
@@ -36,7 +36,7 @@ class Untrusted(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """One line."""
+        """A warning, in one line."""
         if self.strangers:
             return f"{self.file} {self.strangers}: it is not used (see dray trust)"
         keys = ", ".join(map(show_key, list(self.keys)[:3]))
@@ -67,8 +67,8 @@ class Untrusted(NamedTuple):
 def heed(
     document: Document | None, own: FileSettings, records: Records
 ) -> tuple[FileSettings, Untrusted | None]:
-    """What the project's file says to those who have not trusted it, or to those who have; and
-    what is missing from it."""
+    """Return which settings of the project's file are used, whether or not the user trusts it, and
+    which are not."""
     if document is None:
         return FileSettings(), None
     if document.strangers and not records.hold(document):
@@ -86,7 +86,8 @@ def kinds_of(own: FileSettings) -> dict[str, str]:
 
 
 def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
-    """What is harmless, or what the user's own file says as well; and the keys of the rest."""
+    """Return the settings that are harmless, or that the user's own file has as well; and the keys
+    of the rest."""
     keys: list[Key] = []
     harmless = {one.key for one in (*options.JOB, *options.SNAPSHOT) if one.harmless}
     settings = {}
@@ -118,14 +119,15 @@ def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
 
 
 def is_said(value: Any, own: Any) -> bool:
-    """Whether the user's own file says the same, or more."""
+    """Return whether the user's own file has the same value, or a list that contains it."""
     if isinstance(value, tuple) and isinstance(own, tuple):
         return set(value) <= set(own)
     return bool(value == own)
 
 
 def effects(document: Document, own: FileSettings) -> list[tuple[int, Key, Any]]:
-    """What trusting this file changes: each setting with its line, and its value as written."""
+    """Return what trusting this file changes: each setting with its line, and its value as
+    written."""
     kinds = kinds_of(own)
     keys = sift(document.settings(kinds), own)[1]
     if document.strangers:
@@ -159,13 +161,13 @@ class Records:
         return not strangers(status) and content.split()[:1] == [self._digest(document.content)]
 
     def add(self, document: Document) -> None:
-        """This content takes the place of what was trusted there before."""
+        """Trust this content, in the place of what was trusted at this path before."""
         files.make_folder(str(self.folder))
         line = self._digest(document.content) + b"  " + self._real(document.path) + b"\n"
         files.write_bytes(str(self._place(document.path)), line)
 
     def revoke(self, path: Path) -> bool:
-        """Whether the file was trusted."""
+        """Stop trusting the file; return whether it was trusted."""
         with suppress(FileNotFoundError):
             self._place(path).unlink()
             return True
@@ -175,8 +177,8 @@ class Records:
         return self.folder / self._digest(self._real(path)).decode()
 
     def _real(self, path: Path) -> bytes:
-        """Where the file itself stands, also where it is a link: a clone must not borrow the trust
-        in another project's file."""
+        """Return the path with its folder resolved. If the file itself is a link, it is not
+        followed: a clone must not borrow the trust in another project's file."""
         folder, name = os.path.split(os.path.abspath(path))
         return os.fsencode(os.path.join(os.path.realpath(folder), name))
 

@@ -28,7 +28,7 @@ CPUS, MEMORY, SECONDS = 2, 4 << 30, 3600.0
 
 
 class Brought(NamedTuple):
-    """What was done to have an image on a cluster. ``job`` makes it ready, where one does."""
+    """What was done to have an image on a cluster. ``job`` converts it, if one does."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class ImageVerbs:
 
     def bring(self, container: Container, cluster: Cluster) -> None:
         """Bring the image of a job that is about to be submitted. On a batch system the job waits
-        for its image in the queue; here it is waited for."""
+        for its image in the queue; elsewhere this function waits."""
         source = self._sources.get(container.image)
         if source is None:
             raise Refused(
@@ -88,7 +88,8 @@ class ImageVerbs:
             self.require(brought, cluster)
 
     def push(self, reference: str, cluster: Cluster) -> Brought:
-        """Bring an image; returns once its layers are there. A job makes it ready if it is not."""
+        """Bring an image; return once its layers are there. If it is not ready to run, a job
+        converts it."""
         return self._bring(self._find(reference), cluster)
 
     def _bring(self, source: Source, cluster: Cluster) -> Brought:
@@ -109,7 +110,7 @@ class ImageVerbs:
         return Brought(source.id, source.name, self._submit(job, cluster), *sent)
 
     def _with_builder(self, source: Source, site: ConversionSite) -> Source:
-        """Settle the format of an image's file; make it here where the cluster cannot."""
+        """Choose the format of an image's file; make it here if the cluster cannot."""
         if source.kind == "file":
             return source
         here = [runtime.name for runtime in installed()]
@@ -140,7 +141,7 @@ class ImageVerbs:
             raise StorageError(error.message, hint=f"{hint} what has arrived.") from error
 
     def require(self, brought: Brought, cluster: Cluster) -> None:
-        """Wait until it is ready."""
+        """Wait until the image is ready."""
         view = self._wait(brought.job, cluster) if brought.job else None
         if view is not None and view.state is not JobState.DONE:
             raise ClusterError(
@@ -162,8 +163,8 @@ class ImageVerbs:
 
 
 def is_on_cluster(reference: str) -> bool:
-    """Tell whether it is on the cluster: an absolute path is one there; what is on this machine is
-    named or given relatively."""
+    """Return whether it is on the cluster: an absolute path is there; an image on this machine is
+    named, or given as a relative path."""
     return reference.startswith("/")
 
 

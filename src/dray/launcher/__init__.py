@@ -32,7 +32,7 @@ __all__ = ["GONE", "Launcher", "Listing", "Sieve"]
 
 
 class Launcher:
-    """Every verb, as one method; what it does is said where it is done."""
+    """Every verb, as one method; each is documented where it is implemented."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Launcher:
         reporter: Reporter | None = None,
         clusters: Mapping[str, Cluster] = MappingProxyType({}),
     ) -> None:
-        """``clusters``: those that are made already, by name; see dray.testing."""
+        """Make a launcher; ``clusters`` are those that exist already, by name: see dray.testing."""
         self.context = Context(config, reporter or Reporter(), clusters)
         self.watching = Watching(self.context)
 

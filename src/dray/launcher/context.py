@@ -27,7 +27,7 @@ UNAVAILABLE = (ClusterError, StorageError, Refused, OSError)
 
 
 class Context:
-    """``clusters``: those that are made already, such as a test's."""
+    """``clusters`` are those that exist already, such as a test's."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Context:
         return self._clusters[name]
 
     def for_config(self, config: Config) -> Context:
-        """Return the context of another folder's settings, with the same person at the terminal."""
+        """Return the context of another folder's settings, with the same reporter."""
         return Context(config, self.reporter, self._made)
 
     # -- the store
 
     def open_store(self) -> Store:
-        """Open the database of jobs, once. One that is new, or was damaged, is filled from the
+        """Open the database of jobs, once. If it is new, or was damaged, it is filled from the
         jobs' own directories: every cluster is asked then."""
         if self._store is None:
             path = self.config.home.store
@@ -100,7 +100,7 @@ class Context:
 
     @contextmanager
     def _unlisted(self, name: str) -> Iterator[None]:
-        """Say of a cluster that cannot be asked that its jobs are not known."""
+        """Warn that a cluster cannot be asked, and that its jobs are not known."""
         try:
             yield
         except UNAVAILABLE as error:
@@ -123,7 +123,7 @@ class Context:
             self._complaints.add(message)
 
     def keep(self, write: Callable[[], None]) -> None:
-        """Write down what was seen; where there is no room for that, it is shown all the same."""
+        """Save what was seen. If the disk is full, it is shown all the same."""
         try:
             write()
         except StorageError as error:
@@ -131,12 +131,12 @@ class Context:
 
 
 def jobs_on(cluster: Cluster) -> list[JobView]:
-    """Ask a cluster for every job that lies there."""
+    """Ask a cluster for all of its jobs."""
     return list(cluster.queue.status(list(cluster.queue.ids())).jobs.values())
 
 
 def unclaimed(store: Store, views: Iterable[JobView]) -> list[JobView]:
-    """Leave out jobs that are known as another cluster's; add what only the store knows of the
+    """Drop jobs that are known as another cluster's; add what only the store knows of the
     others."""
     return [seen for view in views if (seen := store.as_seen(view)) is not None]
 

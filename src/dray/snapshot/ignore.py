@@ -51,17 +51,17 @@ class Rules:
         self._read: dict[str, Patterns | None] = {}
         self._outer_levels: dict[str, list[Level]] = {}
         self._ignored: dict[str, bool] = {}  # folders
-        self.note_repository("", find_dot_git(self.root) if self.heeds_git else None)
+        self.add_repository("", find_dot_git(self.root) if self.heeds_git else None)
 
-    def note(self, path: str) -> None:
+    def add_file(self, path: str) -> None:
         self.files[path] = stamp_of_file(path)
 
-    def note_repository(self, place: str, dot_git: str | None) -> None:
+    def add_repository(self, place: str, dot_git: str | None) -> None:
         """Record which repository the folder at this place of the tree lies in; None: in none."""
         top = os.path.join(self.root, place) if place else self.root
         self.repositories[place] = Repository(top, dot_git)
         for path, _ in self.repositories[place].outer:
-            self.note(path)
+            self.add_file(path)
 
     @property
     def notes(self) -> list[str]:
@@ -89,7 +89,7 @@ class Rules:
         if file_name != self.file_name or not all(map(os.path.lexists, nested.values())):
             return False
         for place, dot_git in nested.items():
-            self.note_repository(place, dot_git)
+            self.add_repository(place, dot_git)
         self.files.update(files)
         return all(stamp_of_file(path) == stamp for path, stamp in self.files.items()) and all(
             self.repositories[place].recall(*one) for place, one in repositories.items()

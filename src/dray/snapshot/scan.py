@@ -228,9 +228,9 @@ class _Scan:
             folder.is_code = False
             return folder
         if self.rules.file_name in names:
-            self._note_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
+            self._add_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
         if ".git" in names and self.rules.heeds_git:
-            self._note_repository(folder.path)
+            self._add_repository(folder.path)
         rules = self.rules.inside(folder.path)
         seen = (
             dict(zip(old.names, zip(old.stamps, old.lines, strict=True), strict=True))
@@ -246,14 +246,14 @@ class _Scan:
                 self._add(folder, name, fd, seen.get(name))
         return folder
 
-    def _note_rules(self, path: str) -> None:
+    def _add_rules(self, path: str) -> None:
         if path not in self.rules.files:
-            self.rules.note(path)
+            self.rules.add_file(path)
             self.trust_listings = False  # what is below was judged without this file
 
-    def _note_repository(self, place: str) -> None:
+    def _add_repository(self, place: str) -> None:
         if place not in self.rules.repositories:
-            self.rules.note_repository(place, f"{self.root}/{place}/.git")
+            self.rules.add_repository(place, f"{self.root}/{place}/.git")
             self.trust_listings = False  # what is below was judged by the rules above
 
     def _add(self, folder: Folder, name: str, fd: int, seen: tuple[Stamp, bytes] | None) -> None:

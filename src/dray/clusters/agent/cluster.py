@@ -44,8 +44,8 @@ FACTS_AGE = 86400.0  # what was seen longer ago says nothing of today
 
 
 class BatchCluster:
-    """What is the same for every batch system; the planning of jobs and the reading of what the
-    scheduler says are each kind's own."""
+    """What all batch systems share. Each kind plans its own jobs, and reads what its scheduler
+    says."""
 
     kind = ""
     capabilities = Capabilities(has_host=True, awaits_images=True)
@@ -64,7 +64,7 @@ class BatchCluster:
             shared.ROOT.of(settings),
             shared.PYTHON.of(settings),
             self.kind,
-            on_answer=self._note_answer,
+            on_answer=self._remember_answer,
         )
         self.images = AgentImages(name, self.agent, settings)
         place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
@@ -98,7 +98,7 @@ class BatchCluster:
         return {}  # the cluster's own, as the batch script finds it
 
     def check(self, job: JobSpec) -> None:
-        """By what was last seen of the cluster; before a job is refused, that is seen anew."""
+        """Check the job by the facts last seen; before it is refused, ask the cluster again."""
         found = self.problem(job, self.known_facts())
         if found is not None:
             with suppress(ClusterError):  # offline, a plan can still be told what is wrong
@@ -110,11 +110,11 @@ class BatchCluster:
         raise NotImplementedError
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
-        """What would be refused, by what the agent found; nothing may be known of that."""
+        """Return what the cluster would refuse, by what the agent found. ``facts`` may be empty."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """What the agent finds there, asked anew."""
+        """Ask the agent for what it finds there, and remember it."""
         with answers.reading(self.name):
             found = answers.facts(self.agent.ask("hello"))
         self.remember_facts(found)
@@ -136,11 +136,11 @@ class BatchCluster:
         raise NotImplementedError
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
-        """Why a job is not running yet, and when it may, in plain words."""
+        """Return in plain words why a job is not running yet, and when it may."""
         raise NotImplementedError
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
-        """What ``doctor`` says of the scheduler, from what the agent found."""
+        """Return what ``doctor`` says of the scheduler, from what the agent found."""
         raise NotImplementedError
 
     def last_answer(self) -> float | None:
@@ -154,10 +154,10 @@ class BatchCluster:
 
         why = login.reach(self.host, seconds) if self.host else ""
         if not why:
-            self._note_answer()
+            self._remember_answer()
         return why
 
-    def _note_answer(self) -> None:
+    def _remember_answer(self) -> None:
         with suppress(OSError):  # it only serves a listing
             files.make_folder(str(self.answered_file.parent))
             self.answered_file.touch()
@@ -222,9 +222,8 @@ class AgentQueue:
     ) -> None:
         """Send the code that the cluster lacks, the plan's files and its command, in one stream.
 
-        What it lacks is told from memory; where that is wrong the agent says so, and a second
-        stream brings the rest.
-        """
+        What the cluster lacks is known from memory. If that is out of date, the agent says so, and
+        a second stream brings the rest."""
         contents = dict(plan.files)
         contents.update((name, one.decode()) for name, one in secrets.files().items())
         job = plan.job
@@ -276,7 +275,7 @@ class AgentQueue:
         lacking: list[Entry],
         progress: Progress,
     ) -> set[str]:
-        """Returns what the cluster still lacks."""
+        """Send the code and the request; return what the cluster still lacks."""
         pack = pack_of(code, lacking, progress)
         request["pack"] = pack.name if pack else None
         with self.cluster.agent.call(verb, request, pack) as answer:
@@ -290,7 +289,7 @@ class AgentQueue:
                 self.cluster.remember_facts(answers.facts(answer.record["facts"]))
 
     def _last_manifest(self) -> bytes:
-        """What was last sent there."""
+        """Read the manifest that was last sent there."""
         try:
             return self.cluster.known_file.read_bytes()
         except FileNotFoundError:
@@ -339,7 +338,7 @@ class AgentQueue:
 
 
 def lock_findings(facts: Mapping[str, Any] | None) -> list[Finding]:
-    """Whether locks keep a second attempt out, by what the login node found out."""
+    """Report whether locks keep a second attempt out, by what the login node found."""
     if facts is None:
         return []
     kind = ", ".join([facts["file_system"], *facts["options"]])

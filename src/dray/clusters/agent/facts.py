@@ -31,7 +31,7 @@ class Facts(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """Where the job is to run, by the cluster's settings."""
+    """Where the job is to run, according to the cluster's settings."""
 
     partitions: tuple[str, ...] = ()
     account: str | None = None
@@ -49,7 +49,7 @@ def partition_names(facts: Facts) -> list[str]:
 
 
 def problem(job: JobSpec, wish: Wish, facts: Facts) -> Problem | None:
-    """What the cluster would refuse the job for, or never start it for; only what is certain."""
+    """Return why the cluster would refuse the job, or never start it; only what is certain."""
     if wish.account and facts.accounts and wish.account not in facts.accounts:
         yours = ", ".join(facts.accounts)
         return Problem(f"you have no account '{wish.account}'", f"Yours: {yours}.")
@@ -68,7 +68,7 @@ def _unknown_partition(wish: Wish, facts: Facts) -> Problem | None:
 
 
 def _too_much(wanted: Resources, wish: Wish, facts: Facts) -> Problem | None:
-    """One thing after another, until no nodes are left that could do it."""
+    """Narrow the nodes by one requirement after another; name the one that leaves none."""
     shapes = _candidates(wish, facts)
     where = f"{facts.partition_word} {', '.join(sorted({one.partition for one in shapes}))}"
     taking = [one for one in shapes if one.open]
@@ -100,7 +100,7 @@ def _node_problem(wanted: Resources, where: str, shapes: Sequence[Shape]) -> Pro
 
 
 def _most_nodes(shapes: Sequence[Shape]) -> int:
-    """In one partition: a job runs in no more than one."""
+    """Return the most nodes that one partition has: a job runs in a single partition."""
     count: dict[str, int] = {}
     for one in shapes:
         count[one.partition] = count.get(one.partition, 0) + one.nodes
@@ -114,7 +114,7 @@ def _in_time(wanted: Resources, wish: Wish, shape: Shape) -> bool:
 
 
 def _candidates(wish: Wish, facts: Facts) -> list[Shape]:
-    """The partitions that were chosen, else the default one, else any."""
+    """Return the nodes of the chosen partitions, else of the default one, else of all."""
     chosen = [one for one in facts.shapes if one.partition in wish.partitions]
     return chosen or [one for one in facts.shapes if one.default] or list(facts.shapes)
 

@@ -41,7 +41,7 @@ def names() -> list[str]:
 
 
 def is_known(name: str) -> bool:
-    """Tell whether there is a kind of this name; one that is built in needs no look around."""
+    """Return whether there is a kind of this name; for a built-in one, no package is searched."""
     return name in BUILT_IN or name in announced()
 
 

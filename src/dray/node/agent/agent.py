@@ -51,7 +51,8 @@ class Agent(Conversation):
         return answer
 
     def queue(self) -> "Dict[str, Record]":
-        """One question to the scheduler for everybody who asks within a few seconds."""
+        """Return the scheduler's queue. The answer is shared by all who ask within a few
+        seconds."""
         if self.scheduler.is_told:
             self.asked = files.now_in(self.root.path) - HANDING_OVER
             return self.scheduler.queue()
@@ -71,8 +72,8 @@ class Agent(Conversation):
         return self.scheduler.parse_queue(known["text"])
 
     def submitted_since(self, job_dir: "JobDir") -> bool:
-        """Whether the queue that we know may be too old to hold the job: by the clock of the file
-        system, as the laptop's agents may be on several login nodes."""
+        """Return whether the job may be newer than the queue that we know. Compares by the clock of
+        the file system, as the laptop's agents may be on several login nodes."""
         for path in (job_dir.scheduler, job_dir.secrets):
             try:
                 if os.lstat(path).st_mtime >= self.asked:
@@ -82,7 +83,8 @@ class Agent(Conversation):
         return False
 
     def forget_queue(self) -> None:
-        """Not while somebody asks: what they were about to write down would be old already."""
+        """Drop the queue that we know. Takes the lock, so that a query that has already begun
+        cannot write an older queue afterwards."""
         cache = os.path.join(self.root.path, "queue.json")
         try:
             with files.Lock(cache + ".lock"):
@@ -93,15 +95,16 @@ class Agent(Conversation):
     def already_queued(
         self, job_id: str, states: "Tuple[str, ...]" = ("waiting", "running")
     ) -> "Optional[str]":
-        """An earlier agent may have been cut off between the submission and writing down the
-        answer. A batch job that is ending is not what was submitted."""
+        """Return the number of the job's batch job, if one is queued: an earlier agent may have
+        been cut off between submitting and writing down the answer. A batch job that is ending is
+        not what was submitted."""
         for queued in self.batch_jobs_of(job_id):
             if queued["state"] in states:
                 return str(queued["id"])
         return None
 
     def batch_jobs_of(self, job_id: str) -> "List[Record]":
-        """The rows of a job, or of an array's jobs, in the queue as it is now."""
+        """Return the rows of a job, or of an array's jobs, in the queue as it is now."""
         queue = self.scheduler.queue()
         return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
 

@@ -1,4 +1,4 @@
-"""What the laptop asks of the agent that changes the scheduler's queue: submit, resume, stop."""
+"""Requests that change the scheduler's queue: submit, resume, stop."""
 
 import json
 import os
@@ -27,7 +27,8 @@ ENDING_LOOK = 2.0  # seconds between two looks whether it has
 
 
 def submit(agent: "Agent", request: "Record") -> "Record":
-    """Store the code, write the job (or the array) down, hand it to the scheduler: exactly once."""
+    """Store the code, write the job or the array to disk, and submit it to the scheduler, exactly
+    once."""
     record = request["job"]
     job_dir = agent.root.job(record["id"])
     if request.get("array"):
@@ -83,7 +84,7 @@ def discard(agent: "Agent", request: "Record") -> "Record":
 
 
 def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
-    """The files of the job's directory, and the snapshot that it holds on to."""
+    """Return the files of the job's directory, and the snapshot that the job keeps."""
     contents = {}
     for name, text in request["files"].items():
         text = text.replace("@ROOT@", agent.root.path) if name.endswith(".sh") else text
@@ -94,8 +95,8 @@ def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], O
 def hand_over(
     agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Record"
 ) -> str:
-    """Start the plan's command; NoAnswer where the job may have been queued, SchedulerError where
-    it was not."""
+    """Run the plan's submission command; return the batch job's number. Raises NoAnswer where the
+    job may have been queued, and SchedulerError where it was not."""
     before = job_dir.known_number()
     planned = [str(one) for one in request.get("command") or ()][:-1]  # the last is the script
     try:
@@ -115,9 +116,9 @@ def hand_over(
 def queued_all_the_same(
     agent: "Agent", job_dir: "JobDir", before: "Optional[str]", error: SchedulerError
 ) -> str:
-    """The number of a batch job that is queued although its submission ended with an error: a
-    controller that is slow to answer may have taken it. One that was quick has left the queue, and
-    its attempt has written its number down."""
+    """Return the number of a batch job that is queued although its submission failed: a controller
+    that is slow to answer may have accepted it. If it has already left the queue, its attempt has
+    written its number down. Raises ``error`` where there is none."""
     try:
         queued = agent.already_queued(job_dir.id)
     except SchedulerError as silence:
@@ -153,7 +154,8 @@ def stop(agent: "Agent", request: "Record") -> "Record":
 def ask_to_stop(
     agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]", now: bool
 ) -> "List[str]":
-    """Its supervisor sees to it; what has none is returned, to be cancelled."""
+    """Ask the job's supervisor to stop it; return the batch jobs that have none, to be
+    cancelled."""
     attempts = job_dir.records()
     description = job_dir.description()
     is_held = jobdir.is_held(attempts)
@@ -206,14 +208,14 @@ def resume_one(agent: "Agent", request: "Record", after: str) -> str:
 
 
 def has_gone_on(job_dir: "JobDir", seen: int) -> bool:
-    """Whether an attempt was made since the laptop saw the job: an earlier answer of ours was lost
-    on its way, or another laptop was quicker. The attempt may have ended by now."""
+    """Return whether an attempt was made since the laptop saw the job: an earlier answer of ours
+    was lost, or another laptop was quicker. The attempt may have ended by now."""
     return job_dir.next_number() > seen + 1
 
 
 def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
-    """Return the number of the batch job that goes on with the job. One that is ending may be it:
-    a job that is requeued waits again only once it has ended."""
+    """Return the number of the batch job that continues the job. One that is ending may be it: a
+    job that is requeued waits again only once it has ended."""
     until = time.monotonic() + ENDING
     while True:
         rows = agent.batch_jobs_of(job_dir.id)

@@ -19,7 +19,8 @@ FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
 def hello(agent: "Agent", _: "Record") -> "Record":
-    """What this place is like, asked anew; the laptop checks jobs by it before it submits."""
+    """Look at this site and remember what was found; the laptop checks jobs by it before it
+    submits."""
     from ..containers import runtimes  # not for every request
 
     files.make_folder(agent.root.path)
@@ -43,8 +44,8 @@ def facts_of(agent: "Agent") -> str:
 
 
 def news_of_this_place(agent: "Agent", request: "Record") -> "Record":
-    """What is known of it goes along with an answer, unless the laptop has it; what is old is
-    asked anew once the answer is on its way."""
+    """Add what is known of this site to an answer, unless the laptop has it. If that is old, it is
+    looked up again once the answer has been sent."""
     known = files.read_record(facts_of(agent)) or {}
     if not shapes.is_number(known.get("time")) or not is_young(known["time"], FACTS_AGE):
         return {"afterwards": lambda: refresh(agent)}

@@ -15,8 +15,8 @@ LOCK_PATIENCE = 60.0
 
 
 class Charge:
-    """Held by the one attempt that is made at a time, also when a requeue overtakes the attempt
-    before it. Where other nodes do not see locks, that takes a lease."""
+    """Held by the attempt that is being made, so that there is only one at a time, also when a
+    requeue overtakes the attempt before it. Where other nodes do not see locks, it is a lease."""
 
     def __init__(self, job_dir: "JobDir") -> None:
         self.job_dir = job_dir

@@ -24,8 +24,8 @@ LONGEST_PAUSE = 0.1  # between two looks whether it has saved or ended
 
 
 class Ending:
-    """``wait`` sleeps for so many seconds, or until a signal comes, and heeds that; ``beat`` gives
-    a sign of life."""
+    """``wait`` sleeps for so many seconds, or until a signal comes, which it handles; ``beat``
+    writes the heartbeat."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Ending:
         self.fresh_since = 0.0
 
     def end_command(self) -> None:
-        """End the command, for the request that there is."""
+        """End the command, as the current request demands."""
         request = self.requests.current
         assert request is not None
         self.command_notified = True
@@ -69,7 +69,8 @@ class Ending:
             kill_all(self.command, self.wait)
 
     def wait_for_own_signal(self) -> None:
-        """A scheduler that ends a job signals all of it at once, the command maybe before us."""
+        """Wait a moment for a signal to this process. A scheduler that ends a job signals all its
+        processes at once, and the command may end before we see ours."""
         seconds = self.command.ahead_of_us()
         until = time.monotonic() + seconds
         while self.requests.current is None and time.monotonic() < until:
@@ -80,8 +81,8 @@ class Ending:
         self.command_notified = self.requests.current is not None and was_signalled
 
     def let_settle(self, found: "Checkpoint") -> None:
-        """Wait until nothing changes any more, as long as there is time, where it cannot be told
-        whether a checkpoint is written to its end."""
+        """Wait until the checkpoint stops changing, while there is time, if its format does not
+        show whether it is complete."""
         changing, limit = not self.checkpoints.tells_its_end(found), self.requests.limit
         while changing and not self.command.ended() and limit.seconds_left() > SETTLE:
             self.wait(SETTLE)
@@ -108,7 +109,7 @@ class Ending:
             self._wait_until(lambda: self.command.ended() or self._has_saved(before))
 
     def _has_saved(self, before: "Optional[Checkpoint]") -> bool:
-        """Whether there is a whole checkpoint that is newer than the one before."""
+        """Return whether there is a whole checkpoint that is newer than ``before``."""
         self.checkpoints.rescue_outputs()
         found = self.checkpoints.find_newest()
         if found is None or found.same(before):
@@ -119,7 +120,8 @@ class Ending:
         return settled or self.checkpoints.tells_its_end(found)
 
     def _is_in_grace(self) -> bool:
-        """Whether it need not be killed yet. A stop that cannot wait may come meanwhile."""
+        """Return whether the command need not be killed yet. A stop that cannot wait may come
+        meanwhile."""
         request = self.requests.current
         return request is not None and request.graceful and time.monotonic() < request.kill_by
 

@@ -26,7 +26,7 @@ ASIDE = ".set-aside"  # hidden: no pattern finds what is in it
 class NothingToGoOnFrom(Exception):
     """The run had a checkpoint, but none is left to resume from."""
 
-    for_good = True
+    permanent = True
 
 
 class Origin:
@@ -40,11 +40,11 @@ class Origin:
         self.is_given = is_given
 
 
-def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Origin:
-    """Choose the checkpoint that attempt ``number`` begins from. ``before``: the records of earlier
-    attempts."""
+def find(outputs: str, job: "Record", previous: "List[Record]", number: int) -> Origin:
+    """Choose the checkpoint that attempt ``number`` begins from. ``previous`` are the records of
+    earlier attempts."""
     rules, wanted = job["resume"], job.get("start_from") or ""
-    counted = [one for one in before if one["number"] > job["resumed_after"]]
+    counted = [one for one in previous if one["number"] > job["resumed_after"]]
     remarks = []  # type: List[str]
     if wanted and not any(one.get("started") for one in counted):
         remarks += set_aside(outputs, rules, wanted, number)
@@ -56,7 +56,7 @@ def find(outputs: str, job: "Record", before: "List[Record]", number: int) -> Or
         require_disk(outputs)
         origin = choose(outputs, rules, suspect)  # the disk may have been away for a moment
     if origin.checkpoint is None:
-        require_no_progress(counted if wanted == SCRATCH else before)
+        require_no_progress(counted if wanted == SCRATCH else previous)
         if rules.get("given"):
             return Origin(begin_from_given(outputs, job), remarks + origin.remarks, True)
     return Origin(origin.checkpoint, remarks + origin.remarks)
@@ -107,8 +107,8 @@ def require_disk(outputs: str) -> None:
         os.listdir(outputs)
 
 
-def require_no_progress(before: "List[Record]") -> None:
-    reached = [one["checkpoint"] for one in before if one.get("checkpoint")]
+def require_no_progress(previous: "List[Record]") -> None:
+    reached = [one["checkpoint"] for one in previous if one.get("checkpoint")]
     if reached:
         raise NothingToGoOnFrom(
             "it had come to {}, and there is no whole checkpoint any more; to begin again from "

@@ -55,7 +55,7 @@ def interruption(reason: str) -> "Record":
     }
 
 
-def stubbornly(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
+def with_retries(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
     """Call ``act`` and return its result. Try again while the node has trouble that may pass in a
     moment."""
     until = time.monotonic() + patience

@@ -25,9 +25,9 @@ class CannotStart(Exception):
 class CannotContain(Exception):
     """The command's container cannot be started here. Says why, and whether it never could."""
 
-    def __init__(self, message: str, for_good: bool = False) -> None:
+    def __init__(self, message: str, permanent: bool = False) -> None:
         Exception.__init__(self, message)
-        self.for_good = for_good
+        self.permanent = permanent
 
 
 def adopt_orphans() -> None:
