@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SERVED = ("run", "plan", "ps", "show", "stop")  # short, and asking nothing
 READY, TAKEN, GO, DONE, BACK = b"r", b"t", b"g", b"d", b"b"
+ENDING = ".warm"  # of a socket's name
 PATIENCE = 1.0  # seconds for a process that should be ready
 # What the interpreter itself, and the programs it loads, have looked at when they started.
 AT_START = ("PYTHON", "LANG", "LC_", "LD_", "DYLD_", "HOME")
@@ -34,6 +35,8 @@ def ask(arguments: list[str]) -> "int | None":
     if not arguments or arguments[0] not in SERVED or lasts(arguments):
         return None
     try:
+        if not is_anyone_there():
+            return None
         us = identity()
         link = connect(us)
     except OSError:
@@ -103,20 +106,28 @@ def places() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
+def is_anyone_there() -> bool:
+    """Whether any process is warm: most are alone, and need not find out who they are."""
+    return any(name.endswith(ENDING) for name in os.listdir(socket_folder()))
+
+
 def socket_path(us: "tuple[Any, ...]") -> str:
-    """Return the socket's path, beside the sockets of connections (transport/sockets.py). Their
-    folder has to exist."""
+    return f"{socket_folder()}/{socket_name(us)}"
+
+
+def socket_folder() -> str:
+    """Return the folder of the connections' sockets (transport/sockets.py), which has to exist."""
     from dray.transport import sockets  # help and the version do without
 
     folder = sockets.folder()
     if not sockets.is_private(folder):
         raise PermissionError(folder)
-    return f"{folder}/{socket_name(us)}"
+    return folder
 
 
 def socket_name(us: "tuple[Any, ...]") -> str:
     number = int.from_bytes(repr(us).encode(), "big") % (2**127 - 1)  # a hash without an import
-    return f"{number:032x}.warm"
+    return f"{number:032x}{ENDING}"
 
 
 def connect(us: "tuple[Any, ...]") -> _socket.socket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -52,11 +51,9 @@ from dray.node.notifications.notices import LAPTOP
 from dray.node.processes import process
 from dray.node.root.root import Root
 from dray.node.schedulers.queue import Queue, place_in, shortage
-from dray.programs import shipping
 from dray.programs.local import count_gpus, keeper_command, start_keeper
 from dray.records import replace
 from dray.reporter import Progress
-from dray.snapshot import write_snapshot
 from dray.transport.tree import copy_changed, copy_files
 
 if TYPE_CHECKING:
@@ -107,6 +104,8 @@ def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:
 
 
 def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
+    from dray.programs import shipping  # only for a submission
+
     folder = f"{root}/jobs/{job.id}"
     return Plan(
         job=job,
@@ -294,8 +293,7 @@ class LocalQueue:
         job = plan.job
         self.cluster.checked_root()
         self.images.require(job)
-        if code is not None:
-            write_snapshot(str(self.root), code, progress)
+        bring(str(self.root), code, progress)
         faults.reach("run:packs-written")
         job_dir = self._files.job(job.id)
         if os.path.lexists(job_dir.job):
@@ -322,6 +320,8 @@ class LocalQueue:
     def _prepare(self, job: JobSpec) -> None:
         """Make what every job here needs: folders, the record of what the machine has, the node
         program."""
+        from dray.programs import shipping
+
         files.make_folder(str(self.root / "jobs"))
         self.queue.make()
         have = self.cluster.equipment(search=job.resources.gpus > 0)
@@ -422,8 +422,7 @@ class LocalQueue:
         with refusing():
             self._files.require_checkpoint(job.id, job.start_from, job.to_dict())
         self.images.require(job)
-        if code is not None:
-            write_snapshot(str(self.root), code, progress)
+        bring(str(self.root), code, progress)
         self._prepare(job)
         contents = {**contents_of(plan), **secrets.files()}
         with unbroken():
@@ -505,7 +504,7 @@ class LocalFiles:
         copy_files(top, found.files, landing, progress)
 
     def bring(self, given: Snapshot, progress: Progress) -> None:
-        write_snapshot(self._files.path, given, progress)
+        bring(self._files.path, given, progress)
 
 
 class LocalImages:
@@ -544,6 +543,14 @@ class LocalImages:
     def remove(self, image: str) -> None:
         with refusing():
             self._images.remove(image)
+
+
+def bring(root: str, code: Snapshot | None, progress: Progress) -> None:
+    """Write what a job needs of this machine's files below the root."""
+    if code is not None:
+        from dray.snapshot import write_snapshot  # only for a submission
+
+        write_snapshot(root, code, progress)
 
 
 def followed(top: str, path: str) -> Incoming:
@@ -595,6 +602,8 @@ def check_command(job: JobSpec) -> None:
         missing = f"There is no such file: {place}"
         advice = "Make it executable (chmod +x)." if place.is_file() else missing
     else:
+        import shutil
+
         found = shutil.which(program, path=job.env.get("PATH")) is not None
         advice = "Is it installed, and is its environment active?"
     if not found:

@@ -12,7 +12,6 @@ from dray.config import trust
 from dray.config.reading import ClusterConfig, FileSettings, read_document, read_file
 from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
-from dray.job import options
 from dray.project import PROJECT_FILE, find_project
 from dray.records import NamedTuple
 
@@ -45,18 +44,28 @@ class Config(NamedTuple):
     project: Path  # the folder that is snapshotted
     folder: str  # where in it the user stands
     job: Mapping[str, Any]  # by config key, such as job.resources.gpus
-    snapshot_max: int
     clusters: Mapping[str, ClusterConfig]
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
     mistake: ConfigError | None = None  # why nothing of the project's file is in here
     flags: Mapping[str, Any] = MappingProxyType({})  # what of ``job`` this call itself says
     notify: Mapping[str, Any] = MappingProxyType({})  # by name, such as long_wait
+    snapshot: Mapping[str, Any] = MappingProxyType({})  # by config key
 
     @property
     def on(self) -> str:
         """The cluster that jobs go to: the default one, unless a flag names another."""
+        from dray.job import options  # not for a listing of jobs
+
         name: str = options.value_of(self.job, "job.on")
         return name
+
+    @property
+    def snapshot_max(self) -> int:
+        """How many bytes a job's code may have."""
+        from dray.job import options
+
+        size: int = options.SNAPSHOT_SIZE.of(self.snapshot)
+        return size
 
     def require_trust(self) -> None:
         """Refuse to submit a job that lacks settings of its project."""
@@ -147,7 +156,7 @@ def load(
         project=project,
         folder=folder,
         job={key: value for key, value in settings.items() if key.startswith("job.")},
-        snapshot_max=options.SNAPSHOT_SIZE.of(settings),
+        snapshot={key: value for key, value in settings.items() if key.startswith("snapshot.")},
         notify={
             key.removeprefix("notify."): value
             for key, value in settings.items()
@@ -190,6 +199,10 @@ def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
     """Let the stronger value win, or merge the two as the option says."""
+    if not stronger:
+        return
+    from dray.job import options  # not where nothing is set
+
     for key, value in stronger.items():
         option = options.DECLARED.get(key)
         if option is not None and option.merge is not None:

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray import plain_files, project
 from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, show_key
 from dray.errors import ConfigError, nearest
-from dray.job import options
-from dray.job.options import Option, kinds
 from dray.records import NamedTuple
+
+if TYPE_CHECKING:
+    from dray.job.options import Option
 
 
 class ClusterConfig(NamedTuple):
@@ -106,10 +107,14 @@ class _Reader:
     """Turns one document into settings."""
 
     def __init__(self, document: Document, known: Mapping[str, str]) -> None:
+        from dray.job.options import kinds  # no option is needed where there is no file
+
         self.document = document
         self.kinds = {**{name: name for name in kinds.BUILT_IN}, **known}
 
     def read(self, document: Mapping[str, Any]) -> FileSettings:
+        from dray.job import options
+
         self.check_names((), document, ["job", "snapshot", "notify", "clusters"])
         settings: dict[str, Any] = {}
         known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
@@ -140,6 +145,8 @@ class _Reader:
                 into[f"{where}.{name}"] = self.value((*table, name), here[name], value)
 
     def read_cluster(self, name: str, values: Any) -> ClusterConfig:
+        from dray.job.options import kinds
+
         where = ("clusters", name)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise self.error(where, "a cluster's name is of letters, digits, '-' and '_'")
@@ -189,6 +196,8 @@ class _Reader:
 
 def home_of(name: str) -> str:
     """Return " It belongs to [job.resources]." or '', to be appended to a sentence."""
+    from dray.job import options
+
     known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
     known += [option for kind in options.CLUSTERS.values() for option in kind]
     tables = dict.fromkeys(option.table for option in known if option.name == name)

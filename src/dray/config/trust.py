@@ -18,8 +18,6 @@ from dray import plain_files
 from dray.config.reading import ClusterConfig, Document, FileSettings
 from dray.config.toml_lines import Key, show_key
 from dray.errors import ConfigError
-from dray.job import options
-from dray.job.options import kinds
 from dray.node.formats import files
 from dray.project import strangers
 from dray.records import NamedTuple
@@ -88,6 +86,8 @@ def kinds_of(own: FileSettings) -> dict[str, str]:
 def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
     """Return the settings that are harmless, or that the user's own file has as well; and the keys
     of the rest."""
+    from dray.job import options  # only where there is a project's file
+
     keys: list[Key] = []
     harmless = {one.key for one in (*options.JOB, *options.SNAPSHOT) if one.harmless}
     settings = {}
@@ -109,6 +109,8 @@ def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key
 
 
 def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
+    from dray.job.options import kinds
+
     known = kinds.find(cluster.kind).options if cluster.settings else ()
     harmless = {one.name for one in known if one.harmless}
     return {

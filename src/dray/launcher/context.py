@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dray import background
-from dray.clusters import registry
 from dray.clusters.protocol import Cluster
 from dray.config.loading import Config
 from dray.errors import ClusterError, DrayError, Refused, StorageError, from_os_error
@@ -44,6 +43,8 @@ class Context:
 
     def cluster(self, name: str) -> Cluster:
         if name not in self._clusters:
+            from dray.clusters import registry  # with every option; not for a listing
+
             chosen = self.config.cluster(name)
             home = self.config.home
             self._clusters[name] = registry.make(

@@ -11,7 +11,6 @@ from dray.clusters.protocol import Cluster
 from dray.errors import NotFound, Refused, SnapshotError, UsageError
 from dray.launcher.context import UNAVAILABLE, Context
 from dray.node.formats import files
-from dray.node.jobs.arrays import split
 
 ABANDONED = 60.0  # a submission that nobody works on any more has not succeeded after so long
 CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
@@ -62,6 +61,8 @@ class Intents:
     def _lock_of(self, job_id: str) -> str:
         """Return the path of the submission's lock; the jobs of an array, which are submitted
         together, share one."""
+        from dray.node.jobs.arrays import split  # not for a listing
+
         place = split(job_id)
         return str(self.folder / (place[0] if place else job_id))
 

@@ -102,7 +102,6 @@ class AgentLink:
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
         self.scheduler = scheduler
-        self.app = shipping.name()
         self.may_ask = True  # whether a login may ask the user for a password
         self._opening: Opening | None = None
         self._in_use: Session | None = None
@@ -248,7 +247,7 @@ class AgentLink:
         return (self.root, self.python, self.scheduler, *self.channel.spec())
 
     def _socket(self) -> Path:
-        return standing.socket_of(socket_folder(), *self._spec(), self.app)
+        return standing.socket_of(socket_folder(), *self._spec(), shipping.name())
 
     def companion_socket(self) -> Path:
         """Return where the program listens that the standing connection keeps beside it."""
@@ -304,7 +303,7 @@ class AgentLink:
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        arguments = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
+        arguments = f'"$r" {shipping.name()} {size} agent "$r" {self.scheduler}'
         script = f'r="{self._shell_root}"; exec {python} {arguments}'
         return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 
