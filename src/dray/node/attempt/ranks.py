@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 
+from ..formats.interpreters import python_words
 from ..formats.messages import print_message
 from ..processes import layout, process
 from ..processes.process import describe_end
@@ -123,7 +124,7 @@ class Ranks:
         output, answers = os.pipe()
         os.set_blocking(self.input, False)
         try:
-            words = [sys.executable, "-I", "-S", sys.argv[0], "rank", self.job_dir.path]
+            words = python_words() + ["-I", "-S", sys.argv[0], "rank", self.job_dir.path]
             folder = self.job_dir.path  # the work tree need not be on every node
             self.pid = process.start(self.launcher + words, folder, self.base, answers, orders)
         finally:
