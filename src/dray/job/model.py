@@ -379,6 +379,7 @@ class Capabilities(NamedTuple):
     # The variables by which a library takes itself for a part of a batch job begin with this.
     batch_variables: str = ""
     awaits_images: bool = False  # a job waits in the queue until its image is ready
+    registry_images: bool = False  # images are pulled from a registry, by name
 
 
 class Equipment(NamedTuple):

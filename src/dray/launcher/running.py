@@ -158,7 +158,7 @@ class Running:
 
             filled = as_before(self.again, config)
         job = describe(command, config, base, time.time(), filled)
-        if job.container is None:
+        if job.container is None or self._target().capabilities.registry_images:
             return job
         return replace(job, container=self.images.resolve(job.container))
 

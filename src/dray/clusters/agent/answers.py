@@ -296,6 +296,10 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("accounts", "partitions"), listing),
     **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), line),
     "config": table(note),
+    # Kubernetes
+    "machine": line,
+    "pod_python": several(text, 10),
+    "pod_python_error": line,
     # PBS
     "version": line,
     "dialect": dialect,

@@ -59,23 +59,30 @@ class BatchCluster:
         self.name = name
         self.settings = settings
         self.host = settings.get("host", "")
-        self.agent = AgentLink(
-            Ssh(self.host) if self.host else Here(),
-            shared.ROOT.of(settings),
-            shared.PYTHON.of(settings),
-            self.kind,
-            on_answer=self._remember_answer,
-        )
+        self.agent = self.make_link()
         self.images = AgentImages(name, self.agent, settings)
         place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
         self.answered_file = cache / "answered" / place
-        self.queue = AgentQueue(self)
+        self.queue = self.make_queue()
         jobs = f"{self.agent.root}/jobs/"
         self.files = AgentFiles(
             name, self.agent, f"{self.host}:{jobs}" if self.host else jobs, self.queue.send_contents
         )
+
+    def make_link(self) -> AgentLink:
+        """Return the way to the agent."""
+        return AgentLink(
+            Ssh(self.host) if self.host else Here(),
+            shared.ROOT.of(self.settings),
+            shared.PYTHON.of(self.settings),
+            self.kind,
+            on_answer=self._remember_answer,
+        )
+
+    def make_queue(self) -> AgentQueue:
+        return AgentQueue(self)
 
     @staticmethod
     def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
@@ -236,6 +243,7 @@ class AgentQueue:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
         request["image"] = job.container.image if job.container else None
+        request.update(self.news(job.id))
         if code is None:
             with self.cluster.agent.call(verb, request) as answer:
                 self._take_news(answer)
@@ -305,12 +313,22 @@ class AgentQueue:
     def settle(self, message: Unsent) -> None:
         self.cluster.agent.ask("settle", ids=[message.id], over=message.over)
 
+    def news(self, *ids: str) -> dict[str, Any]:
+        """Return what the agent has to be told of these jobs; nothing where it can ask for itself
+        what the scheduler says."""
+        del ids
+        return {}
+
+    def heed(self, answer: Mapping[str, Any]) -> None:
+        """Do in the scheduler what the agent asks for, where it cannot do that itself."""
+
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         if not ids:
             return Statuses({})
         asked = set(ids)
         more = {"brief": True} if brief else {}
-        answer = self.cluster.agent.ask("status", ids=fold(ids), **more)
+        answer = self.cluster.agent.ask("status", ids=fold(ids), **more, **self.news(*ids))
+        self.heed(answer)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():
@@ -327,7 +345,7 @@ class AgentQueue:
             yield from answers.job_ids(self.cluster.agent.ask("ids"))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        self.cluster.agent.ask("stop", ids=fold(ids), now=now)
+        self.heed(self.cluster.agent.ask("stop", ids=fold(ids), now=now, **self.news(*ids)))
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.cluster.agent.ask("remove", ids=fold(ids))

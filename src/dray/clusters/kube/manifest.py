@@ -39,7 +39,10 @@ NO_GPUS = {
     "value": "void",
 }  # else CUDA images see all of a node's
 UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-AGENT = {"cpu": "100m", "memory": "256Mi"}  # of the helper; quotas demand both, and as limits too
+# Of the helper. A tenth of a CPU suffices while nothing is asked; with no more than that, an answer
+# takes seconds.
+AGENT_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
+AGENT_LIMITS = {"cpu": "2", "memory": "256Mi"}
 IDLE_SECONDS = 900
 
 # The helper's first process: it ends when nobody has been connected for a while.
@@ -314,7 +317,7 @@ def merge(into: Object, change: Mapping[str, Any]) -> Object:
         old = found.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
             found[key] = merge(old, value)
-        elif is_named(old) and is_named(value):
+        elif isinstance(old, list) and is_named(old) and is_named(value):
             by_name = {one["name"]: one for one in old}
             for one in value:
                 by_name[one["name"]] = merge(by_name.get(one["name"], {}), one)
@@ -366,7 +369,7 @@ def helper_manifest(settings: Mapping[str, Any], place: Place) -> Object:
         "command": ["python3", "-I", "-S", "-c", python],
         "workingDir": "/",
         "env": [{"name": "HOME", "value": SCRATCH}, {"name": "TMPDIR", "value": SCRATCH}],
-        "resources": {"requests": AGENT, "limits": AGENT},
+        "resources": {"requests": AGENT_REQUESTS, "limits": AGENT_LIMITS},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -83,7 +83,7 @@ def job_states(record: Mapping[str, Any]) -> list[JobState]:
 def job_status(job: Mapping[str, Any]) -> str:
     """Return what ``kubectl get jobs`` shows in its column Status."""
     conditions = value_at(job, "status", "conditions")
-    for name in ENDED + ("Suspended",):
+    for name in (*ENDED, "Suspended"):
         for one in conditions if isinstance(conditions, list) else ():
             if text_at(one, "type") == name and text_at(one, "status") == "True":
                 return name

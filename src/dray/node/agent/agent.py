@@ -5,6 +5,7 @@ need only the root, see dray.node.root; those in ``jobs`` and ``status`` the sch
 """
 
 import os
+import signal
 import sys
 import time
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Record = Dict[str, Any]
 
 HANDING_OVER = 60.0  # seconds from a job's directory to its Job, where the laptop creates that
+IDLE = 900  # seconds without a request
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
 
@@ -41,6 +43,14 @@ class Agent(Conversation):
         self.images = RootImages(path, lambda: self.scheduler.queue())
         self.asked = 0.0  # when the scheduler was asked for the queue that we know
         self.over = []  # type: List[Record]  # of jobs that this look has found ended
+
+    def next_request(self) -> "Optional[Record]":
+        """Wait for a request; where the end of a connection may never be told, not for ever."""
+        signal.alarm(IDLE if self.scheduler.is_told else 0)
+        try:
+            return Conversation.next_request(self)
+        finally:
+            signal.alarm(0)
 
     def carry_out(self, request: "Record") -> "Record":
         if request.get("version", 1) > VERSION:

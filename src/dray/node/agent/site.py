@@ -35,8 +35,21 @@ def hello(agent: "Agent", _: "Record") -> "Record":
         "locks": leases.facts(agent.root.path),
     }  # type: Record
     found.update(agent.scheduler.describe())
+    if agent.scheduler.is_told:  # jobs run elsewhere, where there may be no Python at all
+        found.update(python_for_jobs(agent.root.path))
     files.write_json(facts_of(agent), found, durable=False)
     return found
+
+
+def python_for_jobs(root: str) -> "Record":
+    """Bring this Python to where all pods see it; say how it is started there, or why not."""
+    from ..formats.interpreters import words
+    from ..interpreter import plan, tree
+
+    try:
+        return {"machine": os.uname().machine, "pod_python": words(tree.carry(root))}
+    except (plan.CannotCarry, OSError) as error:
+        return {"machine": os.uname().machine, "pod_python_error": str(error)}
 
 
 def facts_of(agent: "Agent") -> str:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
     from ..checkpoints.timing import Timing
+    from ..processes.cgroup import Meter  # noqa: F401
 
 TICK = 1.0
 LIMIT_LOOK = 600.0  # how often the scheduler is asked whether the time limit was changed

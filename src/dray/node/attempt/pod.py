@@ -14,7 +14,7 @@ import time
 
 from ..code import worktree
 from ..formats import files, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, trouble
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir, described
@@ -52,15 +52,15 @@ def run(path: str) -> int:
     os.umask(0o077)
     job_dir, batch = JobDir(path), scheduler.of_kind("kubernetes")
     try:
-        job = trouble.stubbornly(lambda: described(job_dir))
+        job = trouble.with_retries(lambda: described(job_dir))
         if "commands" in job:
             array, index = ArrayDir(job_dir.root, job_dir.id), batch.own_index()
-            job_dir = trouble.stubbornly(lambda: array.make_job(index))
+            job_dir = trouble.with_retries(lambda: array.make_job(index))
             job = described(job_dir)
         return Pod(job_dir, job, batch).run()
     except Exception as error:
         if trouble.is_of_node(error):
-            note("its node could not go on: {}".format(error))
+            print_message("its node could not go on: {}".format(error))
             return INTERRUPTED
         raise
 
@@ -84,7 +84,7 @@ class Pod(Site):
         end = self.job_dir.ended()
         if end is not None:  # the pod before this one was lost after it had written that down
             return CODES.get(end["state"], OWN_FAULT)
-        charge = trouble.stubbornly(lambda: Charge(self.job_dir))
+        charge = trouble.with_retries(lambda: Charge(self.job_dir))
         if not charge.take_unless(self.is_over, LOCK_PATIENCE):
             return INTERRUPTED
         try:
@@ -104,7 +104,7 @@ class Pod(Site):
         return self.is_ending
 
     def wait_for_turn(self, decision: "policy.Decision") -> bool:
-        """Pause before the attempt; a pod that is told to end meanwhile leaves it to another one."""
+        """Pause before the attempt. A pod that is told to end meanwhile leaves it to another."""
         until = time.monotonic() + decision.delay
         while not self.is_over():
             left = until - time.monotonic()
@@ -155,8 +155,8 @@ def command_environment() -> "Dict[str, str]":
 
 
 class Copying:
-    """Copies a log to the pod's own output as it grows, for ``kubectl logs``. It may lag behind, and
-    gives up where nobody takes what it writes: the log itself is whole in any case."""
+    """Copies a log to the pod's own output as it grows, for ``kubectl logs``. It may lag behind,
+    and gives up where nobody takes what it writes: the log itself is whole in any case."""
 
     def __init__(self, path: str) -> None:
         self.path = path

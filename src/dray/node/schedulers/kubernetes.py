@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Record = Dict[str, Any]
 
-# The exit codes of a pod. They are never the command's own, which could be any: outcome.json has it.
+# The exit codes of a pod. They are never the command's own, which is in outcome.json.
 CODES = {"done": 0, "failed": 10, "stopped": 11}
 OWN_FAULT = 12
 INTERRUPTED = 75  # another pod goes on
