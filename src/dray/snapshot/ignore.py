@@ -43,7 +43,7 @@ class Rules:
         self.root = str(root)
         self.left_out = frozenset(left_out)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
-        self.heeds_git = self.file_name == ".gitignore"
+        self.uses_git = self.file_name == ".gitignore"
         # path → stamp, of every ignore file that applies
         self.files: dict[str, Stamp] = {}
         # place in the tree → repository: the one around the tree, and those found within
@@ -51,7 +51,7 @@ class Rules:
         self._read: dict[str, Patterns | None] = {}
         self._outer_levels: dict[str, list[Level]] = {}
         self._ignored: dict[str, bool] = {}  # folders
-        self.add_repository("", find_dot_git(self.root) if self.heeds_git else None)
+        self.add_repository("", find_dot_git(self.root) if self.uses_git else None)
 
     def add_file(self, path: str) -> None:
         self.files[path] = stamp_of_file(path)

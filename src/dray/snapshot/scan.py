@@ -229,7 +229,7 @@ class _Scan:
             return folder
         if self.rules.file_name in names:
             self._add_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
-        if ".git" in names and self.rules.heeds_git:
+        if ".git" in names and self.rules.uses_git:
             self._add_repository(folder.path)
         rules = self.rules.inside(folder.path)
         seen = (

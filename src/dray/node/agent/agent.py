@@ -105,7 +105,7 @@ class Agent(Conversation):
 VERBS = {
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
-    "hello": site.hello,
+    "hello": site.probe,
     "ids": root_requests.ids,
     "image": image_requests.look,
     "image-announce": image_requests.announce,
