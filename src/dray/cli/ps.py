@@ -83,7 +83,7 @@ def list_jobs(
     if watch:
         from dray.cli.watching import watch_jobs  # only here
 
-        watch_jobs(verbs, lambda: painted(look(), job_filter))
+        watch_jobs(verbs, lambda: screen(look(), job_filter))
         return
     found = look()
     if as_json:
@@ -91,7 +91,7 @@ def list_jobs(
         return
     if found.rows:
         tell(lines(table_of(found)))
-    for line in told_of(found, job_filter):
+    for line in footer(found, job_filter):
         say(line)
 
 
@@ -131,11 +131,11 @@ VERB = Verb(
 )
 
 
-def painted(found: Listing, job_filter: JobFilter | None) -> list[str]:
-    return [*table_of(found), *told_of(found, job_filter)]
+def screen(found: Listing, job_filter: JobFilter | None) -> list[str]:
+    return [*table_of(found), *footer(found, job_filter)]
 
 
-def told_of(found: Listing, job_filter: JobFilter | None) -> list[str]:
+def footer(found: Listing, job_filter: JobFilter | None) -> list[str]:
     """Return lines on what the table does not show."""
     if not found.rows and not found.hidden:
         return ["no jobs" if job_filter is None else "no such jobs"]

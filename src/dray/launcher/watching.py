@@ -11,7 +11,7 @@ from dray.clusters.protocol import Cluster, Statuses
 from dray.errors import NotFound, TimedOut
 from dray.job.model import JobState, JobView, Series
 from dray.launcher.asking import Answer, ask_each
-from dray.launcher.context import UNAVAILABLE, Context, jobs_on, told, unclaimed
+from dray.launcher.context import UNAVAILABLE, Context, jobs_on, message_of, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.jobs import Jobs
 from dray.records import NamedTuple, replace
@@ -43,8 +43,8 @@ class JobFilter(NamedTuple):
         if here is not None and row.id not in here:
             return False
         words = " ".join(json.loads(row.command))
-        told = "\n".join((row.id, row.name, words, row.reason))
-        return self.text.casefold() in told.casefold()
+        searched = "\n".join((row.id, row.name, words, row.reason))
+        return self.text.casefold() in searched.casefold()
 
 
 class Watching:
@@ -87,7 +87,7 @@ class Watching:
         try:
             yield
         except UNAVAILABLE as error:
-            self.context.reporter.say(f"{told(error)}; jobs on {name} are shown as last seen")
+            self.context.reporter.say(f"{message_of(error)}; jobs on {name} are shown as last seen")
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Return those of the jobs that were submitted to the cluster as it is set now."""

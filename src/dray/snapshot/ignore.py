@@ -10,7 +10,7 @@ from dray.errors import SnapshotError
 from dray.snapshot.globs import MOST, Patterns, TooMany
 from dray.snapshot.repository import Remembered as OfRepository
 from dray.snapshot.repository import Repository, find_dot_git, read_bytes
-from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
+from dray.snapshot.stamps import Stamp, stamp_of_file, to_remember
 
 ALWAYS_OUT = frozenset(
     [
@@ -69,7 +69,7 @@ class Rules:
 
     def seen(self, fresh: int) -> Remembered:
         """Return what to remember for the next snapshot."""
-        files = {path: doubted(one, fresh) for path, one in self.files.items()}
+        files = {path: to_remember(one, fresh) for path, one in self.files.items()}
         repositories = {place: one.seen(fresh) for place, one in self.repositories.items()}
         return self.file_name, files, repositories
 
