@@ -19,7 +19,7 @@ from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
 from dray.clusters.protocol import END, Piece
 from dray.job.quantities import parse_since
-from dray.launcher import Sieve, log_lines, tail
+from dray.launcher import JobFilter, log_lines, tail
 from dray.node.checkpoints import selecting
 from dray.node.jobs import log_times
 from dray.node.jobs.jobdir import JobDir
@@ -127,20 +127,20 @@ def test_any_course_can_be_drawn(values: list[float | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sieve", "passes"),
+    ("job_filter", "passes"),
     [
-        (Sieve(("running", "queued")), True),
-        (Sieve(("failed",)), False),
-        (Sieve(text="NUM_ENVS 4096"), True),
-        (Sieve(text="7f3k"), True),
-        (Sieve(text="because"), True),
-        (Sieve(text="elsewhere"), False),
-        (Sieve(("running",), text="elsewhere"), False),
+        (JobFilter(("running", "queued")), True),
+        (JobFilter(("failed",)), False),
+        (JobFilter(text="NUM_ENVS 4096"), True),
+        (JobFilter(text="7f3k"), True),
+        (JobFilter(text="because"), True),
+        (JobFilter(text="elsewhere"), False),
+        (JobFilter(("running",), text="elsewhere"), False),
     ],
 )
-def test_which_jobs_pass(sieve: Sieve, passes: bool) -> None:
-    assert sieve.passes(row(reason="Because"), None) is passes
-    assert not sieve.passes(row(reason="Because"), {"another-job"})
+def test_which_jobs_pass(job_filter: JobFilter, passes: bool) -> None:
+    assert job_filter.passes(row(reason="Because"), None) is passes
+    assert not job_filter.passes(row(reason="Because"), {"another-job"})
 
 
 def test_a_screen_is_filled_and_not_more() -> None:

@@ -60,7 +60,7 @@ def command(recipe: str | None) -> None:
 
 
 def choose_recipe(folder: Path) -> str:
-    found = {one.name: why for one in recipes.everyone() if (why := one.detect(folder))}
+    found = {one.name: why for one in recipes.all_recipes() if (why := one.detect(folder))}
     first = next(iter(found), "generic")
     if len(found) > 1 and can_ask():
         for name, why in found.items():

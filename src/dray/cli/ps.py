@@ -29,7 +29,7 @@ from dray.cli.terminal import Shown, joined, lines, say, tell, visible
 from dray.errors import UsageError
 from dray.job.model import JSON_VERSION, JobState
 from dray.job.quantities import show_duration
-from dray.launcher import Listing, Sieve
+from dray.launcher import JobFilter, Listing
 from dray.node.jobs.arrays import fold
 from dray.records import NamedTuple
 from dray.store import Row
@@ -75,15 +75,15 @@ def list_jobs(
             hint="See dray ps --help",
         )
     verbs = launcher()
-    sieve = Sieve(states, here, text or "") if states or here or text else None
+    job_filter = JobFilter(states, here, text or "") if states or here or text else None
 
     def look() -> Listing:
-        return verbs.listing(everything=everything, most=most, on=on, sieve=sieve)
+        return verbs.listing(everything=everything, most=most, on=on, job_filter=job_filter)
 
     if watch:
         from dray.cli.watching import watch_jobs  # only here
 
-        watch_jobs(verbs, lambda: painted(look(), sieve))
+        watch_jobs(verbs, lambda: screen(look(), job_filter))
         return
     found = look()
     if as_json:
@@ -91,7 +91,7 @@ def list_jobs(
         return
     if found.rows:
         tell(lines(table_of(found)))
-    for line in told_of(found, sieve):
+    for line in footer(found, job_filter):
         say(line)
 
 
@@ -131,17 +131,17 @@ VERB = Verb(
 )
 
 
-def painted(found: Listing, sieve: Sieve | None) -> list[str]:
-    return [*table_of(found), *told_of(found, sieve)]
+def screen(found: Listing, job_filter: JobFilter | None) -> list[str]:
+    return [*table_of(found), *footer(found, job_filter)]
 
 
-def told_of(found: Listing, sieve: Sieve | None) -> list[str]:
+def footer(found: Listing, job_filter: JobFilter | None) -> list[str]:
     """Return lines on what the table does not show."""
     if not found.rows and not found.hidden:
-        return ["no jobs" if sieve is None else "no such jobs"]
+        return ["no jobs" if job_filter is None else "no such jobs"]
     if not found.hidden:
         return []
-    how = "dray ps --all" if sieve is None else "add --all"
+    how = "dray ps --all" if job_filter is None else "add --all"
     none = "" if found.rows else "no active or recent jobs; "
     many = "1 older job" if found.hidden == 1 else f"{found.hidden:,} older jobs"
     return [f"{none}{many} not shown: {how}"]

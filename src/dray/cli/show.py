@@ -17,7 +17,7 @@ from dray.cli.output import (
     when,
 )
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
-from dray.cli.wait import last_words
+from dray.cli.wait import last_output
 from dray.job.model import Attempt, JobState, JobView, Series
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
@@ -42,7 +42,7 @@ def show_job(job: str | None, as_json: bool) -> None:
     tell(describe(view, verbs.place(view)))
     if output:
         tell("")
-        tell(last_words(output))
+        tell(last_output(output))
     if curve.points:
         tell("")
         tell(curve.name)

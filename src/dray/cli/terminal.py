@@ -5,8 +5,8 @@ three layers, and each one alone holds back an escape sequence:
 
 1. ``visible`` makes a field fit for one line, so that it cannot bring lines of its own.
 2. ``tell`` and ``say`` take any text; what is not marked as ``Shown`` is spelled.
-3. ``Outlet`` stands in for stdout and stderr, and spells what others write: tracebacks, warnings,
-   libraries.
+3. ``GuardedStream`` stands in for stdout and stderr, and spells what others write: tracebacks,
+   warnings, libraries.
 
 Only text that was made here is ``Shown``. The mark is lost in every operation on strings, so what
 is put together elsewhere, without the functions below, has its colours spelled as well.
@@ -160,7 +160,7 @@ def drop_output(stream: int = 1) -> None:
 # -- the net below ------------------------------------------------------------------------------
 
 
-class Outlet(io.TextIOWrapper):
+class GuardedStream(io.TextIOWrapper):
     """A standard stream that spells whatever is not ``Shown``."""
 
     def write(self, text: str) -> int:
@@ -169,16 +169,16 @@ class Outlet(io.TextIOWrapper):
 
 
 def guard() -> None:
-    """Put an outlet in the place of stdout and stderr, and have tracebacks go through it."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and not isinstance(sys.stdout, Outlet):
-        sys.stdout = outlet(sys.stdout, errors_for_names(sys.stdout))
-    if isinstance(sys.stderr, io.TextIOWrapper) and not isinstance(sys.stderr, Outlet):
-        sys.stderr = outlet(sys.stderr, sys.stderr.errors or "backslashreplace")
+    """Put a guarded stream in the place of stdout and stderr, and have tracebacks go through it."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and not isinstance(sys.stdout, GuardedStream):
+        sys.stdout = guarded(sys.stdout, errors_for_names(sys.stdout))
+    if isinstance(sys.stderr, io.TextIOWrapper) and not isinstance(sys.stderr, GuardedStream):
+        sys.stderr = guarded(sys.stderr, sys.stderr.errors or "backslashreplace")
     sys.excepthook = say_traceback
 
 
-def outlet(stream: io.TextIOWrapper, errors: str) -> Outlet:
-    return Outlet(
+def guarded(stream: io.TextIOWrapper, errors: str) -> GuardedStream:
+    return GuardedStream(
         stream.buffer,
         encoding=stream.encoding,
         errors=errors,

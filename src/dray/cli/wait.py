@@ -49,12 +49,12 @@ def tell_failure(verbs: Launcher, view: JobView, *, only_cause: bool = False) ->
     output has been seen, the cause alone."""
     if view.state is not JobState.FAILED:
         return
-    words = last_words(verbs.last_lines(view), only_cause=only_cause)
+    words = last_output(verbs.last_lines(view), only_cause=only_cause)
     if words:
         say(words)
 
 
-def last_words(output: list[str], *, only_cause: bool = False) -> Shown:
+def last_output(output: list[str], *, only_cause: bool = False) -> Shown:
     """Show the last lines of a failed command, and the likely cause, where it is known."""
     from dray.launcher.causes import cause_of
 

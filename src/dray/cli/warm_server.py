@@ -122,7 +122,7 @@ def carry_out(link: socket.socket, us: tuple[Any, ...]) -> None:
     )
     if theirs != us or len(fds) != 4:
         return
-    settle(fds, environment, umask)
+    take_over_process_state(fds, environment, umask)
     link.sendall(warm.TAKEN)
     link.settimeout(None)
     if link.recv(1) != warm.GO:
@@ -133,7 +133,7 @@ def carry_out(link: socket.socket, us: tuple[Any, ...]) -> None:
     threading.Thread(target=pass_signals_on, args=watch, daemon=True).start()
     result = result_of(arguments)
     is_done.set()
-    let_go()
+    release_user_files()
     link.sendall(result)
     background.finish()
 
@@ -149,7 +149,7 @@ def receive(link: socket.socket, length: int) -> bytes:
     return b"".join(pieces)
 
 
-def settle(fds: list[int], environment: dict[str, str], umask: int) -> None:
+def take_over_process_state(fds: list[int], environment: dict[str, str], umask: int) -> None:
     """Take over the user's files, folder, umask and environment."""
     for target, fd in enumerate(fds[:3]):
         os.dup2(fd, target)
@@ -166,7 +166,7 @@ def settle(fds: list[int], environment: dict[str, str], umask: int) -> None:
     gc.disable()
 
 
-def let_go() -> None:
+def release_user_files() -> None:
     """Close the user's files: whoever reads our output must see its end."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -23,7 +23,7 @@ from dray.clusters.protocol import (
     Statuses,
     Unsent,
 )
-from dray.config.loading import inherited_environment, way_out
+from dray.config.loading import inherited_environment, network_variables
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.job.model import (
     Capabilities,
@@ -309,7 +309,7 @@ class LocalQueue:
                 with refusing():
                     self._files.give(job.to_dict(), new.path)
             new.write(contents_of(plan), durable=True)
-            with unbroken():
+            with holding_signals():
                 ticket = self.queue.take_ticket(job.id)
                 new.write(secrets.files(), durable=True)
                 new.become(job_dir.path)
@@ -335,7 +335,7 @@ class LocalQueue:
     def _start(self, plan: Plan, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
             log = job_dir.dray_log
-            extra = {**faults.requested(), **way_out()}
+            extra = {**faults.requested(), **network_variables()}
             start_keeper(plan.command, alive, ticket, log, extra)
             faults.reach("run:keeper-started")
         except ClusterError:  # killed, maybe, when the keeper was on its own already
@@ -425,7 +425,7 @@ class LocalQueue:
         bring(str(self.root), code, progress)
         self._prepare(job)
         contents = {**contents_of(plan), **secrets.files()}
-        with unbroken():
+        with holding_signals():
             alive = self._take_over(job_dir)
             try:
                 ticket = self.queue.take_ticket(job.id)
@@ -627,7 +627,7 @@ def refusing() -> Iterator[None]:
 
 
 @contextmanager
-def unbroken() -> Iterator[None]:
+def holding_signals() -> Iterator[None]:
     """Hold back Ctrl-C for the few milliseconds in which a job is neither queued nor gone."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)

@@ -11,9 +11,9 @@ from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import (
     NO_VERSION,
     Facts,
+    Placement,
     Problem,
     Shape,
-    Wish,
     partition_names,
     problem,
 )
@@ -145,7 +145,7 @@ def find_problem(
         return None  # nobody knows what these come to
     # What a type of GPU is called differs from site to site: only their number is certain.
     untyped = replace(job, resources=replace(job.resources, gpu_type=None))
-    return problem(untyped, Wish(partitions=(queue,) if queue else ()), facts_of(found))
+    return problem(untyped, Placement(partitions=(queue,) if queue else ()), facts_of(found))
 
 
 def facts_of(found: Mapping[str, Any]) -> Facts:

@@ -12,9 +12,9 @@ from dray.clusters.agent.cluster import ARRAY_SIZE, BatchCluster
 from dray.clusters.agent.facts import (
     NO_VERSION,
     Facts,
+    Placement,
     Problem,
     Shape,
-    Wish,
     partition_names,
     problem,
 )
@@ -146,13 +146,13 @@ def find_problem(
     extra = settings.get("extra", ())
     if any(flag.startswith(("-p", "--partition", "--reservation", "-A")) for flag in extra):
         return None  # nobody knows what these come to
-    wish = Wish(
+    placement = Placement(
         partitions=tuple(name for name in settings.get("partition", "").split(",") if name),
         account=settings.get("account"),
         gpu_type=settings.get("gpu_type"),
         time_is_checked=not settings.get("qos") and not settings.get("reservation"),
     )
-    return problem(job, wish, facts_of(found))
+    return problem(job, placement, facts_of(found))
 
 
 def facts_of(found: Mapping[str, Any]) -> Facts:

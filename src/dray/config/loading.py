@@ -36,7 +36,7 @@ INHERITED = (
     "VIRTUAL_ENV",
 )
 
-WAY_OUT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+NETWORK = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
 class Config(NamedTuple):
@@ -110,9 +110,9 @@ def is_inherited(name: str) -> bool:
     return name in INHERITED or name.startswith("LC_")
 
 
-def way_out() -> dict[str, str]:
+def network_variables() -> dict[str, str]:
     """Return the variables for reaching the internet from here: proxies and certificates."""
-    return {name: value for name, value in os.environ.items() if name.lower() in WAY_OUT}
+    return {name: value for name, value in os.environ.items() if name.lower() in NETWORK}
 
 
 def real_path(folder: str | Path) -> str:
@@ -139,7 +139,7 @@ def load(
     found, untrusted, mistake = FileSettings(), None, None
     try:
         document = read_document(project / PROJECT_FILE)
-        found, untrusted = trust.heed(document, own, trust.Records(home.data))
+        found, untrusted = trust.settings_in_force(document, own, trust.Records(home.data))
     except ConfigError as error:
         if submits:
             raise

@@ -62,7 +62,7 @@ class Untrusted(NamedTuple):
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def heed(
+def settings_in_force(
     document: Document | None, own: FileSettings, records: Records
 ) -> tuple[FileSettings, Untrusted | None]:
     """Return which settings of the project's file are used, whether or not the user trusts it, and
@@ -72,18 +72,18 @@ def heed(
     if document.strangers and not records.hold(document):
         return FileSettings(), Untrusted(document.path, strangers=document.strangers)
     found = document.settings(kinds_of(own))
-    heeded, keys = sift(found, own)
+    used, keys = split_by_trust(found, own)
     if not keys or records.hold(document):
         return found, None
     lines = {key: document.line(key) for key in keys}
-    return heeded, Untrusted(document.path, dict(sorted(lines.items(), key=lambda one: one[1])))
+    return used, Untrusted(document.path, dict(sorted(lines.items(), key=lambda one: one[1])))
 
 
 def kinds_of(own: FileSettings) -> dict[str, str]:
     return {name: cluster.kind for name, cluster in own.clusters.items()}
 
 
-def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
+def split_by_trust(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
     """Return the settings that are harmless, or that the user's own file has as well; and the keys
     of the rest."""
     from dray.job import options  # only where there is a project's file
@@ -92,7 +92,7 @@ def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key
     harmless = {one.key for one in (*options.JOB, *options.SNAPSHOT) if one.harmless}
     settings = {}
     for key, value in found.settings.items():
-        if key in harmless or is_said(value, own.settings.get(key)):
+        if key in harmless or is_in_own(value, own.settings.get(key)):
             settings[key] = value
         else:
             keys.append(tuple(key.split(".")))
@@ -102,13 +102,13 @@ def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key
         if mine is None or mine.kind != cluster.kind:
             keys.append(("clusters", name))
             continue
-        kept = sift_cluster(cluster, mine)
+        kept = usable_settings(cluster, mine)
         clusters[name] = cluster._replace(settings=kept)
         keys += [("clusters", name, key) for key in cluster.settings if key not in kept]
     return FileSettings(settings, clusters), keys
 
 
-def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
+def usable_settings(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
     from dray.job.options import kinds
 
     known = kinds.find(cluster.kind).options if cluster.settings else ()
@@ -120,7 +120,7 @@ def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
     }
 
 
-def is_said(value: Any, own: Any) -> bool:
+def is_in_own(value: Any, own: Any) -> bool:
     """Return whether the user's own file has the same value, or a list that contains it."""
     if isinstance(value, tuple) and isinstance(own, tuple):
         return set(value) <= set(own)
@@ -131,7 +131,7 @@ def effects(document: Document, own: FileSettings) -> list[tuple[int, Key, Any]]
     """Return what trusting this file changes: each setting with its line, and its value as
     written."""
     kinds = kinds_of(own)
-    keys = sift(document.settings(kinds), own)[1]
+    keys = split_by_trust(document.settings(kinds), own)[1]
     if document.strangers:
         keys = [(name,) for name in document.tables]
     found = (leaf for key in keys for leaf in leaves(key, document.value(key)))

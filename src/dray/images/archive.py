@@ -85,14 +85,14 @@ def identified(
             yield layer, aside
 
 
-def roomy() -> str | None:
+def folder_with_room() -> str | None:
     """Return a folder with room for a layer."""
     return os.environ.get("TMPDIR") or (LARGE if os.path.isdir(LARGE) else None)
 
 
 @contextmanager
 def put_aside(file: IO[bytes]) -> Iterator[io.BufferedRandom]:
-    with tempfile.TemporaryFile(dir=roomy()) as aside:
+    with tempfile.TemporaryFile(dir=folder_with_room()) as aside:
         assert isinstance(aside, io.BufferedRandom)
         shutil.copyfileobj(file, aside, PIECE)
         aside.seek(0)

@@ -52,7 +52,7 @@ def choose_builder(source: str, site: ConversionSite, here: Collection[str]) -> 
         return Builder(own, here=True)
     raise Refused(
         f"{site.name}: there is nothing to make a container image with",
-        hint=way_out(runtime, source),
+        hint=advice(runtime, source),
     )
 
 
@@ -63,6 +63,6 @@ def runtime_of(site: ConversionSite) -> type[Runtime]:
     return named(site.runtime) or next(iter(there), RUNTIMES[0])
 
 
-def way_out(runtime: type[Runtime], source: str) -> str:
+def advice(runtime: type[Runtime], source: str) -> str:
     """Say what to do where nothing can make the image."""
-    return runtime.way_out if source == "registry" else runtime.way_out_of_layers or runtime.way_out
+    return runtime.advice if source == "registry" else runtime.advice_for_layers or runtime.advice

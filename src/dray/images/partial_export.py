@@ -24,7 +24,7 @@ def exported(
 ) -> Iterator[tuple[Path, Mapping[str, str]] | None]:
     """Export the wanted layers into a folder; yield it with a map from its files to layers, or None
     where podman did something else."""
-    with tempfile.TemporaryDirectory(prefix="dray-", dir=archive.roomy()) as folder:
+    with tempfile.TemporaryDirectory(prefix="dray-", dir=archive.folder_with_room()) as folder:
         blobs = Path(folder, "blobs/sha256")
         blobs.mkdir(parents=True)
         for layer in set(layers) - wanted:

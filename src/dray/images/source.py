@@ -46,12 +46,12 @@ def from_registry(reference: str) -> Source:
         size=0,
         layers=(),
         config="",
-        read=nothing,
+        read=no_layers,
     )
 
 
 @contextmanager
-def nothing(_: frozenset[str]) -> Iterator[Layers]:
+def no_layers(_: frozenset[str]) -> Iterator[Layers]:
     yield iter(())
 
 

@@ -27,7 +27,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 CPUS, MEMORY, SECONDS = 2, 4 << 30, 3600.0
 
 
-class Brought(NamedTuple):
+class PushedImage(NamedTuple):
     """What was done to have an image on a cluster. ``job`` converts it, if one does."""
 
     id: str
@@ -76,23 +76,23 @@ class ImageVerbs:
                 f"the image {container.name} is not on {cluster.name} any more",
                 hint=f"Bring it there: dray image push {container.name} --on {cluster.name}",
             )
-        brought = self._bring(source, cluster)
-        if brought.job:
+        pushed = self._bring(source, cluster)
+        if pushed.job:
             waits = (
                 ""
                 if not cluster.capabilities.awaits_images
                 else "; this one waits for it in the queue"
             )
-            self.reporter.say(f"the job {brought.job} makes {brought.name} ready to run{waits}")
+            self.reporter.say(f"the job {pushed.job} makes {pushed.name} ready to run{waits}")
         if not cluster.capabilities.awaits_images:
-            self.require(brought, cluster)
+            self.require(pushed, cluster)
 
-    def push(self, reference: str, cluster: Cluster) -> Brought:
+    def push(self, reference: str, cluster: Cluster) -> PushedImage:
         """Bring an image; return once its layers are there. If it is not ready to run, a job
         converts it."""
         return self._bring(self._find(reference), cluster)
 
-    def _bring(self, source: Source, cluster: Cluster) -> Brought:
+    def _bring(self, source: Source, cluster: Cluster) -> PushedImage:
         images = cluster.images
         state = images.look(source.id, source.layers)
         if not (state.ready or state.job):
@@ -104,10 +104,10 @@ class ImageVerbs:
             # Now its layers stay. Somebody else may have been quicker.
             state = images.look(source.id, source.layers)
         if state.ready or state.job:
-            return Brought(source.id, source.name, state.job)
+            return PushedImage(source.id, source.name, state.job)
         sent = self._send(source, state, cluster)
         images.announce(source.record(job.id, keep_layers=not cluster.capabilities.is_local))
-        return Brought(source.id, source.name, self._submit(job, cluster), *sent)
+        return PushedImage(source.id, source.name, self._submit(job, cluster), *sent)
 
     def _with_builder(self, source: Source, site: ConversionSite) -> Source:
         """Choose the format of an image's file; make it here if the cluster cannot."""
@@ -140,13 +140,13 @@ class ImageVerbs:
             hint = f"Free some space there; dray image rm {source.name} --on {cluster.name} removes"
             raise StorageError(error.message, hint=f"{hint} what has arrived.") from error
 
-    def require(self, brought: Brought, cluster: Cluster) -> None:
+    def require(self, pushed: PushedImage, cluster: Cluster) -> None:
         """Wait until the image is ready."""
-        view = self._wait(brought.job, cluster) if brought.job else None
+        view = self._wait(pushed.job, cluster) if pushed.job else None
         if view is not None and view.state is not JobState.DONE:
             raise ClusterError(
-                f"{brought.name} could not be made ready on {cluster.name}: "
-                f"{last_words(view, cluster) or view.reason}",
+                f"{pushed.name} could not be made ready on {cluster.name}: "
+                f"{last_output(view, cluster) or view.reason}",
                 hint=f"dray logs {view.id} tells more.",
             )
 
@@ -168,7 +168,7 @@ def is_on_cluster(reference: str) -> bool:
     return reference.startswith("/")
 
 
-def last_words(view: JobView, cluster: Cluster) -> str:
+def last_output(view: JobView, cluster: Cluster) -> str:
     if not view.attempts:
         return ""
     number = view.attempts[-1].number

@@ -16,7 +16,7 @@ from dray.clusters.protocol import Cluster, Selection
 from dray.config.loading import Config
 from dray.job.model import Finding, JobSpec, JobView, Plan, Series, Snapshot
 from dray.launcher.context import Context
-from dray.launcher.watching import GONE, Listing, Sieve, Watching
+from dray.launcher.watching import GONE, JobFilter, Listing, Watching
 from dray.reporter import Reporter
 from dray.store import Store
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dray.launcher.resuming import Changes
     from dray.launcher.running import How, Running
 
-__all__ = ["GONE", "Launcher", "Listing", "Sieve"]
+__all__ = ["GONE", "JobFilter", "Launcher", "Listing"]
 
 
 class Launcher:
@@ -105,9 +105,9 @@ class Launcher:
         everything: bool = False,
         most: int = 50,
         on: str | None = None,
-        sieve: Sieve | None = None,
+        job_filter: JobFilter | None = None,
     ) -> Listing:
-        return self.watching.listing(everything=everything, most=most, on=on, sieve=sieve)
+        return self.watching.listing(everything=everything, most=most, on=on, job_filter=job_filter)
 
     def find(self, reference: str) -> str:
         return self.watching.jobs.find(reference)[0]

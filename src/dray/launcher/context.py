@@ -106,7 +106,7 @@ class Context:
             yield
         except UNAVAILABLE as error:
             self.reporter.say(
-                f"jobs on {name} are not listed: {told(error)}. "
+                f"jobs on {name} are not listed: {message_of(error)}. "
                 f"dray ps --on {name} --all finds them once it answers."
             )
 
@@ -142,5 +142,5 @@ def unclaimed(store: Store, views: Iterable[JobView]) -> list[JobView]:
     return [seen for view in views if (seen := store.as_seen(view)) is not None]
 
 
-def told(error: DrayError | OSError) -> str:
+def message_of(error: DrayError | OSError) -> str:
     return (error if isinstance(error, DrayError) else from_os_error(error)).message

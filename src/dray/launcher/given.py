@@ -165,7 +165,7 @@ def digest_of(path: str) -> str:
     return hasher.hexdigest()
 
 
-class Giver:
+class GivenCheckpoints:
     """Finds the checkpoint that a job is to begin from, and plans how it gets there. ``find``
     returns the id and the cluster of a job by what the user calls it."""
 

@@ -29,11 +29,11 @@ class Jobs:
                 hint="dray ps --all lists the jobs.",
             )
         if len(found) > 1:
-            raise UsageError(f"'{reference}' is not unique: {self._told(found)}")
+            raise UsageError(f"'{reference}' is not unique: {self._choices(found)}")
         job_id, name = found[0]
         return job_id, self.context.cluster(name)
 
-    def _told(self, found: Sequence[tuple[str, str]]) -> str:
+    def _choices(self, found: Sequence[tuple[str, str]]) -> str:
         """List jobs to choose from, with state and age."""
         store = self.context.open_store()
         views = [store.view(job_id) for job_id, _ in found[:SOME]]

@@ -150,7 +150,7 @@ def refusal(word: Word, tree: Tree, folder: str) -> Refused:
         hint = f"Take it out of there, or name it as it is found on the node, such as {place}"
     else:
         why = f"there is no such file in {tree.project / folder}"
-        hint = meant(word, tree, folder) or "Is it the right folder?"
+        hint = suggestion(word, tree, folder) or "Is it the right folder?"
     what = f"the command starts '{word.text}', which the job does not have"
     return Refused(f"{what}: {why}", hint=hint)
 
@@ -169,12 +169,12 @@ def note_on(word: Word, tree: Tree, folder: str) -> str:
     if os.path.lexists(place):
         return ""
     if word.path.endswith(CODE + SETTINGS):
-        similar = meant(word, tree, folder)
+        similar = suggestion(word, tree, folder)
         if similar or word.path.endswith(CODE):
             return f"'{word.text}' is not in the project's folder. {similar}".strip()
     return ""
 
 
-def meant(word: Word, tree: Tree, folder: str) -> str:
+def suggestion(word: Word, tree: Tree, folder: str) -> str:
     similar = tree.similar(word.path)
     return f"Did you mean '{os.path.relpath(similar, folder or '.')}'?" if similar else ""

@@ -23,7 +23,7 @@ from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
-    from dray.launcher.given import Giver
+    from dray.launcher.given import GivenCheckpoints
 
 
 class How(TypedDict, total=False):
@@ -68,7 +68,7 @@ class Running:
         job = self.describe(command)
         cluster.check(job)
         if start_from:
-            job = self._giver().planned(job, start_from)
+            job = self._given_checkpoints().planned(job, start_from)
         submission = self._submission(cluster, job, snapshot=snapshot)
         submission.freeze(only_look=True)
         notes = (*job.notes, *submission.missing_words())
@@ -196,11 +196,11 @@ class Running:
             )
         return Running(self.context.for_config(config), spec)
 
-    def _giver(self) -> Giver:
-        from dray.launcher.given import Giver  # only for a job that begins from a checkpoint
+    def _given_checkpoints(self) -> GivenCheckpoints:
+        from dray.launcher.given import GivenCheckpoints  # only for a job that has one
 
         home = self.context.config.home
-        return Giver(self.jobs.find_here, self.context.reporter, home.cache)
+        return GivenCheckpoints(self.jobs.find_here, self.context.reporter, home.cache)
 
     def _given(
         self, job: JobSpec, start_from: str, cluster: Cluster
@@ -208,4 +208,4 @@ class Running:
         if not start_from:
             return nullcontext((job, None))
         background.require_foreground()  # what is fetched, and told, is so once
-        return self._giver().given(job, start_from, cluster)
+        return self._given_checkpoints().given(job, start_from, cluster)

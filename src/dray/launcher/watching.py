@@ -11,7 +11,7 @@ from dray.clusters.protocol import Cluster, Statuses
 from dray.errors import NotFound, TimedOut
 from dray.job.model import JobState, JobView, Series
 from dray.launcher.asking import Answer, ask_each
-from dray.launcher.context import UNAVAILABLE, Context, jobs_on, told, unclaimed
+from dray.launcher.context import UNAVAILABLE, Context, jobs_on, message_of, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.jobs import Jobs
 from dray.records import NamedTuple, replace
@@ -28,7 +28,7 @@ class Listing(NamedTuple):
     hidden: int
 
 
-class Sieve(NamedTuple):
+class JobFilter(NamedTuple):
     """Which jobs are listed: those in one of these states, of this project, with this text."""
 
     states: Sequence[str] = ()
@@ -43,8 +43,8 @@ class Sieve(NamedTuple):
         if here is not None and row.id not in here:
             return False
         words = " ".join(json.loads(row.command))
-        told = "\n".join((row.id, row.name, words, row.reason))
-        return self.text.casefold() in told.casefold()
+        searched = "\n".join((row.id, row.name, words, row.reason))
+        return self.text.casefold() in searched.casefold()
 
 
 class Watching:
@@ -87,7 +87,7 @@ class Watching:
         try:
             yield
         except UNAVAILABLE as error:
-            self.context.reporter.say(f"{told(error)}; jobs on {name} are shown as last seen")
+            self.context.reporter.say(f"{message_of(error)}; jobs on {name} are shown as last seen")
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
         """Return those of the jobs that were submitted to the cluster as it is set now."""
@@ -139,7 +139,7 @@ class Watching:
         everything: bool = False,
         most: int = 50,
         on: str | None = None,
-        sieve: Sieve | None = None,
+        job_filter: JobFilter | None = None,
     ) -> Listing:
         """List active jobs and those of the last day; or all. With ``on``, only that cluster's, and
         with ``everything`` also those that another machine submitted to it."""
@@ -154,12 +154,12 @@ class Watching:
         self.refresh(on)
         since = 0.0 if everything else time.time() - DAY
         most = -1 if everything else most
-        if sieve is None:
+        if job_filter is None:
             rows = store.listing(since, most, on)
             return Listing(rows, store.others(len(rows), on))
         project = str(self.context.config.project)
-        here = store.ids_of_project(project) if sieve.here else None
-        return Listing(*store.fitting(since, most, on, lambda row: sieve.passes(row, here)))
+        here = store.ids_of_project(project) if job_filter.here else None
+        return Listing(*store.fitting(since, most, on, lambda row: job_filter.passes(row, here)))
 
     def active_numbers(self) -> dict[str, dict[str, int]]:
         """Count the queued and running jobs of each cluster, as last seen. No cluster is asked, so

@@ -21,7 +21,7 @@ from dray.node.code.packs import CHUNK, hash_of, new_hash
 from dray.node.formats import files
 from dray.plain_files import special_kind
 from dray.snapshot.ignore import TELLTALES, Rules, ancestors, as_rule
-from dray.snapshot.stamps import UNSURE, Stamp, doubted, stamp_of
+from dray.snapshot.stamps import UNSURE, Stamp, stamp_of, to_remember
 
 Progress = Callable[[int, int], None]
 
@@ -88,7 +88,7 @@ class Scanner:
         self, progress: Progress = lambda done, total: None, remember: bool = True
     ) -> Snapshot:
         """Take a snapshot of the tree as it is now. ``remember=False`` leaves no trace on disk."""
-        refuse_hopeless_root(self.root)
+        refuse_unusable_root(self.root)
         for attempt in range(TRIES):
             scan = _Scan(self.root, Rules(self.root, self.left_out), self.max_size)
             scan.recall(self._load(), trust_listings=attempt == 0)
@@ -229,7 +229,7 @@ class _Scan:
             return folder
         if self.rules.file_name in names:
             self._add_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
-        if ".git" in names and self.rules.heeds_git:
+        if ".git" in names and self.rules.uses_git:
             self._add_repository(folder.path)
         rules = self.rules.inside(folder.path)
         seen = (
@@ -334,7 +334,7 @@ class _Scan:
         if not self.changed:
             return
         for folder in self.folders:
-            folder.stamp = doubted(folder.stamp, self.fresh)
+            folder.stamp = to_remember(folder.stamp, self.fresh)
             for index, stamp in enumerate(folder.stamps):
                 if stamp[0] > self.fresh:
                     folder.stamps[index] = (UNSURE[0], stamp[1], UNSURE[2])
@@ -353,7 +353,7 @@ def reading(path: str) -> Iterator[None]:
         raise
 
 
-def refuse_hopeless_root(root: Path) -> None:
+def refuse_unusable_root(root: Path) -> None:
     if os.path.realpath(root) in ("/", os.path.realpath(os.path.expanduser("~"))):
         raise SnapshotError(
             f"{root} is not a project: all of it would be taken as code",

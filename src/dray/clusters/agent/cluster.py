@@ -171,22 +171,22 @@ class BatchCluster:
 
     def doctor(self) -> list[Finding]:
         try:
-            hello = self.facts()
+            facts = self.facts()
         except ClusterError as error:
             return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
-        free = hello["free"]
+        free = facts["free"]
         return [
             Finding(ok=True, what="login", detail=f"{self.agent.channel.place} answers"),
-            Finding(ok=True, what="python", detail=hello["python"]),
+            Finding(ok=True, what="python", detail=facts["python"]),
             Finding(
                 ok=free > LITTLE_SPACE,
                 what="root",
-                detail=f"{hello['root']}, {show_size(free)} free"
-                + (f", {hello['files']:,} files" if hello["files"] else ""),
+                detail=f"{facts['root']}, {show_size(free)} free"
+                + (f", {facts['files']:,} files" if facts["files"] else ""),
             ),
-            *lock_findings(hello.get("locks")),
-            *container_findings.findings(hello.get("container_facts", {})),
-            *self.findings(hello),
+            *lock_findings(facts.get("locks")),
+            *container_findings.findings(facts.get("container_facts", {})),
+            *self.findings(facts),
         ]
 
 

@@ -127,7 +127,7 @@ VERBS = {
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
     "discard": jobs.discard,
-    "hello": site.hello,
+    "hello": site.probe,
     "ids": root_requests.ids,
     "image": image_requests.look,
     "image-announce": image_requests.announce,

@@ -53,14 +53,14 @@ def submit(agent: "Agent", request: "Record") -> "Record":
                 arrays.rewrite(job_dir, *contents_of(agent, request))
         if number is None:
             try:
-                number = hand_over(agent, job_dir, lock, after, request)
+                number = submit_to_scheduler(agent, job_dir, lock, after, request)
             except NoAnswer:
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
                 staging.remove(job_dir.path)
                 raise
     agent.forget_queue()
-    return dict(site.news_of_this_place(agent, request), scheduler_id=number)
+    return dict(site.facts_if_changed(agent, request), scheduler_id=number)
 
 
 def discard(agent: "Agent", request: "Record") -> "Record":
@@ -92,19 +92,19 @@ def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], O
     return contents, agent.root.snapshot(request["job"]["snapshot"])
 
 
-def hand_over(
+def submit_to_scheduler(
     agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Record"
 ) -> str:
     """Run the plan's submission command; return the batch job's number. Raises NoAnswer where the
     job may have been queued, and SchedulerError where it was not."""
-    before = job_dir.known_number()
+    previous = job_dir.known_number()
     planned = [str(one) for one in request.get("command") or ()][:-1]  # the last is the script
     try:
         number = agent.scheduler.submit(job_dir.script, after, (lock.fd,), planned)
     except NoAnswer:
         raise
     except SchedulerError as error:
-        number = queued_all_the_same(agent, job_dir, before, error)
+        number = queued_despite_error(agent, job_dir, previous, error)
     job_dir.remember_number(number)
     try:
         os.utime(job_dir.secrets)  # they are as new as the submission: see drop_secrets
@@ -113,8 +113,8 @@ def hand_over(
     return number
 
 
-def queued_all_the_same(
-    agent: "Agent", job_dir: "JobDir", before: "Optional[str]", error: SchedulerError
+def queued_despite_error(
+    agent: "Agent", job_dir: "JobDir", previous: "Optional[str]", error: SchedulerError
 ) -> str:
     """Return the number of a batch job that is queued although its submission failed: a controller
     that is slow to answer may have accepted it. If it has already left the queue, its attempt has
@@ -124,7 +124,7 @@ def queued_all_the_same(
     except SchedulerError as silence:
         raise NoAnswer("{}; whether it is queued is unknown: {}".format(error, silence))
     for number in (queued, job_dir.known_number()):
-        if number is not None and number != before:
+        if number is not None and number != previous:
             return number
     raise error
 
@@ -235,7 +235,7 @@ def submit_again(
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
-        return hand_over(agent, job_dir, lock, after, request)
+        return submit_to_scheduler(agent, job_dir, lock, after, request)
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
-def hello(agent: "Agent", _: "Record") -> "Record":
+def probe(agent: "Agent", _: "Record") -> "Record":
     """Look at this site and remember what was found; the laptop checks jobs by it before it
     submits."""
     from ..containers import runtimes  # not for every request
@@ -56,7 +56,7 @@ def facts_of(agent: "Agent") -> str:
     return os.path.join(agent.root.path, "facts.json")
 
 
-def news_of_this_place(agent: "Agent", request: "Record") -> "Record":
+def facts_if_changed(agent: "Agent", request: "Record") -> "Record":
     """Add what is known of this site to an answer, unless the laptop has it. If that is old, it is
     looked up again once the answer has been sent."""
     known = files.read_record(facts_of(agent)) or {}
@@ -69,7 +69,7 @@ def news_of_this_place(agent: "Agent", request: "Record") -> "Record":
 def refresh(agent: "Agent") -> None:
     agent.root.tidy()
     try:
-        hello(agent, {})
+        probe(agent, {})
     except (OSError, SchedulerError):  # nobody waits for it
         pass
 

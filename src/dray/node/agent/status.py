@@ -144,7 +144,7 @@ def status_in_damaged_array(
     """Return the state of a job whose array is damaged; None where the array has no such job."""
     if not array.is_damaged() or array.common()["commands"]:
         return None
-    record = states.of_nothing(job_id)
+    record = states.unknown_job(job_id)
     reason = "its description is damaged: " + array.job
     return dict(record, state="queued" if queued else "lost", reason=reason)
 

@@ -14,7 +14,7 @@ from ..processes import layout
 from ..schedulers import scheduler
 from ..schedulers.scheduler import Scheduler, SchedulerError
 from .allotment import Allotment
-from .charge import Charge
+from .attempt_lock import AttemptLock
 from .loop import ELSEWHERE, AttemptLoop, Site, supervise
 from .succession import Succession
 
@@ -49,19 +49,19 @@ def attempt(path: str) -> int:
     except Exception as error:
         if not allocation.loop.is_due or not trouble.is_of_node(error):
             raise
-        return allocation.put_off(error)
+        return allocation.defer(error)
 
 
 def run_alone(allocation: "Allocation") -> int:
     job_dir = allocation.job_dir
-    charge = trouble.with_retries(lambda: Charge(job_dir))
-    trouble.with_retries(charge.take)
+    attempt_lock = trouble.with_retries(lambda: AttemptLock(job_dir))
+    trouble.with_retries(attempt_lock.take)
     # Also where the submitting agent was killed before it could.
     job_dir.remember_number(allocation.number)
     try:
         return allocation.run()
     finally:
-        charge.leave()
+        attempt_lock.leave()
 
 
 class Allocation(Site):
@@ -90,7 +90,7 @@ class Allocation(Site):
         self.loop.end(end)
         return self._exit_code(end)
 
-    def put_off(self, error: Exception) -> int:
+    def defer(self, error: Exception) -> int:
         """Leave the attempt to a later batch job. Not even its beginning could be written down, so
         these are not counted: the pause is the longest."""
         print_message("its node could not begin the attempt: {}".format(error))

@@ -29,7 +29,7 @@ class Allotment:
         env: "Dict[str, str]",
         seconds: "Optional[float]",
         time_left: "Optional[Callable[[], Optional[float]]]" = None,
-        allowance: "Optional[budget.Left]" = None,
+        allowance: "Optional[budget.Remaining]" = None,
     ) -> None:
         self.gpus = gpus
         self.env = env

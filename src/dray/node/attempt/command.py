@@ -26,7 +26,7 @@ SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of 
 # A process that hangs in the kernel (a dead file server, a GPU's driver) ends when that does.
 NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not be killed"}
 # What a supervisor, or a task, waits for.
-HEEDED = (
+HANDLED_SIGNALS = (
     signal.SIGCHLD,
     signal.SIGIO,
     signal.SIGTERM,

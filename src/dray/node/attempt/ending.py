@@ -52,9 +52,9 @@ class Ending:
         assert request is not None
         self.command_notified = True
         began = time.monotonic()
-        before = self.checkpoints.find_newest()
+        previous = self.checkpoints.find_newest()
         if request.graceful:
-            self._ask_for_checkpoint(before)
+            self._ask_for_checkpoint(previous)
         if not self.command.ended() and self._is_in_grace():
             self.command.terminate()
             self._wait_until(self.command.ended)
@@ -64,7 +64,7 @@ class Ending:
             self.took = time.monotonic() - began if self.command.ended() else grace
             self.checkpoints.rescue_outputs()
             after = self.checkpoints.find_newest()
-            self.saved_at_end = after is not None and not after.same(before)
+            self.saved_at_end = after is not None and not after.same(previous)
         if not self.command.ended():
             kill_all(self.command, self.wait)
 
@@ -100,19 +100,19 @@ class Ending:
             self.wait(0.05)
         kill_all(self.command, self.wait)
 
-    def _ask_for_checkpoint(self, before: "Optional[Checkpoint]") -> None:
+    def _ask_for_checkpoint(self, previous: "Optional[Checkpoint]") -> None:
         name = self.checkpoints.rules["signal"]
         if not name:
             return
         number = getattr(signal, "SIG" + name)
         if self.command.signal(number):  # else it would only kill; SIGTERM comes next anyway
-            self._wait_until(lambda: self.command.ended() or self._has_saved(before))
+            self._wait_until(lambda: self.command.ended() or self._has_saved(previous))
 
-    def _has_saved(self, before: "Optional[Checkpoint]") -> bool:
-        """Return whether there is a whole checkpoint that is newer than ``before``."""
+    def _has_saved(self, previous: "Optional[Checkpoint]") -> bool:
+        """Return whether there is a whole checkpoint that is newer than ``previous``."""
         self.checkpoints.rescue_outputs()
         found = self.checkpoints.find_newest()
-        if found is None or found.same(before):
+        if found is None or found.same(previous):
             return False
         if not found.same(self.fresh):
             self.fresh, self.fresh_since = found, time.monotonic()

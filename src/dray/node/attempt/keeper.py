@@ -33,12 +33,12 @@ IMAGE_LOOK = 2.0  # seconds between two looks whether it is ready
 HELD = WAKING + (signal.SIGCHLD,)
 
 
-class Woken(Exception):
+class SignalReceived(Exception):
     """A signal came while the keeper waited."""
 
 
 def wake(*_: object) -> None:
-    raise Woken()
+    raise SignalReceived()
 
 
 def main(path: str, alive: int, ticket: int) -> int:
@@ -74,7 +74,7 @@ class Keeper(Site):
         try:
             end = self.loop.run()
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-        except Woken:
+        except SignalReceived:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
             end = self.loop.decide()
             if end.again:

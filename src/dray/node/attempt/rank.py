@@ -17,7 +17,7 @@ from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
 from ..schedulers import scheduler
-from .command import HEEDED, LEFTOVER_GRACE, Command, kill_all
+from .command import HANDLED_SIGNALS, LEFTOVER_GRACE, Command, kill_all
 from .ranks import MARK, Lines
 from .starting import FAILURES, why_not_started
 
@@ -52,7 +52,7 @@ class Task:
 
     def run(self) -> int:
         process.adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         self.lines = Lines(0)
         while not self.leaving:
             self._listen()
@@ -61,7 +61,7 @@ class Task:
         return 0
 
     def _wait(self, seconds: float) -> None:
-        received = signal.sigtimedwait(HEEDED, seconds)
+        received = signal.sigtimedwait(HANDLED_SIGNALS, seconds)
         while received is not None:
             if received.si_signo == signal.SIGCHLD:
                 self._reap()
@@ -69,7 +69,7 @@ class Task:
                 self.command.signal(received.si_signo)
             elif received.si_signo != signal.SIGIO:
                 self.signalled = True
-            received = signal.sigtimedwait(HEEDED, 0)
+            received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
 
     def _listen(self) -> None:
         lines = self.lines.read()

@@ -18,7 +18,7 @@ from ..jobs.jobdir import decide, held_in_words
 from ..processes import cgroup, process
 from .allotment import TICK, Limit
 from .checkpoint_watch import CHECKPOINT_LOOK, CheckpointWatch
-from .command import HEEDED, Command
+from .command import HANDLED_SIGNALS, Command
 from .end_requests import EndRequests
 from .ending import Ending
 from .heartbeat import Heartbeat
@@ -74,7 +74,7 @@ class Supervisor:
     def run(self) -> "Record":
         """Make the attempt and return its outcome, which is on disk by then."""
         process.adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         reserve = self._reserve()
         faults.reach("supervisor:started")
         try:
@@ -197,14 +197,14 @@ class Supervisor:
 
     def _wait(self, seconds: float) -> None:
         """Sleep until a signal comes or the time is over; handle the signal."""
-        received = signal.sigtimedwait(HEEDED, max(seconds, 0.0))
+        received = signal.sigtimedwait(HANDLED_SIGNALS, max(seconds, 0.0))
         while received is not None:
-            self._heed(received.si_signo)
-            received = signal.sigtimedwait(HEEDED, 0)
+            self._handle_signal(received.si_signo)
+            received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
         self.command.listen()
         self.requests.look()
 
-    def _heed(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
             self.command.reap()
         elif number == signal.SIGIO:

@@ -151,7 +151,7 @@ def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[
     place = os.path.join(outputs, "{}-{:03d}".format(ASIDE, number))
     newer = [one for one in newer if newest.is_inside(outputs, one.path)]
     for one in newer:
-        for path in belongings(one, rules):
+        for path in files_of(one, rules):
             target = os.path.join(place, os.path.relpath(path, outputs))
             files.make_folder(os.path.dirname(target), durable=False)
             os.rename(path, target)
@@ -161,7 +161,7 @@ def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[
     return ["{} set aside in {}".format(what, os.path.basename(place))]
 
 
-def belongings(one: "Checkpoint", rules: "Record") -> "Iterator[str]":
+def files_of(one: "Checkpoint", rules: "Record") -> "Iterator[str]":
     """Yield the paths of a checkpoint, of what is saved with it, and of their copies."""
     saved = [one.path] + restoring.beside(one.path, rules)
     copies = [restoring.copy_of(path) for path in saved]

@@ -23,7 +23,7 @@ class Apptainer(Runtime):
     endings = (".sif", ".simg")
     uses_fakeroot = True
     separators = r"[:,]"
-    way_out = (
+    advice = (
         "Install apptainer on this machine, or name the module that has it on the cluster "
         "(setting modules), or give a .sif file."
     )

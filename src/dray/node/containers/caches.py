@@ -42,10 +42,10 @@ def fetch(shared: str, own: str) -> "Stamps":
     return stamps(own)
 
 
-def merge(own: str, shared: str, before: "Stamps", was_killed: bool = False) -> int:
+def merge(own: str, shared: str, fetched: "Stamps", was_killed: bool = False) -> int:
     """Copy back what is new or changed; return how many files."""
     now = stamps(own)
-    changed = [path for path in sorted(now) if now[path] != before.get(path)]
+    changed = [path for path in sorted(now) if now[path] != fetched.get(path)]
     if was_killed:
         since = (time.time() - SETTLED) * 1e9
         changed = [path for path in changed if now[path][1] < since]

@@ -23,11 +23,11 @@ class Enroot(Runtime):
     converts_layers = False
     version_flag = "version"
     separators = r"[:\s]"
-    way_out = (
+    advice = (
         "Install apptainer on this machine, or name the module that has it on the cluster "
         "(setting modules), or give a .sif file."
     )
-    way_out_of_layers = (
+    advice_for_layers = (
         "Enroot makes its images from a registry (docker://NAME) or on this machine: install "
         "enroot here, or give a .sqsh file."
     )

@@ -59,8 +59,8 @@ class Runtime:
     uses_fakeroot = False  # builds of it can use numbers of other users (/etc/subuid)
     version_flag = "--version"
     separators = ""  # a pattern: what a path that is bound must not have in it
-    way_out = ""  # where an image cannot be made ready, by this runtime
-    way_out_of_layers = ""  # the same, for an image that is no registry's
+    advice = ""  # where an image cannot be made ready, by this runtime
+    advice_for_layers = ""  # the same, for an image that is no registry's
 
     def __init__(self, name: str, program: str) -> None:
         self.name = name

@@ -44,7 +44,7 @@ class Sandbox:
         self.outside = dict(base, **self.wanted["outside"])
         self.host = socket.gethostname()
         self.copy = None  # type: Any
-        self.before = {}  # type: Dict[str, caches.Stamps]
+        self.fetched = {}  # type: Dict[str, caches.Stamps]
         self.held = -1
         self._found = None  # type: Optional[Runtime]
 
@@ -71,7 +71,7 @@ class Sandbox:
         shared = caches.place_of(self.job_dir.root)
         for bind in self._caches():
             name = os.path.basename(bind.source)
-            self.before[name] = caches.fetch(os.path.join(shared, name), bind.source)
+            self.fetched[name] = caches.fetch(os.path.join(shared, name), bind.source)
 
     def _make_folder(self) -> None:
         """Make the folder, locked before it has its name: whoever sweeps sees that it is in use."""
@@ -148,10 +148,10 @@ class Sandbox:
     def _merge_caches(self, was_killed: bool) -> None:
         shared = caches.place_of(self.job_dir.root)
         own = os.path.join(self.path, "caches")
-        for name, before in self.before.items():
+        for name, fetched in self.fetched.items():
             folders = (os.path.join(own, name), os.path.join(shared, name))
             try:
-                caches.merge(folders[0], folders[1], before, was_killed)
+                caches.merge(folders[0], folders[1], fetched, was_killed)
             except OSError as error:  # a full disk, say: the next job does without
                 print_message("the cache {} was not kept: {}".format(name, error))
 
@@ -221,7 +221,7 @@ class Sandbox:
     def base(self) -> "Dict[str, str]":
         """Return what the command's environment begins with, beside the image's own variables."""
         found = container.passed(self.outside, self.wanted["pass_env"])
-        found.update(container.identity(*who_we_are()))
+        found.update(container.identity(*user_and_group()))
         found.update({"HOME": self.home, "TMPDIR": "/tmp", IN_CONTAINER: self.runtime.name})
         return found
 
@@ -283,7 +283,7 @@ class Sandbox:
         return {"exit_code": code, "signal": None, "reason": reason, "hopeless": bool(said)}
 
 
-def who_we_are() -> "Tuple[str, int, str, int]":
+def user_and_group() -> "Tuple[str, int, str, int]":
     user_id, group_id = os.getuid(), os.getgid()
     try:
         user = pwd.getpwuid(user_id).pw_name

@@ -27,10 +27,10 @@ def check_folder(path: str, may_be_link: bool = False) -> None:
     status = os.stat(path) if may_be_link else os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise Unsafe("{} is not a folder: remove it".format(path))
-    keep_to_us(path, status)
+    require_own(path, status)
 
 
-def keep_to_us(path: str, status: os.stat_result) -> None:
+def require_own(path: str, status: os.stat_result) -> None:
     if status.st_uid - os.geteuid():
         raise Unsafe(
             "{} belongs to {}, so nothing below it is run. Have it removed, "
@@ -67,7 +67,7 @@ def is_whole(path: str) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode):
         raise Unsafe("{} is not a plain file: remove it".format(path))
-    keep_to_us(path, status)
+    require_own(path, status)
     try:
         with open(path, "rb") as file:
             return fits(file.read(), path)

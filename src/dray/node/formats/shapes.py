@@ -268,6 +268,6 @@ def description(record: "Optional[Record]") -> "Optional[Record]":
     return record if fits(record["resources"], RESOURCES) else None
 
 
-def stand_in(job_id: str) -> "Record":
+def placeholder(job_id: str) -> "Record":
     """Return what to report for a job whose description is damaged."""
     return {"id": job_id, "name": job_id, "command": [], "resources": {}, "resume": {}}

@@ -15,7 +15,7 @@ CAUSE = "budget"  # of an attempt that was ended because a limit of its job was 
 HOUR = 3600.0
 
 
-class Left:
+class Remaining:
     """How many seconds the job may still run, and which limit says so, in words."""
 
     def __init__(self, seconds: float, reason: str) -> None:
@@ -23,7 +23,7 @@ class Left:
         self.reason = reason
 
 
-def left(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
+def left(job: "Record", attempts: "List[Record]") -> "Optional[Remaining]":
     """Return how long the job may still run; None if it has no limit. ``attempts``: the records of
     all attempts so far."""
     limits = job.get("limits") or {}
@@ -31,14 +31,14 @@ def left(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
     found = []
     if limits.get("total_time"):
         reason = "its total time of {} is used up".format(in_words(limits["total_time"]))
-        found.append(Left(limits["total_time"] - used, reason))
+        found.append(Remaining(limits["total_time"] - used, reason))
     if limits.get("gpu_hours") and gpus_of(job):
         reason = "its {:g} GPU hours are used up".format(limits["gpu_hours"])
-        found.append(Left(limits["gpu_hours"] * HOUR / gpus_of(job) - used, reason))
+        found.append(Remaining(limits["gpu_hours"] * HOUR / gpus_of(job) - used, reason))
     return min(found, key=lambda one: one.seconds) if found else None
 
 
-def used_up(job: "Record", attempts: "List[Record]") -> "Optional[Left]":
+def used_up(job: "Record", attempts: "List[Record]") -> "Optional[Remaining]":
     """Return the limit that ends the job; None if there is time for another attempt."""
     rest = left(job, attempts)
     return rest if rest is not None and rest.seconds <= job["resume"]["grace"] else None

@@ -100,7 +100,7 @@ def from_files(facts: FileFacts, cared_for: bool) -> "Record":
         end = end_of(facts, facts.description, cared_for)
     return {
         "id": facts.id,
-        "job": facts.description or shapes.stand_in(facts.id),
+        "job": facts.description or shapes.placeholder(facts.id),
         "state": end["state"],
         "reason": end.get("reason", ""),
         "ended": end.get("time"),
@@ -233,9 +233,9 @@ def in_queue(queued: "Optional[Record]") -> str:
     return "queued" if queued["state"] == "waiting" else "running"
 
 
-def of_nothing(job_id: str) -> "Record":
+def unknown_job(job_id: str) -> "Record":
     """Make a record of a job of which nothing can be read."""
-    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
+    return {"id": job_id, "job": shapes.placeholder(job_id), "attempts": [], "ended": None}
 
 
 def unreadable(job_id: str, state: str, error: Exception) -> "Record":
@@ -243,5 +243,7 @@ def unreadable(job_id: str, state: str, error: Exception) -> "Record":
     nothing of the job: the laptop goes by what it last saw. Damage stays."""
     if isinstance(error, OSError):
         reason = "its files cannot be read: {}".format(error)
-        return dict(of_nothing(job_id), state=state, reason=reason, unreadable=True)
-    return dict(of_nothing(job_id), state=state, reason="its files are damaged: {!r}".format(error))
+        return dict(unknown_job(job_id), state=state, reason=reason, unreadable=True)
+    return dict(
+        unknown_job(job_id), state=state, reason="its files are damaged: {!r}".format(error)
+    )

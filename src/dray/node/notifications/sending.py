@@ -55,11 +55,11 @@ def post(request: notify.Request) -> str:
     import urllib.error
     import urllib.request
 
-    class Stay(urllib.request.HTTPRedirectHandler):
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *_: "Any", **__: "Any") -> None:
             return None
 
-    opener = urllib.request.build_opener(Stay(), *own_trust())
+    opener = urllib.request.build_opener(NoRedirect(), *own_trust())
     asked = urllib.request.Request(request.url, request.body, request.headers, method="POST")
     try:
         opener.open(asked, timeout=STEP).close()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LOCK_PATIENCE = 60.0
 
 
-class Charge:
+class AttemptLock:
     """Held by the attempt that is being made, so that there is only one at a time, also when a
     requeue overtakes the attempt before it. Where other nodes do not see locks, it is a lease."""
 
