@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,13 @@ from dray.node.interpreter import survey
 from dray.node.interpreter import tree as trees
 from dray.node.interpreter.elf import Elf, NotElf
 from dray.programs import shipping
-from tests.conftest import Dray, wait_for
+from tests.conftest import Dray
 from tests.integration.test_faults import oldest_python
 from tests.rigs.host import with_mounts
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, and changes its root")
 
-DEBIANS = "/usr/bin/python3"
+DEBIANS = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 ENV = "/usr/bin/env"
 # The second has /usr/bin/ld.so beside it, which is not that of a copy.
 PYTHONS = {"of a venv": sys.executable, "of Debian": DEBIANS, "the oldest": oldest_python()}
@@ -102,11 +103,20 @@ class Volume:
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
-def volume(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Volume:
+def volume(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Volume]:
     """A root that everybody may read, with a copy of one of this machine's Pythons."""
-    if not os.path.exists(PYTHONS[request.param]):
-        pytest.skip("this machine has no such Python")
-    return Volume(tmp_path_factory.mktemp("volume"), PYTHONS[request.param])
+    made = Volume(tmp_path_factory.mktemp("volume"), PYTHONS[request.param])
+    yield made
+    shutil.rmtree(made.tree)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A root of its own; pytest would keep the copies for a while."""
+    yield tmp_path / "root"
+    shutil.rmtree(tmp_path / "root")
 
 
 @pytest.fixture
@@ -237,8 +247,9 @@ def test_a_job_runs_in_an_image_without_python(dray: Dray, tmp_path: Path, volum
     folder = dray.job_dir(job)
     (folder / "end.json").unlink()
     shutil.rmtree(folder / "attempts")
-    shutil.copytree(volume.root / "python", dray.jobs.parent / "python")
     pod = Pod(tmp_path / "pod", dray.jobs.parent)
+    (dray.jobs.parent / "python").mkdir()
+    pod.mounts.append(f"--bind {volume.root}/python {pod.root}/volume/python")
     pod.add_program(ENV)
     ended = pod.run(*volume.words, "-I", "-S", "-c", KEEP, volume.app, f"/volume/jobs/{job}")
     assert (ended.stderr, ended.returncode) == ("", 0)
@@ -271,17 +282,16 @@ def test_another_user_runs_it(pod: Pod, volume: Volume) -> None:
     assert (ended.stdout, ended.stderr) == (f"{SOMEBODY}\n", "")
 
 
-def test_it_is_made_once(tmp_path: Path) -> None:
-    tree = carry(DEBIANS, tmp_path)
+def test_it_is_made_once(root: Path) -> None:
+    tree = carry(DEBIANS, root)
     before = snapshot(tree)
-    assert carry(DEBIANS, tmp_path) == tree
+    assert carry(DEBIANS, root) == tree
     assert snapshot(tree) == before
     assert [one.name for one in tree.parent.iterdir()] == [tree.name]
 
 
-def test_a_copy_is_not_copied(tmp_path: Path) -> None:
+def test_a_copy_is_not_copied(root: Path, tmp_path: Path) -> None:
     """An agent may run in a job's own image, with the copy that is there."""
-    root = tmp_path / "root"
     tree = carry(DEBIANS, root)
     app = str(shipping.install(root))
     words = [*interpreters.words(str(tree)), "-I", "-S", "-c", CARRY, app]
@@ -290,36 +300,37 @@ def test_a_copy_is_not_copied(tmp_path: Path) -> None:
     assert "is a copy itself: start the agent with the Python of its image" in ended.stderr
 
 
-def test_several_agents_make_the_same_one_at_once(tmp_path: Path) -> None:
-    words = carrying(DEBIANS, tmp_path)
+def test_several_agents_make_the_same_one_at_once(root: Path) -> None:
+    words = carrying(DEBIANS, root)
     makers = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     said = {maker.communicate(timeout=100)[0] for maker in makers}
-    (tree,) = (tmp_path / "python").iterdir()
+    (tree,) = (root / "python").iterdir()
     assert said == {f"{tree}\n"}
 
 
-def test_a_killed_maker_leaves_nothing_that_is_used(tmp_path: Path) -> None:
-    place = tmp_path / "python"
-    maker = subprocess.Popen(carrying(DEBIANS, tmp_path))
-    (half,) = wait_for(lambda: place.is_dir() and list(place.iterdir()))
-    maker.send_signal(signal.SIGKILL)
-    maker.wait()
-    assert half.name.endswith(".tmp")  # or else it was too late
-    tree = carry(DEBIANS, tmp_path)
+def test_a_killed_maker_leaves_nothing_that_is_used(root: Path) -> None:
+    """Killed when all is written, and nothing has been tried yet."""
+    kill = "import os; tree.check = lambda *_: os.kill(os.getpid(), 9)\nprint("
+    words = [word.replace("print(", kill) for word in carrying(DEBIANS, root)]
+    assert subprocess.call(words) == -signal.SIGKILL
+    place = root / "python"
+    (half,) = place.iterdir()
+    assert (half / "bin/python3").exists()
+    tree = carry(DEBIANS, root)
     assert tree != half
-    assert trees.remove_unused(str(tmp_path), [str(tree)], time.time() + 1) == [str(half)]
+    assert trees.remove_unused(str(root), [str(tree)], time.time() + 1) == [str(half)]
     assert list(place.iterdir()) == [tree]
 
 
-def test_old_copies_that_no_job_needs_are_removed(tmp_path: Path) -> None:
-    tree = carry(DEBIANS, tmp_path)
-    root, now = str(tmp_path), time.time()
-    assert trees.remove_unused(root, [], now - 3600) == []
-    assert trees.remove_unused(root, [str(tree)], now + 3600) == []
+def test_old_copies_that_no_job_needs_are_removed(root: Path) -> None:
+    tree = carry(DEBIANS, root)
+    now = time.time()
+    assert trees.remove_unused(str(root), [], now - 3600) == []
+    assert trees.remove_unused(str(root), [str(tree)], now + 3600) == []
     os.utime(tree, (0, 0))
-    assert carry(DEBIANS, tmp_path) == tree  # which tells that it is in use
-    assert trees.remove_unused(root, [], now - 3600) == []
-    assert trees.remove_unused(root, [], now + 3600) == [str(tree)]
+    assert carry(DEBIANS, root) == tree  # which tells that it is in use
+    assert trees.remove_unused(str(root), [], now - 3600) == []
+    assert trees.remove_unused(str(root), [], now + 3600) == [str(tree)]
     assert list(tree.parent.iterdir()) == []
 
 
@@ -331,8 +342,7 @@ def library_of(tree: Path, name: str) -> str:
 
 
 @needs_root
-def test_another_library_makes_another_tree(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+def test_another_library_makes_another_tree(root: Path, tmp_path: Path) -> None:
     tree = carry(DEBIANS, root)
     library = library_of(tree, "libz.so")
     for name, content in (("same", b""), ("newer", b"of a newer package")):
@@ -345,23 +355,23 @@ def test_another_library_makes_another_tree(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_volume_without_programs_is_told(tmp_path: Path) -> None:
-    shipping.install(tmp_path)
-    words = carrying(DEBIANS, tmp_path / "root")
-    mount = f"-t tmpfs -o noexec,mode=700 none {tmp_path}/root/python"
-    (tmp_path / "root/python").mkdir()
+def test_a_volume_without_programs_is_told(root: Path) -> None:
+    shipping.install(root)
+    words = carrying(DEBIANS, root)
+    mount = f"-t tmpfs -o noexec,mode=700 none {root}/python"
+    (root / "python").mkdir()
     look = 'status=0; "$@" || status=$?; ls -A "$0"; exit $status'
-    words = ["sh", "-c", look, str(tmp_path / "root/python"), *words]
+    words = ["sh", "-c", look, str(root / "python"), *words]
     ended = subprocess.run(with_mounts([mount], words), capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.returncode) == ("", 1)
     assert "does not run (is its volume mounted with noexec?)" in ended.stderr
 
 
 @needs_root
-def test_what_somebody_else_has_made_is_not_used(tmp_path: Path) -> None:
-    tree = carry(DEBIANS, tmp_path)
+def test_what_somebody_else_has_made_is_not_used(root: Path) -> None:
+    tree = carry(DEBIANS, root)
     os.chown(tree, SOMEBODY, SOMEBODY)
-    ended = subprocess.run(carrying(DEBIANS, tmp_path), stderr=subprocess.PIPE, text=True)
+    ended = subprocess.run(carrying(DEBIANS, root), stderr=subprocess.PIPE, text=True)
     assert ended.returncode == 1
     assert f"{tree} belongs to user {SOMEBODY}, so nothing below it is run" in ended.stderr
 

@@ -80,7 +80,9 @@ class Elf:
         raise NotElf("damaged: nothing is loaded at {:#x}".format(address))
 
     def _text(self, offset: int) -> str:
-        end = self.content.index(b"\0", offset)
+        end = self.content.find(b"\0", offset)
+        if end < 0:
+            raise NotElf("damaged: a text without an end")
         return self.content[offset:end].decode("utf-8", "surrogateescape")
 
     def without_search_paths(self) -> bytes:

@@ -7,7 +7,9 @@ and only its owner may write.
 
 What is not promised: that it still holds what was written. Jobs of the same user can change it, as
 they can change everything else below the root; it is not read again before it is used. A changed
-standard library is noticed together with another program, version or library only.
+standard library is noticed together with another program, version or library only. Nor does it run
+under an LD_PRELOAD of an image whose C library is newer or of another kind: its loader obeys that
+variable, and nothing can be said to it before.
 """
 
 import importlib.util
