@@ -16,7 +16,7 @@ Loaded = Callable[..., set[str]]
 
 # Libraries that take longer to import than the store takes to answer.
 HEAVY = {"argparse", "click", "ctypes", "dataclasses", "hashlib", "inspect", "shutil", "socket"}
-HEAVY |= {"subprocess", "tempfile", "threading", "tomllib", "zipfile"}
+HEAVY |= {"subprocess", "tempfile", "threading", "tomllib", "typing", "zipfile"}
 # What only a submission, a transfer or a config file needs.
 ACTING = {"dray.config.editing", "dray.description", "dray.images", "dray.launcher.running"}
 ACTING |= {"dray.node.attempt", "dray.node.code", "dray.node.containers", "dray.programs.shipping"}

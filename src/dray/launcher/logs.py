@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from dray.clusters.protocol import END, Cluster
 from dray.errors import NotFound
@@ -19,7 +18,7 @@ from dray.records import NamedTuple
 
 LAST_WORDS = 8192  # bytes at the end of a log
 
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:  # at run time it would compile each annotation
     from typing import TypedDict
 
