@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than a listing to be read
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Factory:
@@ -67,7 +70,7 @@ class StandardFields:
             **{name: dataclasses.field(default=one) for name, one in cls.__defaults__.items()},
             **{n: dataclasses.field(default_factory=one) for n, one in cls.__factories__.items()},
         }
-        fields = [(name, Any, given.get(name, dataclasses.field())) for name in cls.__fields__]
+        fields = [(name, object, given.get(name, dataclasses.field())) for name in cls.__fields__]
         same: Any = dataclasses.make_dataclass(cls.__name__, fields, kw_only=True)
         cls.__dataclass_fields__ = same.__dataclass_fields__
         return cls.__dataclass_fields__
@@ -122,7 +125,7 @@ class TupleMaker(type):
         return type(name, (NamedValues,), own)
 
 
-class NamedValues(tuple[Any, ...]):
+class NamedValues(tuple[object, ...]):
     """What every tuple with names can do."""
 
     __slots__ = ()

@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from dray.errors import DrayError, StorageError, StoreBusy, StoreError
 from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView
 from dray.node.formats import files
 from dray.records import NamedTuple, asdict, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 BUSY_SECONDS = 10.0
 

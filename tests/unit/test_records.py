@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-import subprocess
-import sys
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -128,10 +126,3 @@ def test_named_tuples_with_wrong_fields(values: tuple[int, ...], given: dict[str
         TheirPair(1)._replace(other=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="other"):
         Pair(1)._replace(other=3)  # type: ignore[call-arg]
-
-
-def test_a_listing_imports_neither_click_nor_dataclasses() -> None:
-    heavy = "{'click', 'dataclasses', 'inspect', 'threading', 'argparse', 'subprocess'}"
-    code = f"import sys, dray.cli.ps, dray.cli.running; print(sorted({heavy} & set(sys.modules)))"
-    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert seen.stdout == "[]\n"

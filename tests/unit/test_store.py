@@ -177,6 +177,20 @@ def test_what_a_listing_leaves_out_is_counted(store: Store) -> None:
     assert fitting("old", since=0, most=-1)[1] == 0
 
 
+def test_a_listing_reads_no_job_that_it_does_not_show(store: Store) -> None:
+    """Every query goes by an index, however many jobs there are; only their number is counted."""
+    queries: list[str] = []
+    store.save([view("old-1", JobState.DONE, created=1)])
+    store._connection.set_trace_callback(queries.append)
+    store.listing(50, 9)
+    store.others(0)
+    store.active()
+    store._connection.set_trace_callback(None)
+    plans = [one[3] for query in queries for one in store._rows(f"EXPLAIN QUERY PLAN {query}")]
+    assert len(plans) == len(queries) == 6
+    assert [plan for plan in plans if "USING" not in plan] == []
+
+
 def test_jobs_of_a_project_are_found(store: Store) -> None:
     odd = '/home/ü/a "b'
     store.save([replace(view(), spec=replace(spec(), project=odd))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dray.cli.arguments import MOMENT, REGEX, Jobs, Parameter, Verb, at_least
 from dray.cli.log_filter import LogPrinter
@@ -12,6 +11,10 @@ from dray.cli.terminal import say, visible
 from dray.job.model import JobView
 from dray.job.quantities import show_duration
 from dray.launcher import Launcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:

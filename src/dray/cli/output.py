@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TextIO
 
 from dray.cli.terminal import (
     Shown,
@@ -27,6 +26,10 @@ from dray.job.model import Container
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import Launcher
 from dray.reporter import Progress, Reporter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TextIO
 
 COLORS = {
     "queued": "33",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from dray.cli.arguments import CLUSTER, JSON, TEXT, Parameter, Verb, at_least, one_of
 from dray.cli.output import (
@@ -33,6 +32,10 @@ from dray.launcher import JobFilter, Listing
 from dray.node.jobs.arrays import fold
 from dray.records import NamedTuple
 from dray.store import Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HEADER = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "TIME", "LEFT", "PROGRESS", "METRIC", "AGE")
 STATE = HEADER.index("STATE")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from dray import background
 from dray.clusters.protocol import (
@@ -56,7 +55,10 @@ from dray.records import replace
 from dray.reporter import Progress
 from dray.transport.tree import copy_changed, copy_files
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.node.root.images import RootImages
 
 LITTLE_SPACE = 1 << 30

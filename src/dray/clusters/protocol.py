@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Protocol
 
 from dray.job.model import (
     Capabilities,
@@ -22,6 +21,12 @@ from dray.job.model import (
 from dray.landing import Incoming, Landing
 from dray.records import NamedTuple
 from dray.reporter import Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    Protocol = object  # only type checkers ask what fits
 
 
 class Selection(NamedTuple):

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dray.clusters.protocol import Cluster
 from dray.config.reading import ClusterConfig
@@ -14,7 +13,10 @@ from dray.errors import ClusterError, DrayError
 from dray.job.model import Capabilities
 from dray.job.options import kinds
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.clusters.local import LocalCluster
     from dray.clusters.pbs import PbsCluster
     from dray.clusters.slurm import SlurmCluster

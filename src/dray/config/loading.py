@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from dray.config import trust
 from dray.config.reading import ClusterConfig, FileSettings, read_document, read_file
@@ -14,6 +13,10 @@ from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
 from dray.project import PROJECT_FILE, find_project
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ON_VARIABLE = "DRAY_ON"
 

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from dray import plain_files, project
 from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, show_key
 from dray.errors import ConfigError, nearest
 from dray.records import NamedTuple
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.job.options import Option
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from dray import plain_files
 from dray.config.reading import ClusterConfig, Document, FileSettings
@@ -21,6 +20,10 @@ from dray.errors import ConfigError
 from dray.node.formats import files
 from dray.project import strangers
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TOLD = 10  # settings that an error names
 

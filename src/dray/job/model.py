@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
 from dray import checks
 from dray.checks import (
@@ -29,6 +28,10 @@ from dray.node.formats.files import encode
 from dray.node.formats.shapes import MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
 from dray.records import NamedTuple, asdict, dataclass, field, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # Of the form of job.json. Whoever reads one of an earlier version gets defaults for what that did
 # not have; one of a later version is shown, and not resumed. The first had no version in it.

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Unpack
 
 from dray.clusters.protocol import Cluster, Selection
 from dray.config.loading import Config
@@ -20,7 +19,10 @@ from dray.launcher.watching import GONE, JobFilter, Listing, Watching
 from dray.reporter import Reporter
 from dray.store import Store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from dray.images.verbs import ImageVerbs
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.logs import Logs, Wanted

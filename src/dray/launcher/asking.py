@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from dray.clusters.protocol import Cluster
 from dray.errors import LoginNeeded
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from queue import SimpleQueue
+    from typing import NoReturn, TypeVar
 
-T = TypeVar("T")
-Answer = Callable[[], T]  # returns what the cluster has answered, or raises why it has not
-Take = Callable[[Cluster, Answer[T]], None]
+    T = TypeVar("T")
+    Answer = Callable[[], T]  # returns what the cluster has answered, or raises why it has not
+    Take = Callable[[Cluster, Answer[T]], None]
 
 
 def ask_each(clusters: Sequence[Cluster], question: Callable[[Cluster], T], take: Take[T]) -> None:

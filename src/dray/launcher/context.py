@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from dray import background
 from dray.clusters.protocol import Cluster
 from dray.config.loading import Config
 from dray.errors import ClusterError, DrayError, Refused, StorageError, from_os_error
 from dray.job.model import JobView
-from dray.launcher.asking import Answer, ask_each
+from dray.launcher.asking import ask_each
 from dray.reporter import Reporter
 from dray.store import Damaged, Store, rebuilding, set_aside
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dray.launcher.asking import Answer
     from dray.launcher.notifying import Notifier
 
 # A cluster cannot be asked: it does not answer, has trouble with its disk, or its root cannot be

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypedDict
 
 from dray.clusters.protocol import END, Cluster
 from dray.errors import NotFound
@@ -19,17 +18,20 @@ from dray.records import NamedTuple
 
 LAST_WORDS = 8192  # bytes at the end of a log
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # at run time it would compile each annotation
+    from typing import TypedDict
 
-class Wanted(TypedDict, total=False):
-    """Which part of a job's output is read; by default, all of it."""
+    class Wanted(TypedDict, total=False):
+        """Which part of a job's output is read; by default, all of it."""
 
-    attempt: int | None
-    rank: int
-    tail: int | None  # so many lines at the end
-    follow: bool
-    grep: re.Pattern[str] | None  # only lines in which it is found
-    since: float | None
-    stamps: bool  # each line with a time
+        attempt: int | None
+        rank: int
+        tail: int | None  # so many lines at the end
+        follow: bool
+        grep: re.Pattern[str] | None  # only lines in which it is found
+        since: float | None
+        stamps: bool  # each line with a time
 
 
 class Output(NamedTuple):

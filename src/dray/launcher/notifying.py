@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from dray.clusters.protocol import Cluster, Unsent
 from dray.config import loading as configuration
@@ -21,6 +20,10 @@ from dray.node.jobs.arrays import split
 from dray.node.notifications import notify
 from dray.reporter import Reporter
 from dray.store import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ON, LONG_WAIT = NOTIFY_ON.initial, NOTIFY_LONG_WAIT.initial
 MOST_AT_ONCE = 20  # messages that one look sends from here

@@ -10,12 +10,16 @@ from contextlib import contextmanager, suppress
 from dray.clusters.protocol import Cluster, Statuses
 from dray.errors import NotFound, TimedOut
 from dray.job.model import JobState, JobView, Series
-from dray.launcher.asking import Answer, ask_each
+from dray.launcher.asking import ask_each
 from dray.launcher.context import UNAVAILABLE, Context, jobs_on, message_of, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.jobs import Jobs
 from dray.records import NamedTuple, replace
 from dray.store import Last, Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.launcher.asking import Answer
 
 DAY = 86400.0
 GONE = "is gone"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from dray.checks import VARIABLE
 from dray.job.quantities import parse_count, parse_gpus
 from dray.node.notifications.notify import EVENTS, MAIL, is_address
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LONGEST_PATH = 4096  # Linux has no longer ones
 LARGEST_CODE = 255
