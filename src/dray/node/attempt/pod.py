@@ -22,8 +22,8 @@ from ..processes import cgroup, layout
 from ..schedulers import scheduler
 from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT, SECRETS
 from .allotment import Allotment
-from .charge import Charge
-from .command import HEEDED
+from .attempt_lock import AttemptLock
+from .command import HANDLED_SIGNALS
 from .loop import ELSEWHERE, HERE, AttemptLoop, Site, supervise
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ LOOK = 1.0  # seconds between two looks for more of it
 def run(path: str) -> int:
     """Return the pod's exit code. ``path`` is a job's directory, or an array's."""
     signal.pthread_sigmask(
-        signal.SIG_BLOCK, HEEDED
+        signal.SIG_BLOCK, HANDLED_SIGNALS
     )  # first: nobody else keeps us from being killed
     os.umask(0o077)
     job_dir, batch = JobDir(path), scheduler.of_kind("kubernetes")
@@ -84,8 +84,8 @@ class Pod(Site):
         end = self.job_dir.ended()
         if end is not None:  # the pod before this one was lost after it had written that down
             return CODES.get(end["state"], OWN_FAULT)
-        charge = trouble.with_retries(lambda: Charge(self.job_dir))
-        if not charge.take_unless(self.is_over, LOCK_PATIENCE):
+        lock = trouble.with_retries(lambda: AttemptLock(self.job_dir))
+        if not lock.take_unless(self.is_over, LOCK_PATIENCE):
             return INTERRUPTED
         try:
             decision = self.loop.run()
@@ -95,7 +95,7 @@ class Pod(Site):
             self._leave_message(decision)
             return CODES.get(str(decision.state), OWN_FAULT)
         finally:
-            charge.leave()
+            lock.leave()
 
     def is_over(self) -> bool:
         """Return whether the pod was told to end."""
