@@ -37,6 +37,10 @@ from dray.transport.kube_api import Api
 from dray.transport.kubectl import Kubectl, PodExec
 from dray.transport.link import AgentLink
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.clusters.suggestion import Suggestion
+
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
 GROUPS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
@@ -135,6 +139,12 @@ class KubernetesCluster(BatchCluster):
         del settings
         return None
 
+    @staticmethod
+    def suggest(settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
+        from dray.clusters.kube.suggesting import suggest  # only for a new cluster
+
+        return suggest(settings, asks=asks)
+
     def make_link(self) -> AgentLink:
         root, user = volumes.root_of(self.settings), self.user
         self.kubectl = Kubectl(
@@ -210,6 +220,9 @@ class KubernetesCluster(BatchCluster):
                 hint="Choose another agent_image, or set python to one that all images have.",
             )
         return list(facts["pod_python"])
+
+    def plain_image(self) -> str:
+        return str(options.IMAGE.of(self.settings) or options.AGENT_IMAGE.of(self.settings))
 
     def equipment(self) -> Equipment:
         return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))
