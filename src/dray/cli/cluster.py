@@ -321,16 +321,16 @@ def write(
 
 @command.command("import")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--name", help="What to call the cluster.  [default: from its host]")
+@click.option("--name", help="What to call the cluster.  [default: from its host or namespace]")
 @click.option("--write", "do_write", is_flag=True, help="Add it to your config file.")
 @click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
     """Convert the settings of another launcher: print them as TOML, or add them with --write.
 
     PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
-    submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, or a file of
-    shell assignments such as ~/.cluster_config. It is read, never executed. Whatever has no
-    counterpart is told in a comment.
+    submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, the YAML of a
+    pod or a Job of Kubernetes, a script with runai submit, or a file of shell assignments such as
+    ~/.cluster_config. It is read, never executed. Whatever has no counterpart is told in a comment.
     """
     from dray.config import editing, migration
 
@@ -338,7 +338,7 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
     name, kind = name or found.name, found.kind
     require_name(name, kind)
     if do_write:
-        require_host(found)
+        require_usable(found)
         user_file = configuration.load(submits=False).home.config_file
         write(user_file, name, kind, found.cluster, notes_of(found), replace=replace)
         say(f"Next:  dray doctor {name}")
@@ -360,9 +360,9 @@ def notes_of(found: Found) -> tuple[str, ...]:
     return (f"imported from {found.source}", *found.notes)
 
 
-def require_host(found: Found) -> None:
-    if "host" not in found.cluster:
+def require_usable(found: Found) -> None:
+    if found.needs not in found.cluster:
         raise UsageError(
-            f"{found.source} names no host that can be used",
+            f"{found.source} names no {found.needs} that can be used",
             hint="Fill it in there; without --write you see what was found.",
         )

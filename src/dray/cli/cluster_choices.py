@@ -42,12 +42,11 @@ def decide(choice: Choice, option: Option) -> Any:
         say(f"  {number}  {one}")
     if choice.advice:
         say(choice.advice)
-    read = click.prompt(
+    return click.prompt(
         f"{choice.setting}{' (several with a space between)' if option.many else ''}",
         value_proc=lambda text: answer(text, choice, option),
         err=True,
     )
-    return read
 
 
 def answer(text: str, choice: Choice, option: Option) -> Any:

@@ -57,6 +57,9 @@ def value(one: Any) -> str:
     """Write a value as TOML."""
     if isinstance(one, list | tuple):
         return f"[{', '.join(value(each) for each in one)}]"
+    if isinstance(one, dict):
+        inner = ", ".join(f"{show_key((key,))} = {value(each)}" for key, each in one.items())
+        return f"{{ {inner} }}"
     if isinstance(one, str):
         try:
             one.encode()

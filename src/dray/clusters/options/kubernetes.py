@@ -125,6 +125,7 @@ GROUPS = Option(
     help="Further group ids.",
     example="[11166]",
 )
+GROUP = word("group", "The name of your group, for images that set up an account.", '"CVLAB-unit"')
 SHM = Option(
     key="clusters.*.shm",
     parse=parse_size,
@@ -208,6 +209,7 @@ OPTIONS = (
     NODE_LOSS,
     UID,
     GID,
+    GROUP,
     GROUPS,
     SHM,
     PULL_SECRETS,
