@@ -243,7 +243,8 @@ class AgentQueue:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
         request["image"] = job.container.image if job.container else None
-        request.update(self.news(job.id))
+        if verb == "resume":
+            request.update(self.news(job.id))
         if code is None:
             with self.cluster.agent.call(verb, request) as answer:
                 self._take_news(answer)
