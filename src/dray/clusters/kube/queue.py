@@ -160,7 +160,7 @@ def row_of(job: str, pods: Sequence[str], why: str) -> Row:
     if "Running" in live:
         return Row("running")
     waiting = [one for one in live if one != "Terminating" and one not in START_REASONS]
-    if not waiting and "Terminating" in live:
+    if not waiting and pods:  # the controller has not yet said what follows
         return Row("ending")
     if not waiting:
         return Row("waiting", why or ("suspended" if job == "Suspended" else ""))

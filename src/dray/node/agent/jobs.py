@@ -216,7 +216,7 @@ def has_gone_on(job_dir: "JobDir", seen: int) -> bool:
 def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
     """Return the number of the batch job that continues the job. One that is ending may be it: a
     job that is requeued waits again only once it has ended."""
-    until = time.monotonic() + ENDING
+    until = time.monotonic() + (0.0 if agent.scheduler.is_told else ENDING)
     while True:
         rows = agent.batch_jobs_of(job_dir.id)
         live = [str(row["id"]) for row in rows if row["state"] != "ending"]
