@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray import background
 from dray.clusters.protocol import (
@@ -60,6 +60,7 @@ from dray.snapshot import write_snapshot
 from dray.transport.tree import copy_changed, copy_files
 
 if TYPE_CHECKING:
+    from dray.node.formats.records import ImageRecord, Rules
     from dray.node.root.images import RootImages
 
 LITTLE_SPACE = 1 << 30
@@ -365,10 +366,10 @@ class LocalQueue:
         """What the next job waits for."""
         if not line or not is_id(line[0]):
             return ""
-        wanted = (self._files.job(line[0]).description() or {}).get("resources")
-        if not wanted:
+        first = self._files.job(line[0]).description()
+        if not first or not first["resources"]:
             return ""
-        return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
+        return shortage(self.queue.read_capacity(), self.queue.holders(), first["resources"])
 
     def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
         root = self._files
@@ -490,7 +491,7 @@ class LocalFiles:
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         root = self._files
         with refusing():
-            found = root.checkpoint(job_id, name, dict(rules))
+            found = root.checkpoint(job_id, name, cast("Rules", dict(rules)))
         top = root.outputs(job_id)
         return Found(
             found.path, tuple(followed(top, one) for one in found.files), tuple(found.remarks)
@@ -529,14 +530,14 @@ class LocalImages:
         return ImageState(**self._images.look(image, list(layers)))
 
     def announce(self, record: Mapping[str, Any]) -> None:
-        self._images.announce(dict(record))
+        self._images.announce(cast("ImageRecord", dict(record)))
 
     def take(self, part: ImagePart) -> None:
         path = self._images.part(part.layer, part.offset, part.length, part.is_last)
         files.write_bytes(path, part.content, durable=False)
 
     def listing(self) -> list[dict[str, Any]]:
-        return self._images.listing()
+        return [dict(one) for one in self._images.listing()]
 
     def remove(self, image: str) -> None:
         with refusing():

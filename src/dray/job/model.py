@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray import checks
 from dray.checks import (
@@ -27,14 +27,13 @@ from dray.checks import (
 )
 from dray.checks import text as text_of
 from dray.node.formats.files import encode
-from dray.node.formats.shapes import MOST_RECENT
+from dray.node.formats.shapes import DESCRIPTION_VERSION, FIRST_VERSION, MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
 from dray.records import NamedTuple, asdict, dataclass, field, replace
 
-# Of the form of job.json. Whoever reads one of an earlier version gets defaults for what that did
-# not have; one of a later version is shown, and not resumed. The first had no version in it.
-DESCRIPTION_VERSION = 2
-FIRST_VERSION = 1
+if TYPE_CHECKING:
+    from dray.node.formats.records import AttemptRecord, Description
+
 JSON_VERSION = 1  # of what --json prints; it changes when a key changes its meaning or goes
 
 
@@ -162,8 +161,9 @@ class JobSpec:
     origin: Mapping[str, str] = field(default_factory=dict)
     version: int = DESCRIPTION_VERSION  # of this description's form
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> Description:
+        """Return what job.json has in it."""
+        return cast("Description", asdict(self))
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
@@ -196,6 +196,10 @@ class Attempt:
     held: float | None = None  # until when its allocation is, or was, kept for a look
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
+
+    def to_dict(self) -> AttemptRecord:
+        """Return the attempt as the node side tells of it."""
+        return cast("AttemptRecord", asdict(self))
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Attempt:

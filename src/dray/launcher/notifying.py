@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.protocol import Cluster, Unsent
 from dray.config import loading as configuration
@@ -21,6 +21,9 @@ from dray.node.jobs.arrays import split
 from dray.node.notifications import notify
 from dray.reporter import Reporter
 from dray.store import Store
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Notice, NoticeSettings, Status
 
 ON, LONG_WAIT = NOTIFY_ON.initial, NOTIFY_LONG_WAIT.initial
 MOST_AT_ONCE = 20  # messages that one look sends from here
@@ -40,7 +43,7 @@ def channels(settings: Mapping[str, Any]) -> list[str]:
     return [name for name in notify.CHANNELS if settings.get(name)]
 
 
-def rules(settings: Mapping[str, Any], wanted: bool | None) -> dict[str, Any]:
+def rules(settings: Mapping[str, Any], wanted: bool | None) -> NoticeSettings:
     """When something is told. Of a job that it was asked for by name, also a quick end is."""
     return {
         "on": list(settings.get("on", ON)),
@@ -49,17 +52,20 @@ def rules(settings: Mapping[str, Any], wanted: bool | None) -> dict[str, Any]:
     }
 
 
-def facts_of(view: JobView, event: str) -> dict[str, Any]:
+def facts_of(view: JobView, event: str) -> Notice:
     """What is told of a job that was seen from here."""
-    job = {"name": view.spec.name, "created": view.spec.created}
-    attempts = [{"exit_code": one.exit_code, "metric": one.metric} for one in view.attempts]
-    status = {"id": view.id, "job": job, "state": str(view.state), "reason": view.reason}
-    return notify.facts_of(
-        event, {**status, "ended": view.ended, "attempts": attempts}, view.cluster
-    )
+    status: Status = {
+        "id": view.id,
+        "job": {"name": view.spec.name, "created": view.spec.created},
+        "state": str(view.state),
+        "reason": view.reason,
+        "ended": view.ended,
+        "attempts": [one.to_dict() for one in view.attempts],
+    }
+    return notify.facts_of(event, status, view.cluster)
 
 
-def facts_of_array(array: str, views: Sequence[JobView]) -> dict[str, Any]:
+def facts_of_array(array: str, views: Sequence[JobView]) -> Notice:
     spec = views[0].spec
     ended = max((one.ended or 0.0 for one in views), default=0.0)
     return notify.facts_of_array(
@@ -154,7 +160,7 @@ class Notifier:
         with suppress(ClusterError, OSError):  # the next look asks again, and sends nothing again
             cluster.queue.settle(message)
 
-    def _facts(self, message: Unsent, views: Sequence[JobView]) -> dict[str, Any]:
+    def _facts(self, message: Unsent, views: Sequence[JobView]) -> Notice:
         if not message.over:
             return facts_of(views[0], notify.STARTED)
         if views[0].id != message.id:
@@ -162,7 +168,7 @@ class Notifier:
         return facts_of(views[0], notify.end_event(str(views[0].state)))
 
     def _is_wanted(
-        self, message: Unsent, views: Sequence[JobView], facts: Mapping[str, Any], asked: bool
+        self, message: Unsent, views: Sequence[JobView], facts: Notice, asked: bool
     ) -> bool:
         """By the settings of this machine, whatever the cluster makes of them; ``asked``: whether
         the job was submitted with --notify."""
@@ -175,10 +181,9 @@ class Notifier:
         started = attempts[0].started if attempts else None
         if started is None or views[0].id != message.id:
             return False
-        job = {"created": spec.created, "resumed_after": spec.resumed_after}
-        return notify.waited_long(settings, job, min(started, now))
+        return notify.waited_long(settings, spec.to_dict(), min(started, now))
 
-    def _send(self, message: Unsent, job_id: str, facts: Mapping[str, Any]) -> bool:
+    def _send(self, message: Unsent, job_id: str, facts: Notice) -> bool:
         """Whether it was tried, or never can be; else a look from another shell may send it."""
         from dray.node.notifications import sending  # only here
 
@@ -296,9 +301,15 @@ def test(config: Config) -> dict[str, str]:
     from dray.programs import desktop
 
     now = time.time()
-    job = {"name": "dray-test", "created": now}
-    status = {"id": "dray-test", "job": job, "state": "done", "reason": "this is only a test"}
-    facts = notify.facts_of(notify.DONE, {**status, "ended": now, "attempts": []}, "this machine")
+    status: Status = {
+        "id": "dray-test",
+        "job": {"name": "dray-test", "created": now},
+        "state": "done",
+        "reason": "this is only a test",
+        "ended": now,
+        "attempts": [],
+    }
+    facts = notify.facts_of(notify.DONE, status, "this machine")
     told: dict[str, str] = {}
     for name in channels(config.notify):
         try:

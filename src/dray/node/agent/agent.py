@@ -18,12 +18,11 @@ from .serving import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import BinaryIO, Callable, Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Reply, Request, Row, Status  # noqa: F401
     from ..jobs.jobdir import JobDir
     from ..schedulers.scheduler import Scheduler
-
-    Record = Dict[str, Any]
 
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
@@ -39,14 +38,14 @@ class Agent(Conversation):
         self.scheduler = batch
         self.images = RootImages(path, lambda: self.scheduler.queue())
         self.asked = 0.0  # when the scheduler was asked for the queue that we know
-        self.over = []  # type: List[Record]  # of jobs that this look has found ended
+        self.over = []  # type: List[Status]  # of jobs that this look has found ended
 
-    def carry_out(self, request: "Record") -> "Record":
+    def carry_out(self, request: "Request") -> "Reply":
         if request.get("version", 1) > VERSION:
             raise Refusal("ClusterError", "the agent here is older than the dray that asks it")
         return VERBS[request["verb"]](self, request)
 
-    def queue(self) -> "Dict[str, Record]":
+    def queue(self) -> "Dict[str, Row]":
         """One question to the scheduler for everybody who asks within a few seconds."""
         cache = os.path.join(self.root.path, "queue.json")
         with files.Lock(cache + ".lock"):
@@ -93,7 +92,7 @@ class Agent(Conversation):
                 return str(queued["id"])
         return None
 
-    def batch_jobs_of(self, job_id: str) -> "List[Record]":
+    def batch_jobs_of(self, job_id: str) -> "List[Row]":
         """The rows of a job, or of an array's jobs, in the queue as it is now."""
         queue = self.scheduler.queue()
         return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
@@ -120,7 +119,7 @@ VERBS = {
     "status": status.status,
     "stop": jobs.stop,
     "submit": jobs.submit,
-}  # type: Dict[str, Callable[[Agent, Record], Record]]
+}  # type: Dict[str, Callable[[Agent, Request], Reply]]
 
 
 def main(root: str, kind: str) -> int:

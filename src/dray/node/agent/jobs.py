@@ -15,18 +15,17 @@ from .root_requests import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Request, Row
     from ..jobs.jobdir import JobDir
     from .agent import Agent
-
-    Record = Dict[str, Any]
 
 ENDING = 90.0  # seconds for which a batch job is given to end
 ENDING_LOOK = 2.0  # seconds between two looks whether it has
 
 
-def submit(agent: "Agent", request: "Record") -> "Record":
+def submit(agent: "Agent", request: "Request") -> "Answer":
     """Store the code, write the job (or the array) down, hand it to the scheduler: exactly once."""
     record = request["job"]
     job_dir = agent.root.job(record["id"])
@@ -59,10 +58,12 @@ def submit(agent: "Agent", request: "Record") -> "Record":
                 staging.remove(job_dir.path)
                 raise
     agent.forget_queue()
-    return dict(site.news_of_this_place(agent, request), scheduler_id=number)
+    answer = site.news_of_this_place(agent, request)
+    answer["scheduler_id"] = number
+    return answer
 
 
-def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
+def contents_of(agent: "Agent", request: "Request") -> "Tuple[Dict[str, bytes], Optional[str]]":
     """The files of the job's directory, and the snapshot that it holds on to."""
     contents = {}
     for name, text in request["files"].items():
@@ -72,7 +73,7 @@ def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], O
 
 
 def hand_over(
-    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Record"
+    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Request"
 ) -> str:
     """Start the plan's command; NoAnswer where the job may have been queued, SchedulerError where
     it was not."""
@@ -108,7 +109,7 @@ def queued_all_the_same(
     raise error
 
 
-def stop(agent: "Agent", request: "Record") -> "Record":
+def stop(agent: "Agent", request: "Request") -> "Answer":
     ids = named(request)
     queued = agent.scheduler.queue()
     numbers = []
@@ -131,7 +132,7 @@ def stop(agent: "Agent", request: "Record") -> "Record":
 
 
 def ask_to_stop(
-    agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]", now: bool
+    agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]", now: bool
 ) -> "List[str]":
     """Its supervisor sees to it; what has none is returned, to be cancelled."""
     attempts = job_dir.records()
@@ -150,7 +151,7 @@ def ask_to_stop(
     return [number]  # it has ended once it has left the queue: see unqueued
 
 
-def resume(agent: "Agent", request: "Record") -> "Record":
+def resume(agent: "Agent", request: "Request") -> "Answer":
     place = arrays.split(request["job"]["id"])
     missing = snapshots.stage(agent, request)
     if missing:
@@ -165,7 +166,7 @@ def resume(agent: "Agent", request: "Record") -> "Record":
     return {"scheduler_id": number}
 
 
-def resume_one(agent: "Agent", request: "Record", after: str) -> str:
+def resume_one(agent: "Agent", request: "Request", after: str) -> str:
     job_dir = agent.root.own_directory(request["job"]["id"])
     with Submission(job_dir) as lock:
         if has_gone_on(job_dir, request["job"]["resumed_after"]):
@@ -203,7 +204,7 @@ def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
 
 
 def submit_again(
-    agent: "Agent", job_dir: "JobDir", request: "Record", lock: files.Lock, after: str
+    agent: "Agent", job_dir: "JobDir", request: "Request", lock: files.Lock, after: str
 ) -> str:
     end = job_dir.ended()
     arrays.rewrite(job_dir, *contents_of(agent, request))

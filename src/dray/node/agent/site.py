@@ -9,16 +9,15 @@ from ..schedulers.scheduler import SchedulerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict  # noqa: F401
+    from typing import Any  # noqa: F401
 
+    from ..formats.records import Answer, Request, SiteFacts
     from .agent import Agent
-
-    Record = Dict[str, Any]
 
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
-def hello(agent: "Agent", _: "Record") -> "Record":
+def hello(agent: "Agent", _: "Request") -> "SiteFacts":
     """What this place is like, asked anew; the laptop checks jobs by it before it submits."""
     from ..containers import runtimes  # not for every request
 
@@ -32,7 +31,7 @@ def hello(agent: "Agent", _: "Record") -> "Record":
         "files": usage.f_favail if usage.f_files else None,
         "container_facts": runtimes.facts(),
         "locks": leases.facts(agent.root.path),
-    }  # type: Record
+    }  # type: SiteFacts
     found.update(agent.scheduler.describe())
     files.write_json(facts_of(agent), found, durable=False)
     return found
@@ -42,14 +41,17 @@ def facts_of(agent: "Agent") -> str:
     return os.path.join(agent.root.path, "facts.json")
 
 
-def news_of_this_place(agent: "Agent", request: "Record") -> "Record":
+def news_of_this_place(agent: "Agent", request: "Request") -> "Answer":
     """What is known of it goes along with an answer, unless the laptop has it; what is old is
     asked anew once the answer is on its way."""
-    known = files.read_record(facts_of(agent)) or {}
-    if not shapes.is_number(known.get("time")) or not is_young(known["time"], FACTS_AGE):
+    found = files.read_record(facts_of(agent)) or {}  # type: Any
+    if not shapes.is_number(found.get("time")) or not is_young(found["time"], FACTS_AGE):
         return {"afterwards": lambda: refresh(agent)}
-    news = {"facts": known} if known["time"] != request.get("facts") else {}  # type: Record
-    return dict(news, afterwards=agent.root.tidy)
+    known = found  # type: SiteFacts
+    news = {"afterwards": agent.root.tidy}  # type: Answer
+    if known["time"] != request.get("facts"):
+        news["facts"] = known
+    return news
 
 
 def refresh(agent: "Agent") -> None:

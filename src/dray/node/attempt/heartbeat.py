@@ -11,8 +11,9 @@ from .outcomes import write_to_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Union  # noqa: F401
+    from typing import Any, List, Union  # noqa: F401
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
@@ -20,15 +21,13 @@ if TYPE_CHECKING:
     from .end_requests import EndRequests
     from .ranks import Ranks
 
-    Record = Dict[str, Any]
-
 
 class Heartbeat:
     def __init__(
         self,
         job_dir: "JobDir",
         attempt: "AttemptDir",
-        job: "Record",
+        job: "Description",
         command: "Union[Command, Ranks]",
         requests: "EndRequests",
     ) -> None:

@@ -12,16 +12,17 @@ from ..jobs import trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import List, Optional, Union  # noqa: F401
 
     from ..checkpoints.newest import Checkpoint
+    from ..formats.records import Description, End, Outcome
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..jobs.policy import Decision
 
-    Record = Dict[str, Any]
 
-
-def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
+def write_stubbornly(
+    path: str, value: "Union[End, Outcome]", patience: float = trouble.PATIENCE
+) -> None:
     """An outcome must not be lost to a disk that is full for a moment."""
     trouble.stubbornly(lambda: files.write_json(path, value), patience)
 
@@ -43,7 +44,7 @@ def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
     return attempt
 
 
-def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
+def record_lost(job_dir: "JobDir", job: "Description", number: int, reason: str) -> None:
     """An attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     job = given.known(job_dir, job)
@@ -66,12 +67,12 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "remarks": (attempt.record().get("remarks") or []) + remarks,
         "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
         "left": clear_away(job_dir, attempt, job["outputs"]),
-    }
+    }  # type: Outcome
     write_stubbornly(attempt.outcome, outcome)
 
 
 def has_got_further(
-    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", newest: "Checkpoint"
+    job_dir: "JobDir", job: "Description", attempt: "AttemptDir", newest: "Checkpoint"
 ) -> bool:
     """Whether the attempt has come further than the checkpoint that it began from."""
     if newest.mtime <= start_of(attempt):
@@ -115,15 +116,19 @@ def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> 
     outcome = {
         "outcome": "failed",
         "reason": "dray itself failed: {!r} (see the logs in its directory)".format(error),
+        "exit_code": None,
+        "signal": None,
         "hopeless": True,
-    }  # type: Record
+    }  # type: Outcome
     if trouble.is_of_node(error):
         outcome = trouble.interruption("its node had trouble: {}".format(error or "no memory left"))
-    write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
+    outcome["ended"] = time.time()
+    write_stubbornly(attempt.outcome, outcome)
 
 
 def end_job(job_dir: "JobDir", end: "Decision", patience: float = trouble.PATIENCE) -> None:
-    record = {"state": end.state, "reason": end.reason, "time": time.time()}
+    assert end.state is not None
+    record = {"state": end.state, "reason": end.reason, "time": time.time()}  # type: End
     write_stubbornly(job_dir.end, record, patience)
     files.discard(job_dir.secrets)
     files.discard(job_dir.stop)

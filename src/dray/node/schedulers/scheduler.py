@@ -11,9 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+    from ..formats.records import Description, End, Row, SiteFacts
     from ..processes.layout import TaskPosition
-
-    Record = Dict[str, Any]
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
 
@@ -48,16 +47,16 @@ class Scheduler:
         """All of this user's batch jobs that are not over, in one query, as it was answered."""
         raise NotImplementedError
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         """Job id → {"id", "state", "why", "start"}: the number that the scheduler gave it or its
         array; ``waiting``, ``running`` or ``ending``; what the scheduler says of its waiting."""
         raise NotImplementedError
 
-    def number_of(self, row: "Record", job_id: str) -> str:
+    def number_of(self, row: "Row", job_id: str) -> str:
         """The number of this very job, from its row in the queue."""
         raise NotImplementedError
 
-    def queue(self) -> "Dict[str, Record]":
+    def queue(self) -> "Dict[str, Row]":
         return self.parse_queue(self.read_queue())
 
     def submit(
@@ -79,7 +78,7 @@ class Scheduler:
         """Wake the attempt, so that it looks for a stop request at once. It does so by itself
         every second: a scheduler that cannot do this need not."""
 
-    def launcher(self, job: "Record") -> "List[str]":
+    def launcher(self, job: "Description") -> "List[str]":
         """The words that start the command behind them in every task of the job. What is written
         to its input reaches every task, and what a task writes comes back from it."""
         raise NotImplementedError
@@ -101,7 +100,7 @@ class Scheduler:
         does not tell that it was."""
         return 0.0
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":  # noqa: ARG002
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":  # noqa: ARG002
         """How batch jobs that left the queue ended, in one query: number → {"state", "reason"}
         as a job has them. Nothing where no books are kept."""
         return {}
@@ -118,12 +117,12 @@ class Scheduler:
         """Give a batch job that waits again the time limit that it was submitted with; ``whole``:
         it shall not be started with less any more. A scheduler that never cuts one need not."""
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         """What this place is like, for ``doctor``."""
         raise NotImplementedError
 
 
-def planned_words(job: "Record") -> "List[str]":
+def planned_words(job: "Description") -> "List[str]":
     """Return the words in front of the script, by the job's plan; none where an older dray, which
     did not say so, has planned it."""
     words = (job.get("scheduler") or {}).get("command")
@@ -198,9 +197,9 @@ def call(*words: str, **more: "Any") -> str:
     return ended.stdout.decode("utf-8", "replace")
 
 
-def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Record":
+def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Dict[str, str]":
     """Several commands for ``describe``: what each printed, or as NAME_error why it failed."""
-    found = {}  # type: Record
+    found = {}  # type: Dict[str, str]
     for key, words in questions.items():
         try:
             found[key] = call(*words).strip()
