@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray import background
 from dray.clusters import container_findings
@@ -37,6 +37,9 @@ from dray.reporter import Progress
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink, Answer, BaseMissing
 from dray.transport.ssh import Ssh
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Origin, RequestedJob
 
 LITTLE_SPACE = 1 << 30
 ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
@@ -228,11 +231,16 @@ class AgentQueue:
         contents = dict(plan.files)
         contents.update((name, one.decode()) for name, one in secrets.files().items())
         job = plan.job
-        keys = ("id", "created", "snapshot", "resumed_after", "start_from")
-        about = {key: getattr(job, key) for key in keys}
+        about: RequestedJob = {
+            "id": job.id,
+            "created": job.created,
+            "snapshot": job.snapshot,
+            "resumed_after": job.resumed_after,
+            "start_from": job.start_from,
+        }
         if job.origin:
-            about["origin"] = dict(job.origin)
-        request: dict[str, Any] = {"job": about, "files": contents, "command": plan.command}
+            about["origin"] = cast("Origin", dict(job.origin))
+        request: Asked = {"job": about, "files": contents, "command": list(plan.command)}
         if plan.is_array:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
@@ -249,7 +257,7 @@ class AgentQueue:
     def send_contents(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: Asked,
         code: Snapshot,
         change: Change,
         lacking: list[Entry],
@@ -271,7 +279,7 @@ class AgentQueue:
     def _send_pack(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: Asked,
         code: Snapshot,
         lacking: list[Entry],
         progress: Progress,
@@ -310,8 +318,10 @@ class AgentQueue:
         if not ids:
             return Statuses({})
         asked = set(ids)
-        more = {"brief": True} if brief else {}
-        answer = self.cluster.agent.ask("status", ids=fold(ids), **more)
+        request: Asked = {"ids": fold(ids)}
+        if brief:
+            request["brief"] = True
+        answer = self.cluster.agent.ask("status", **request)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():

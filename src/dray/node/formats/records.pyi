@@ -493,11 +493,9 @@ class RequestedJob(TypedDict, total=False):
     start_from: str
     origin: Origin
 
-class Request(TypedDict, total=False):
-    """What the laptop asks: ``verb`` (agent.VERBS) and, for that verb, what follows."""
+class Asked(TypedDict, total=False):
+    """What the laptop tells with a verb; each verb needs what is listed with it."""
 
-    verb: str
-    version: int  # wire.VERSION
     # submit, resume, bring
     job: RequestedJob
     files: Dict[str, str]  # of the job's directory
@@ -529,6 +527,10 @@ class Request(TypedDict, total=False):
     length: int
     last: bool
     sha256: str
+
+class Request(Asked, total=False):
+    verb: str  # one of agent.VERBS
+    version: int  # wire.VERSION
 
 class WaitingGroup(TypedDict):
     ids: List[str]
