@@ -21,7 +21,8 @@ from typing import (  # novermin
     Union,
 )
 
-# Any JSON object that has not been checked yet: a file as it was read, or an answer as it came.
+# An arbitrary JSON object: one that has not been checked yet (a file as it was read), or one of
+# another program (PBS, OCI). Everything else has a type below.
 Record = Dict[str, Any]
 
 # -- job.json: the description ----------------------------------------------------------------
