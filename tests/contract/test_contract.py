@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from tests.conftest import Dray, wait_for
 
-KINDS = ["local", "hpc", "pbs", pytest.param("box", marks=pytest.mark.machines)]
+KINDS = [
+    "local",
+    "hpc",
+    "pbs",
+    pytest.param("box", marks=pytest.mark.machines),
+    pytest.param("k8s", marks=pytest.mark.kubernetes),
+]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
@@ -66,6 +72,8 @@ def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
         request.getfixturevalue("hpc").offer_pbs(dray)
     if request.param == "box":
         request.getfixturevalue("hpc").offer_box(dray)
+    if request.param == "k8s":
+        request.getfixturevalue("pods").offer(dray)
     return ("--on", str(request.param))
 
 

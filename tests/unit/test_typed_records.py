@@ -21,7 +21,7 @@ from dray.job import model
 from dray.job.model import Attempt, JobSpec
 from dray.node.formats import files, records, shapes
 from dray.node.notifications import notices, notify
-from dray.node.schedulers import local, queue
+from dray.node.schedulers import kubernetes, local, queue
 from dray.programs import shipping
 
 STUB = Path(records.__file__).with_suffix(".pyi")
@@ -41,6 +41,7 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_texts: ("List[str]",),
     shapes.is_paths_inside: ("List[str]",),
     shapes.is_counts: ("List[int]",),
+    shapes.is_use: ("List[int]",),
     shapes.is_variables: ("Dict[str, str]",),
     shapes.is_links: ("Dict[str, str]",),
     shapes.is_origin: ("Origin",),
@@ -73,6 +74,8 @@ CHECKED = [
     ("Capacity", queue.CAPACITY, set()),
     ("Granted", queue.GRANT, set()),
     ("Row", local.ROW, {"start", "array"}),
+    ("QueueGroup", kubernetes.GROUP, set()),
+    ("End", kubernetes.ROW_END, {"time"}),
 ]
 
 

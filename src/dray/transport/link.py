@@ -28,7 +28,7 @@ from dray.node.formats.bootstrap import MISSING, PRESENT
 from dray.node.formats.wire import MARK, VERSION
 from dray.programs import shipping
 from dray.transport import frames, standing
-from dray.transport.channel import Channel, LinkLost, last_lines
+from dray.transport.channel import Channel, ChannelGone, LinkLost, last_lines
 from dray.transport.session import Feeding, Opening, Payload, Session
 from dray.transport.sockets import socket_folder
 
@@ -97,15 +97,16 @@ class AgentLink:
         scheduler: str,
         *,
         on_answer: Callable[[], None] = lambda: None,
+        revive: Callable[[], None] | None = None,
     ) -> None:
         self.channel = channel
+        self.revive = revive  # starts who answers at the other end, where nobody is there
         self.on_answer = on_answer  # called whenever the agent has answered
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
         self.scheduler = scheduler
-        self.app = shipping.name()
         self.may_ask = True  # whether a login may ask the user for a password
         self._opening: Opening | None = None
         self._in_use: Session | None = None
@@ -197,6 +198,10 @@ class AgentLink:
                         yield answer
                         return
                 install = True
+            except ChannelGone:
+                if self.revive is None or attempt == TRIES - 1:
+                    raise
+                self.revive()
             except LinkLost:
                 # A link that was cut is tried again at once; one that hangs would hang again.
                 if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
@@ -245,7 +250,11 @@ class AgentLink:
         return (self.root, self.python, self.scheduler, *self.channel.spec())
 
     def _socket(self) -> Path:
-        return standing.socket_of(socket_folder(), *self._spec(), self.app)
+        return standing.socket_of(socket_folder(), *self._spec(), shipping.name())
+
+    def companion_socket(self) -> Path:
+        """Return where the program listens that the standing connection keeps beside it."""
+        return standing.companion_of(self._socket())
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """Start an agent that answers many requests, on a connection that asks for no password."""
@@ -260,7 +269,8 @@ class AgentLink:
         """Send the request over a session of its own; yield None if the agent is missing there."""
         session = self._take_early() or self._open(install)
         self._sent = self._verb
-        with session, Feeding(session, message, payload) as feeding:
+        fragile = self.channel.is_fragile
+        with session, Feeding(session, message, payload, ends=not fragile) as feeding:
             try:
                 with session.watch.expecting(patience_for(payload)):
                     answer = self._read_answer(session)
@@ -270,6 +280,8 @@ class AgentLink:
                     raise feeding.error from None
                 raise
             yield answer
+            if fragile:
+                session.hang_up()
 
     def _open(self, install: bool) -> Session:
         session = Session(self._argv(install=install, may_ask=self.may_ask))
@@ -294,7 +306,7 @@ class AgentLink:
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        arguments = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
+        arguments = f'"$r" {shipping.name()} {size} agent "$r" {self.scheduler}'
         script = f'r="{self._shell_root}"; exec {python} {arguments}'
         return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 

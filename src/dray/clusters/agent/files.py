@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class AgentFiles:
-    """``top``: where the jobs' directories are, for people; ``send`` uploads a snapshot."""
+    """``top`` is where the jobs' directories are, for people to read; ``send`` uploads a
+    snapshot."""
 
     def __init__(self, name: str, agent: AgentLink, top: str, send: Send) -> None:
         self.name = name
@@ -95,7 +96,8 @@ class AgentFiles:
             )
 
     def bring(self, given: Snapshot, progress: Progress) -> None:
-        """What is there already is not sent: so nothing is, until that is known."""
+        """Upload a snapshot. The first request sends no file: its answer says which ones are
+        missing."""
         request: Asked = {"job": {"snapshot": given.id}}
         change = change_of(b"", given.manifest)
         self._send("bring", request, given, change, [], progress)

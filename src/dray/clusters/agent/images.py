@@ -49,7 +49,7 @@ class AgentImages:
 
 
 class Bytes:
-    """A payload that is at hand."""
+    """A payload that is in memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -1,4 +1,4 @@
-"""Code on its way to a cluster: what of it has to be sent."""
+"""Finds out which part of the code has to be sent to a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = 1 << 14
 
 
 class Change(NamedTuple):
-    """A manifest as what differs from another one: most often a few lines in the middle."""
+    """A manifest, as its difference from another one: most often a few lines in the middle."""
 
     base: str | None
     head: int
@@ -45,7 +45,8 @@ def change_of(base: bytes, manifest: bytes) -> Change:
 
 
 def common(most: int, same: Callable[[int, int], bool]) -> int:
-    """The greatest length up to ``most`` for which it is the same, from a place to a place."""
+    """Return the greatest length up to ``most`` over which two texts agree. ``same(m, n)`` compares
+    them from m to n."""
     known = 0
     while known < most and same(known, min(known + BLOCK, most)):
         known += BLOCK
@@ -54,6 +55,6 @@ def common(most: int, same: Callable[[int, int], bool]) -> int:
 
 
 def pack_of(code: Snapshot, lacking: list[Entry], progress: Progress) -> Pack | None:
-    """What the cluster lacks; None where it has everything."""
+    """Make a pack of what the cluster lacks; None where it has everything."""
     wanted = {entry.hash: entry for entry in lacking if entry.kind != "d"}
     return Pack(code, list(wanted.values()), progress) if wanted else None

@@ -1,4 +1,4 @@
-"""What the laptop asks of the agent about images: see dray.node.root.images."""
+"""Requests about images: see dray.node.root.images."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

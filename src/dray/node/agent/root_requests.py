@@ -1,5 +1,4 @@
-"""What the laptop asks of the agent that needs only the root: each request is read, and passed on
-to dray.node.root."""
+"""Requests that need only the root: each is read here, and carried out by dray.node.root."""
 
 from ..checkpoints import selecting
 from ..formats import shapes
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def named(request: "Request") -> "List[str]":
-    """The ids that a request names, one by one."""
+    """Return the ids that a request names, one by one."""
     try:
         return [checked_id(one) for one in arrays.unfold(request["ids"])]
     except ValueError as error:
@@ -26,7 +25,7 @@ def named(request: "Request") -> "List[str]":
 
 
 def bring(agent: "Agent", request: "Request") -> "Answer":
-    """Take in files that are no code, as a snapshot; say what of it is still missing."""
+    """Store files that are not code as a snapshot; return what of it is still missing."""
     return {"missing": snapshots.stage(agent, request)}
 
 
@@ -50,7 +49,7 @@ def curve(agent: "Agent", request: "Request") -> "Curve":
 
 
 def outputs(agent: "Agent", request: "Request") -> "Answer":
-    """The files and links among a job's outputs that are wanted."""
+    """List the selected files and links among a job's outputs."""
     return {"files": agent.root.list_outputs(request["id"], *selection_of(request))}
 
 
@@ -64,14 +63,14 @@ def selection_of(request: "Request") -> "Tuple[List[str], bool]":
 
 
 def checkpoint(agent: "Agent", request: "Request") -> "Answer":
-    """The checkpoint of a job that another one may begin from, and its files."""
+    """Find the checkpoint of a job that another job may begin from, and its files."""
     found = agent.root.checkpoint(request["id"], request["name"], request["rules"])
     wanted = agent.root.describe_outputs(request["id"], found.files)
     return {"path": found.path, "files": wanted, "remarks": found.remarks}
 
 
 def pull(agent: "Agent", request: "Request") -> "Answer":
-    """These outputs: what they are now, then their contents."""
+    """Send these outputs: what they are now, then their contents."""
     wanted = agent.root.describe_outputs(request["id"], request["paths"])
     pieces = root_outputs.contents(agent.root.outputs(request["id"]), wanted)
     return {"files": wanted, "payload": root_outputs.length(wanted), "pieces": pieces}
@@ -82,6 +81,6 @@ def remove(agent: "Agent", request: "Request") -> "Answer":
 
 
 def settle(agent: "Agent", request: "Request") -> "Answer":
-    """The laptop has sent these messages, or given them up."""
+    """Mark messages as settled: the laptop has sent them, or given up on them."""
     agent.root.settle(named(request), request["over"] is True)
     return {}

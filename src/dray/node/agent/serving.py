@@ -30,7 +30,7 @@ class Conversation:
         raise NotImplementedError
 
     def serve(self) -> bool:
-        """Answer one request; False where there is none left. What goes wrong is an answer too."""
+        """Answer one request; return False where none is left. An error is an answer too."""
         request = self.next_request()
         if request is None:
             return False
@@ -63,7 +63,8 @@ class Conversation:
             return {"error": traceback.format_exc(), "family": "ClusterError"}
 
     def next_request(self) -> "Optional[Request]":
-        """None at the end, and where what comes is not a request: nothing behind it can be one."""
+        """Read a request. Returns None at the end of the input, and where the input is not a
+        request, as nothing after it can be trusted."""
         lengths = read_head(self.stdin.readline(HEAD_LIMIT))
         if lengths is None:
             return None
@@ -76,7 +77,8 @@ class Conversation:
         return request if isinstance(found, dict) else None
 
     def skip_payload(self) -> None:
-        """What a refused request brought along must not be taken for the next request."""
+        """Discard the payload of a refused request, which must not be taken for the next
+        request."""
         while self.payload:
             piece = self.stdin.read(min(self.payload, CHUNK))
             self.payload = self.payload - len(piece) if piece else 0
@@ -87,7 +89,8 @@ class Conversation:
         self.stdout.flush()
 
     def receive(self, path: str, digest: str = "") -> None:
-        """The request's payload, as a file that appears whole; with a SHA-256, only if it fits."""
+        """Write the request's payload to a file that appears whole. With a digest (SHA-256), only
+        if the payload matches it."""
         temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
         check = hashlib.sha256()
         try:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
-def hello(agent: "Agent", _: "Request") -> "SiteFacts":
-    """What this place is like, asked anew; the laptop checks jobs by it before it submits."""
+def probe(agent: "Agent", _: "Request") -> "SiteFacts":
+    """Look at this site and remember what was found; the laptop checks jobs by it before it
+    submits."""
     from ..containers import runtimes  # not for every request
 
     files.make_folder(agent.root.path)
@@ -33,17 +34,30 @@ def hello(agent: "Agent", _: "Request") -> "SiteFacts":
         "locks": leases.facts(agent.root.path),
     }  # type: SiteFacts
     found.update(agent.scheduler.describe())
+    if agent.scheduler.is_told:  # jobs run elsewhere, where there may be no Python at all
+        found.update(python_for_jobs(agent.root.path))
     files.write_json(facts_of(agent), found, durable=False)
     return found
+
+
+def python_for_jobs(root: str) -> "SiteFacts":
+    """Bring this Python to where all pods see it; say how it is started there, or why not."""
+    from ..formats.interpreters import words
+    from ..interpreter import plan, tree
+
+    try:
+        return {"machine": os.uname().machine, "pod_python": words(tree.carry(root))}
+    except (plan.CannotCarry, OSError) as error:
+        return {"machine": os.uname().machine, "pod_python_error": str(error)}
 
 
 def facts_of(agent: "Agent") -> str:
     return os.path.join(agent.root.path, "facts.json")
 
 
-def news_of_this_place(agent: "Agent", request: "Request") -> "Answer":
-    """What is known of it goes along with an answer, unless the laptop has it; what is old is
-    asked anew once the answer is on its way."""
+def facts_if_changed(agent: "Agent", request: "Request") -> "Answer":
+    """Add what is known of this site to an answer, unless the laptop has it. If that is old, it is
+    looked up again once the answer has been sent."""
     found = files.read_record(facts_of(agent)) or {}  # type: Any
     if not shapes.is_number(found.get("time")) or not is_young(found["time"], FACTS_AGE):
         return {"afterwards": lambda: refresh(agent)}
@@ -57,7 +71,7 @@ def news_of_this_place(agent: "Agent", request: "Request") -> "Answer":
 def refresh(agent: "Agent") -> None:
     agent.root.tidy()
     try:
-        hello(agent, {})
+        probe(agent, {})
     except (OSError, SchedulerError):  # nobody waits for it
         pass
 

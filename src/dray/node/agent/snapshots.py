@@ -1,4 +1,4 @@
-"""Takes in code and checkpoints that the laptop sends, as snapshots."""
+"""Stores code and checkpoints that the laptop sends, as snapshots."""
 
 import os
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stage(agent: "Agent", request: "Request") -> "List[str]":
-    """Take in the pack, if there is one; return what the snapshot still lacks."""
+    """Store the pack, if there is one; return what the snapshot still lacks."""
     store = packs.Packs(agent.root.path)
     pack_store.make(store)
     pack = request.get("pack")
@@ -36,7 +36,8 @@ def stage(agent: "Agent", request: "Request") -> "List[str]":
 
 
 def read_manifest(store: packs.Packs, change: "ManifestChange") -> "Tuple[List[str], bytes]":
-    """A manifest comes as what differs from one that lies here already, in these packs."""
+    """Rebuild a manifest, which is sent as its difference from one that is stored here. Returns the
+    packs of that one, too."""
     names, base = [], b""  # type: List[str], bytes
     if change["base"]:
         try:

@@ -1,14 +1,13 @@
-"""The loop around a job's attempts, wherever they are made.
+"""The loop around a job's attempts, on every kind of cluster.
 
-Decide what comes next, wait for the turn, make an attempt, and go on, until the job ends or another
-process goes on with it. What differs between this machine, a batch job and a pod is asked of a
-``Site``: who waits for what, how an attempt is supervised, and who makes the next one.
-"""
+It decides what comes next, waits for the job's turn, makes an attempt, and repeats, until the job
+ends or another process takes over. What differs between this machine, a batch job and a pod is up
+to a ``Site``: who waits for what, how an attempt is supervised, and who makes the next one."""
 
 import time
 import traceback
 
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
@@ -49,7 +48,7 @@ class Site:
         raise NotImplementedError
 
     def arrange_next(self, decision: policy.Decision) -> str:  # noqa: ARG002
-        """See to the next attempt, and return who makes it: HERE, ELSEWHERE or NOBODY."""
+        """Arrange the next attempt, and return who makes it: HERE, ELSEWHERE or NOBODY."""
         return HERE
 
     def before_end(self) -> None:
@@ -123,5 +122,5 @@ def supervise(
     try:
         Supervisor(job_dir, attempt, job, allotment).run()
     except Exception as error:
-        note(traceback.format_exc())
+        print_message(traceback.format_exc())
         record_own_failure(job_dir, attempt.number, error)

@@ -1,10 +1,9 @@
-"""One task of a command that is spread over several: see ``ranks``, whose orders it follows.
+"""One task of a command that is spread over several: see ``ranks``, whose orders it carries out.
 
-The first task of a node also watches its memory, makes its work tree, and clears that away; on the
-first node, and where the tree is on a disk that all share, the supervisor does. Signals from
-outside are the supervisor's business: a scheduler that ends a job sends them to it, too. A task
-only tells that it had one: torchrun and its like turn a signal into an exit code.
-"""
+The first task of a node also watches its memory, and makes and clears its work tree; on the first
+node, and where the tree is on a disk that all share, the supervisor does. Signals from outside are
+handled by the supervisor: a scheduler that ends a job sends them to it, too. A task only reports
+that it had one, as torchrun and its like turn a signal into an exit code."""
 
 import json
 import os
@@ -14,11 +13,11 @@ import time
 
 from ..code import worktree
 from ..formats import files, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
 from ..schedulers import scheduler
-from .command import HEEDED, LEFTOVER_GRACE, Command, kill_all
+from .command import HANDLED_SIGNALS, LEFTOVER_GRACE, Command, kill_all
 from .ranks import MARK, Lines
 from .starting import FAILURES, why_not_started
 
@@ -53,7 +52,7 @@ class Task:
 
     def run(self) -> int:
         process.adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         self.lines = Lines(0)
         while not self.leaving:
             self._listen()
@@ -62,7 +61,7 @@ class Task:
         return 0
 
     def _wait(self, seconds: float) -> None:
-        received = signal.sigtimedwait(HEEDED, seconds)
+        received = signal.sigtimedwait(HANDLED_SIGNALS, seconds)
         while received is not None:
             if received.si_signo == signal.SIGCHLD:
                 self._reap()
@@ -70,7 +69,7 @@ class Task:
                 self.command.signal(received.si_signo)
             elif received.si_signo != signal.SIGIO:
                 self.signalled = True
-            received = signal.sigtimedwait(HEEDED, 0)
+            received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
 
     def _listen(self) -> None:
         lines = self.lines.read()
@@ -113,7 +112,8 @@ class Task:
             self._say("ready", work=self.job_dir.work)
 
     def _make_tree(self, order: "Order") -> None:
-        """Unless the supervisor has made it: on the first node, or on a disk that all share."""
+        """Make the node's work tree, unless the supervisor has made it: on the first node, or on a
+        disk that all share."""
         if self.position.node_rank == 0 or order["work"] == self.job_dir.work:
             self.job_dir.work = order["work"]
             return
@@ -136,7 +136,7 @@ class Task:
             self._tell_failure(error)
 
     def _address(self) -> str:
-        """The first node's name, or, where it is not known here, its address."""
+        """Return the first node's name, or its address if the name cannot be resolved here."""
         name = str(self.order["address"])
         try:
             socket.getaddrinfo(name, None)
@@ -217,10 +217,10 @@ class Task:
             attempt = self.order["attempt"]
             worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
         except OSError as error:
-            note("{}: an output could not be moved: {}".format(self.position.host, error))
+            print_message("{}: an output could not be moved: {}".format(self.position.host, error))
 
     def _commands_here(self) -> "Any":
-        """All processes of this step on this node, without the tasks of dray's own."""
+        """Return all processes of this step on this node, without the tasks of dray's own."""
         step = os.getppid()
         parent_of = process.parents()
         return [pid for pid in process.descendants(step) if parent_of.get(pid) != step]
@@ -230,7 +230,7 @@ class Task:
             self.command.clean_up()
         except OSError as error:
             message = "{}: the container's folders could not be cleared: {}"
-            note(message.format(self.position.host, error))
+            print_message(message.format(self.position.host, error))
 
     def _clean_up(self) -> None:
         log = self.command.log
@@ -249,7 +249,7 @@ class Task:
             paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
         except OSError as error:
             message = "{}: the work tree could not be cleared: {}"
-            note(message.format(self.position.host, error))
+            print_message(message.format(self.position.host, error))
         else:
             if paths:
                 self._say("left", paths=paths)

@@ -25,7 +25,7 @@ ASIDE = ".set-aside"  # hidden: no pattern finds what is in it
 class NothingToGoOnFrom(Exception):
     """The run had a checkpoint, but none is left to resume from."""
 
-    for_good = True
+    permanent = True
 
 
 class Origin:
@@ -39,11 +39,11 @@ class Origin:
         self.is_given = is_given
 
 
-def find(outputs: str, job: "Description", before: "List[AttemptRecord]", number: int) -> Origin:
-    """Choose the checkpoint that attempt ``number`` begins from. ``before``: the records of earlier
-    attempts."""
+def find(outputs: str, job: "Description", previous: "List[AttemptRecord]", number: int) -> Origin:
+    """Choose the checkpoint that attempt ``number`` begins from. ``previous`` are the records of
+    earlier attempts."""
     rules, wanted = job["resume"], job.get("start_from") or ""
-    counted = [one for one in before if one["number"] > job["resumed_after"]]
+    counted = [one for one in previous if one["number"] > job["resumed_after"]]
     remarks = []  # type: List[str]
     if wanted and not any(one.get("started") for one in counted):
         remarks += set_aside(outputs, rules, wanted, number)
@@ -55,7 +55,7 @@ def find(outputs: str, job: "Description", before: "List[AttemptRecord]", number
         require_disk(outputs)
         origin = choose(outputs, rules, suspect)  # the disk may have been away for a moment
     if origin.checkpoint is None:
-        require_no_progress(counted if wanted == SCRATCH else before)
+        require_no_progress(counted if wanted == SCRATCH else previous)
         if rules.get("given"):
             return Origin(begin_from_given(outputs, job), remarks + origin.remarks, True)
     return Origin(origin.checkpoint, remarks + origin.remarks)
@@ -106,8 +106,8 @@ def require_disk(outputs: str) -> None:
         os.listdir(outputs)
 
 
-def require_no_progress(before: "List[AttemptRecord]") -> None:
-    reached = [one["checkpoint"] for one in before if one.get("checkpoint")]
+def require_no_progress(previous: "List[AttemptRecord]") -> None:
+    reached = [one["checkpoint"] for one in previous if one.get("checkpoint")]
     if reached:
         raise NothingToGoOnFrom(
             "it had come to {}, and there is no whole checkpoint any more; to begin again from "
@@ -150,7 +150,7 @@ def set_aside(outputs: str, rules: "Rules", wanted: str, number: int) -> "List[s
     place = os.path.join(outputs, "{}-{:03d}".format(ASIDE, number))
     newer = [one for one in newer if newest.is_inside(outputs, one.path)]
     for one in newer:
-        for path in belongings(one, rules):
+        for path in files_of(one, rules):
             target = os.path.join(place, os.path.relpath(path, outputs))
             files.make_folder(os.path.dirname(target), durable=False)
             os.rename(path, target)
@@ -160,7 +160,7 @@ def set_aside(outputs: str, rules: "Rules", wanted: str, number: int) -> "List[s
     return ["{} set aside in {}".format(what, os.path.basename(place))]
 
 
-def belongings(one: "Checkpoint", rules: "Rules") -> "Iterator[str]":
+def files_of(one: "Checkpoint", rules: "Rules") -> "Iterator[str]":
     """Yield the paths of a checkpoint, of what is saved with it, and of their copies."""
     saved = [one.path] + restoring.beside(one.path, rules)
     copies = [restoring.copy_of(path) for path in saved]

@@ -9,7 +9,7 @@ import glob
 import os
 
 from ..formats import files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from . import newest
 from .resuming import overwritten_name
 
@@ -70,7 +70,7 @@ def put_back(outputs: str, resume: "Rules") -> "List[str]":
         try:
             done.append("{} was not whole: {}".format(shown, repair(path)))
         except OSError as error:  # no space for it now: the next attempt tries again
-            note("{} could not be put back: {}".format(path, error))
+            print_message("{} could not be put back: {}".format(path, error))
     return done
 
 

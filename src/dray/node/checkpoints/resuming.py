@@ -63,9 +63,9 @@ class Progress:
 
 
 def progress(
-    resume: "Rules", command: "Sequence[str]", path: str, outputs: str, before: "Sequence[Runs]"
+    resume: "Rules", command: "Sequence[str]", path: str, outputs: str, previous: "Sequence[Runs]"
 ) -> Progress:
-    """Return how far the run is at this checkpoint. ``before``: the records of all attempts so
+    """Return how far the run is at this checkpoint. ``previous``: the records of all attempts so
     far."""
     if is_given(resume, path):
         return start_of(resume, command, path)
@@ -77,7 +77,7 @@ def progress(
         return Progress(finished=finished)
     rule = resume.get("total") or {}
     begin = rule.get("begin", 0)
-    begun = begun_at(os.path.relpath(folder, outputs), before) or begin
+    begun = begun_at(os.path.relpath(folder, outputs), previous) or begin
     # Whole iterations, run by run: an unfinished one is in no checkpoint.
     done = max(number - bool(rule.get("early")), 0) // scale + (begun if resume.get("anew") else 0)
     total = flag_value(command, rule.get("flag"))
@@ -174,10 +174,10 @@ def scale_of(resume: "Rules", folder: str) -> "Optional[int]":
     return scale
 
 
-def begun_at(run: str, before: "Sequence[Runs]") -> int:
+def begun_at(run: str, previous: "Sequence[Runs]") -> int:
     """Return how many iterations were done when this run began. The last attempt that did not find
     its folder has begun it."""
-    for attempt in reversed(before):
+    for attempt in reversed(previous):
         if "runs" in attempt and run not in attempt["runs"]:
             return int(attempt.get("done_before") or 0)
     return 0

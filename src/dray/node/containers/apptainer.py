@@ -22,7 +22,7 @@ class Apptainer(Runtime):
     endings = (".sif", ".simg")
     uses_fakeroot = True
     separators = r"[:,]"
-    way_out = (
+    advice = (
         "Install apptainer on this machine, or name the module that has it on the cluster "
         "(setting modules), or give a .sif file."
     )
@@ -36,7 +36,8 @@ class Apptainer(Runtime):
             self.setuid = self.is_setuid()
 
     def argv(self, start: "Start") -> "List[str]":
-        """Also for Singularity, which had these flags first."""
+        """Return the call that starts the container's shell. Singularity had these flags first, so
+        it is called in the same way."""
         wanted = start.wanted
         argv = [self.program, "--quiet", "exec", "--cleanenv"]
         if wanted["containall"]:
@@ -87,9 +88,9 @@ class Apptainer(Runtime):
 
 
 def squash_flags(help_text: str) -> "List[str]":
-    """Make the compression quick: three to six times as quick as what Apptainer does by itself, for
-    a tenth more on disk; and with no more than the job has been given. Old versions cannot be
-    told."""
+    """Return flags that compress quickly: three to six times as fast as Apptainer's default, for a
+    tenth more on disk, and with no more processors than the job was given. Old versions do not have
+    them."""
     if "--mksquashfs-args" not in help_text:
         return []
     processors = len(os.sched_getaffinity(0))

@@ -172,7 +172,7 @@ class Description(NeededDescription, total=False):
     origin: Origin
     commands: List[List[str]]  # of an array only, whose job.json is that of all its jobs
 
-class StandIn(TypedDict, total=False):
+class Placeholder(TypedDict, total=False):
     """What is told of a job instead of its description, where that is damaged."""
 
     id: str
@@ -221,11 +221,14 @@ class Reached(TypedDict, total=False):
     iteration: Optional[int]
     total: Optional[int]
 
-class Heartbeat(Reached):
-    """heartbeat.json: written every few seconds; its own time is the sign of life."""
-
+class NeededHeartbeat(Reached):
     heartbeat: float
     deadline: Optional[float]  # it may have changed since the attempt began
+
+class Heartbeat(NeededHeartbeat, total=False):
+    """heartbeat.json: written every few seconds; its own time is the sign of life."""
+
+    memory: List[int]  # of a pod: bytes in use, and how many it may use, or 0
 
 class NeededCommandEnd(TypedDict):
     exit_code: Optional[int]
@@ -263,6 +266,7 @@ class AttemptRecord(NeededAttempt, About, Measures, total=False):
     """All three files as one record, the later ones on top. Null is left out."""
 
     heartbeat: float
+    memory: List[int]
     exit_code: Optional[int]
     signal: Optional[str]
     reason: str
@@ -305,7 +309,7 @@ class Conclusion(TypedDict, total=False):
 
 class NeededStatus(TypedDict):
     id: str
-    job: Union[Description, StandIn]
+    job: Union[Description, Placeholder]
     attempts: List[AttemptRecord]
 
 class Status(NeededStatus, Conclusion, total=False):
@@ -473,6 +477,31 @@ class SiteFacts(TypedDict, total=False):
     queues: Dict[str, Dict[str, str]]
     queues_error: str
     nodes: List[NodeShape]
+    # where jobs run in pods
+    machine: str
+    pod_python: List[str]  # the words that start the copy of this Python there
+    pod_python_error: str
+
+# -- a copied Python: see ``interpreter`` -----------------------------------------------------
+
+class Survey(TypedDict):
+    """What a Python consists of: see ``survey``."""
+
+    prefix: str
+    archive: str
+    library: str
+    imported: List[str]
+    extension_files: List[str]
+    mapped: List[str]
+    certificates: Optional[str]
+
+class MadeFrom(TypedDict):
+    """made-from.json: which Python a copy was made from."""
+
+    format: int
+    version: str
+    program: str
+    files: Dict[str, Optional[List[int]]]  # path → size and time, null where it is gone
 
 # -- the agent: requests and answers ----------------------------------------------------------
 
@@ -494,10 +523,17 @@ class RequestedJob(TypedDict, total=False):
     start_from: str
     origin: Origin
 
+class QueueGroup(TypedDict):
+    """Jobs that have the same state in the queue, for the same reason."""
+
+    ids: List[str]
+    state: str  # see NeededRow
+    why: str
+
 class Asked(TypedDict, total=False):
     """What the laptop tells with a verb; each verb needs what is listed with it."""
 
-    # submit, resume, bring
+    # submit, resume, bring, discard
     job: RequestedJob
     files: Dict[str, str]  # of the job's directory
     command: List[str]
@@ -511,6 +547,11 @@ class Asked(TypedDict, total=False):
     brief: bool
     now: bool
     over: bool
+    # discard
+    end: Optional[End]  # that the job had before
+    # resume, status, stop: where only the laptop can ask the scheduler
+    queue: List[QueueGroup]
+    ends: Dict[str, End]  # of jobs that may not know it themselves
     # log, log-times, metrics, outputs, checkpoint, pull, image, image-remove
     id: str
     attempt: int
@@ -562,6 +603,10 @@ class Answer(TypedDict, total=False):
     missing: List[str]  # contents that the snapshot lacks: nothing else was done
     scheduler_id: str
     facts: SiteFacts
+    end: Optional[End]  # that a resumed job had: see discard
+    # resume, status, stop: what the laptop is to do where only it can ask the scheduler
+    cancel: List[str]
+    interrupt: List[str]
     # status, ids, remove
     jobs: List[Status]
     waiting: List[WaitingGroup]

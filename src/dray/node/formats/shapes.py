@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Mapping, Optional  # noqa: F401
 
-    from .records import Description, Record, StandIn
+    from .records import Description, Placeholder, Record
 
     Shape = Mapping[str, Callable[[Any], bool]]
 
@@ -66,6 +66,11 @@ def is_shallow(value: "Any", levels: int = DEEPEST) -> bool:
     if not isinstance(value, list):
         return True
     return levels > 0 and all(is_shallow(one, levels - 1) for one in value)
+
+
+def is_use(value: "Any") -> bool:
+    """Return whether this is how much is used, of how much."""
+    return is_counts(value) and len(value) == 2
 
 
 def is_rule(value: "Any") -> bool:
@@ -173,6 +178,7 @@ ATTEMPT = {
     "progress": is_flag,
     "saved_at_end": is_flag,
     "gpus": is_counts,
+    "memory": is_use,
     "command": is_texts,
     "container": is_texts,
     "runs": is_texts,
@@ -276,6 +282,6 @@ def description(record: "Any") -> "Optional[Description]":
     return checked if fits(record["resources"], RESOURCES) else None
 
 
-def stand_in(job_id: str) -> "StandIn":
+def placeholder(job_id: str) -> "Placeholder":
     """Return what to report for a job whose description is damaged."""
     return {"id": job_id, "name": job_id, "command": [], "resources": {}, "resume": {}}

@@ -15,7 +15,7 @@ CAUSE = "budget"  # of an attempt that was ended because a limit of its job was 
 HOUR = 3600.0
 
 
-class Left:
+class Remaining:
     """How many seconds the job may still run, and which limit says so, in words."""
 
     def __init__(self, seconds: float, reason: str) -> None:
@@ -23,7 +23,7 @@ class Left:
         self.reason = reason
 
 
-def left(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Left]":
+def left(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Remaining]":
     """Return how long the job may still run; None if it has no limit. ``attempts``: the records of
     all attempts so far."""
     limits = job.get("limits") or {}
@@ -32,14 +32,14 @@ def left(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Left]
     seconds, gpu_hours = limits.get("total_time"), limits.get("gpu_hours")
     if seconds:
         reason = "its total time of {} is used up".format(in_words(seconds))
-        found.append(Left(seconds - used, reason))
+        found.append(Remaining(seconds - used, reason))
     if gpu_hours and gpus_of(job):
         reason = "its {:g} GPU hours are used up".format(gpu_hours)
-        found.append(Left(gpu_hours * HOUR / gpus_of(job) - used, reason))
+        found.append(Remaining(gpu_hours * HOUR / gpus_of(job) - used, reason))
     return min(found, key=lambda one: one.seconds) if found else None
 
 
-def used_up(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Left]":
+def used_up(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Remaining]":
     """Return the limit that ends the job; None if there is time for another attempt."""
     rest = left(job, attempts)
     return rest if rest is not None and rest.seconds <= job["resume"]["grace"] else None

@@ -13,8 +13,6 @@ about.
   checkpoint, the next attempt needs the whole time.
 """
 
-import signal
-
 from . import trouble
 
 TYPE_CHECKING = False
@@ -121,6 +119,8 @@ def may_retry(job: "Description", attempt: "AttemptRecord") -> bool:
 
 def exit_code(attempt: "AttemptRecord") -> "Optional[int]":
     """Return the exit code as a shell reports it: 128 plus the number for a signal."""
+    import signal  # takes longer than all that a listing needs of this module
+
     killer = getattr(signal, str(attempt.get("signal")), None)
     if attempt.get("exit_code") is None and isinstance(killer, signal.Signals):
         return 128 + int(killer)

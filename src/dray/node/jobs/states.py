@@ -99,7 +99,7 @@ def from_files(facts: FileFacts, cared_for: bool) -> "Status":
         end = end_of(facts, facts.description, cared_for)
     return {
         "id": facts.id,
-        "job": facts.description or shapes.stand_in(facts.id),
+        "job": facts.description or shapes.placeholder(facts.id),
         "state": end["state"],
         "reason": end.get("reason", ""),
         "ended": end.get("time"),
@@ -250,15 +250,15 @@ def in_queue(queued: "Optional[Row]") -> str:
     return "queued" if queued["state"] == "waiting" else "running"
 
 
-def of_nothing(job_id: str) -> "Status":
+def unknown_job(job_id: str) -> "Status":
     """Make a record of a job of which nothing can be read."""
-    return {"id": job_id, "job": shapes.stand_in(job_id), "attempts": [], "ended": None}
+    return {"id": job_id, "job": shapes.placeholder(job_id), "attempts": [], "ended": None}
 
 
 def unreadable(job_id: str, state: str, error: Exception) -> "Status":
     """Make a record of a job with unreadable files. An error of the disk may pass, and tells
     nothing of the job: the laptop goes by what it last saw. Damage stays."""
-    record = of_nothing(job_id)
+    record = unknown_job(job_id)
     record["state"], record["reason"] = state, "its files are damaged: {!r}".format(error)
     if isinstance(error, OSError):
         record["reason"] = "its files cannot be read: {}".format(error)

@@ -56,7 +56,7 @@ def interruption(reason: str) -> "Outcome":
     }
 
 
-def stubbornly(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
+def with_retries(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
     """Call ``act`` and return its result. Try again while the node has trouble that may pass in a
     moment."""
     until = time.monotonic() + patience

@@ -19,7 +19,7 @@ import re
 import time
 
 from ..formats import shapes
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..formats.pace import Pace
 from . import tfevents
 
@@ -334,7 +334,7 @@ class Watch:
                 act(source)
             except Exception as error:
                 if repr(error) != self.complaint:
-                    note("metrics: {!r}".format(error))
+                    print_message("metrics: {!r}".format(error))
                 self.complaint = repr(error)
 
     def value(self) -> "Optional[Metric]":

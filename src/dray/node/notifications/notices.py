@@ -17,7 +17,7 @@ import os
 import time
 
 from ..formats import files, shapes
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import arrays, states
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
@@ -131,7 +131,7 @@ def at_end(job_dir: JobDir) -> None:
         if is_wanted(job_dir):
             deliver_end(job_dir, NODE)
     except Exception as error:
-        note("the notice of the job's end could not be sent: {!r}".format(error))
+        print_message("the notice of the job's end could not be sent: {!r}".format(error))
 
 
 def at_start(job_dir: JobDir, job: "Description") -> None:
@@ -141,7 +141,7 @@ def at_start(job_dir: JobDir, job: "Description") -> None:
         if settings is not None and notify.waited_long(settings, job, time.time()):
             in_background(lambda: deliver_start(job_dir, NODE))
     except Exception as error:
-        note("the notice of the job's start could not be sent: {!r}".format(error))
+        print_message("the notice of the job's start could not be sent: {!r}".format(error))
 
 
 def in_background(act: "Callable[[], Any]") -> None:
@@ -348,7 +348,9 @@ def send_left(
     failed = {one: results[one] for one in sorted(results) if results[one]}
     if facts["sent_by"] == NODE:  # elsewhere stdout carries an answer
         for channel in failed:
-            note("the notice by {} ({}) was not sent: {}".format(channel, event, failed[channel]))
+            print_message(
+                "the notice by {} ({}) was not sent: {}".format(channel, event, failed[channel])
+            )
     tries = settings["tries"] + 1
     too_old = facts["ended"] is not None and time.time() - facts["ended"] > TOO_OLD
     if not failed or tries >= MOST_TRIES or too_old:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         Notice,
         NoticeMetric,
         NoticeSettings,
-        StandIn,
+        Placeholder,
         Status,
     )
 
@@ -136,7 +136,7 @@ def facts_of(event: str, status: "Status", cluster: str) -> "Notice":
 
 
 def facts_of_array(
-    array: str, states: "List[str]", common: "Union[Description, StandIn]", times: "ArrayEnd"
+    array: str, states: "List[str]", common: "Union[Description, Placeholder]", times: "ArrayEnd"
 ) -> "Notice":
     """Return the facts of all jobs of an array together.
 

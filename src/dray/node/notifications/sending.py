@@ -3,11 +3,12 @@
 import os
 import time
 
+from ..formats.interpreters import certificates
 from . import notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict  # noqa: F401
+    from typing import Any, Dict, List  # noqa: F401
 
     from ..formats.records import Notice
 
@@ -54,11 +55,11 @@ def post(request: notify.Request) -> str:
     import urllib.error
     import urllib.request
 
-    class Stay(urllib.request.HTTPRedirectHandler):
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *_: "Any", **__: "Any") -> None:
             return None
 
-    opener = urllib.request.build_opener(Stay())
+    opener = urllib.request.build_opener(NoRedirect(), *own_trust())
     asked = urllib.request.Request(request.url, request.body, request.headers, method="POST")
     try:
         opener.open(asked, timeout=STEP).close()
@@ -69,6 +70,20 @@ def post(request: notify.Request) -> str:
         reason = error.reason
         return described(reason) if isinstance(reason, Exception) else "it cannot be reached"
     return ""
+
+
+def own_trust() -> "List[Any]":
+    """Return what makes a copied Python trust the authorities that came along with it, too: there
+    may be none where it runs."""
+    authorities = certificates()
+    if authorities is None:
+        return []
+    import ssl
+    import urllib.request
+
+    context = ssl.create_default_context()
+    context.load_verify_locations(authorities)
+    return [urllib.request.HTTPSHandler(context=context)]
 
 
 def described(error: Exception) -> str:

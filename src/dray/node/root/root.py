@@ -6,7 +6,6 @@ is a ``Refusal`` (of ids and numbers that would lead elsewhere, too) or ``Nothin
 
 import os
 
-from ..code import pack_store
 from ..formats import files, shapes
 from ..formats.wire import Refusal
 from ..jobs import arrays, jobdir, staging, states
@@ -80,6 +79,8 @@ class Root:
 
     def remove(self, ids: "Sequence[str]") -> "List[str]":
         """Remove jobs, and code that no other one needs; return what could not be removed."""
+        from ..code import pack_store  # only here
+
         left = [path for job_id in ids for path in staging.remove(self.job(job_id).path)]
         for array, indices in arrays.by_array(ids).items():
             self.array(array).remove_jobs(indices)

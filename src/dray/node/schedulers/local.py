@@ -1,9 +1,8 @@
-"""The queue of a machine without a scheduler, in the shape of one: see ``queue``.
+"""The queue of a machine without a scheduler, with a scheduler's interface: see ``queue``.
 
-A job is submitted by starting its keeper, which outlives the agent. Whether it is there is told by
-the lock that the keeper holds, so a job is submitted once: a retry finds the lock taken. A batch
-job's number is the name of its first ticket.
-"""
+A job is submitted by starting its keeper, which outlives the agent. The lock that the keeper holds
+shows that it is there, so a job is submitted once: a retry finds the lock taken. A batch job's
+number is the name of its first ticket."""
 
 import json
 import os
@@ -38,15 +37,15 @@ ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
 
 
 def job_of(number: str) -> str:
-    """The job whose number this is."""
+    """Return the job whose number this is."""
     return number.partition("-")[2]
 
 
 def capacity_of(
     machine: "Machine", declared: "SchedulerSettings", known: "Capacity", gpus: bool
 ) -> "Capacity":
-    """What jobs may use: what the settings declare, else what the machine has. GPUs are counted
-    only for a job that asks for some, so what is known of them may be more."""
+    """Return what jobs may use: what the settings declare, else what the machine has. GPUs are
+    counted only for a job that asks for some, so a number known from before may be greater."""
     found = {
         "cpus": declared_or(declared.get("cpus"), machine["cpus"]),
         "memory": declared_or(declared.get("memory"), machine["memory"]),
@@ -75,7 +74,7 @@ class Local(Scheduler):
         return json.dumps(self._rows())
 
     def parse_queue(self, text: str) -> "Dict[str, Row]":
-        """The text may have lain in a file."""
+        """Parse the queue. The text may have been in a file, so every row is checked."""
         try:
             rows = json.loads(text)
         except ValueError:
@@ -109,7 +108,7 @@ class Local(Scheduler):
         return found
 
     def _shortage(self, line: "List[str]", holders: "Dict[str, Granted]") -> str:
-        """What the next job waits for."""
+        """Return what the first job in line waits for."""
         if not line or not shapes.is_id(line[0]):
             return ""
         first = JobDir(os.path.join(self.root, "jobs", line[0])).description()
@@ -126,8 +125,9 @@ class Local(Scheduler):
         keep_open: "Tuple[int, ...]" = (),  # noqa: ARG002
         planned: "Sequence[str]" = (),  # noqa: ARG002
     ) -> str:
-        """The keeper waits by itself for an image that is being made, and holds nothing open that
-        is not its own: it would do so for as long as it lives."""
+        """Start the job's keeper; return the name of its ticket. The keeper itself waits for an
+        image that is being converted, so ``after`` is not used; nor is ``keep_open``, which it
+        would hold open for as long as it lives."""
         job_dir = JobDir(os.path.dirname(script))
         alive = self._take_over(job_dir)
         try:
@@ -164,7 +164,7 @@ class Local(Scheduler):
             files.write_json(self.line.capacity, capacity)
 
     def _start_keeper(self, job_dir: JobDir, alive: int, ticket: int) -> None:
-        """Return once it has taken charge: its script ends when the keeper is on its own."""
+        """Start the keeper, and return once it has taken charge: its script ends then."""
         words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
         try:
             call(*words, keep_open=(alive, ticket))
@@ -177,7 +177,7 @@ class Local(Scheduler):
             self.interrupt(number)
 
     def interrupt(self, number: str) -> None:
-        """Wake the keeper, or the supervisor that it has."""
+        """Wake the keeper, or its supervisor."""
         if not shapes.is_id(job_of(number)):
             return
         job_dir = JobDir(os.path.join(self.root, "jobs", job_of(number)))
@@ -201,13 +201,13 @@ class Local(Scheduler):
 
 
 def machine(gpus: bool) -> "Machine":
-    """What this machine has; ``gpus``: whether they are counted."""
+    """Return what this machine has; GPUs are counted only with ``gpus``."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"cpus": os.cpu_count() or 1, "memory": memory, "gpus": count_gpus() if gpus else 0}
 
 
 def count_gpus() -> int:
-    """As many as nvidia-smi lists; none where it is missing or does not answer."""
+    """Return how many GPUs nvidia-smi lists; 0 where it is missing or does not answer."""
     try:
         listing = call("nvidia-smi", "--list-gpus", patience=20.0)
     except (SchedulerError, OSError):

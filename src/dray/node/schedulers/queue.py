@@ -56,7 +56,7 @@ class Queue:
         files.make_folder(self.grants)
 
     def take_ticket(self, job_id: str) -> int:
-        """A place at the end of the line, as an open, locked file."""
+        """Take a place at the end of the line; return it as an open, locked file."""
         with files.Lock(self.lock):
             # The tickets themselves count too: the counter may have been lost to a power cut.
             taken = [number_of(name) for name in os.listdir(self.tickets)]
@@ -122,7 +122,7 @@ class Queue:
             return Grant(path, fd, given)
 
     def granted(self) -> "List[Granted]":
-        """What living jobs hold; the grants of dead ones are removed. Called under the lock."""
+        """Return what living jobs hold; remove the grants of dead ones. Called under the lock."""
         living = []  # type: List[Granted]
         for name in os.listdir(self.grants):
             path = os.path.join(self.grants, name)
@@ -142,14 +142,14 @@ class Queue:
         return living
 
     def in_line(self) -> "List[str]":
-        """The jobs that wait, the next one first. Changes nothing, as does ``holders``."""
+        """Return the jobs that wait, the next one first. Changes nothing, like ``holders``."""
         tickets = sorted(files.names_in(self.tickets))
         while tickets and not files.is_locked(os.path.join(self.tickets, tickets[0])):
             del tickets[0]  # its keeper was killed
         return [ticket.partition("-")[2] for ticket in tickets]
 
     def holders(self) -> "Dict[str, Granted]":
-        """What each living job holds."""
+        """Return what each living job holds."""
         found = {}  # type: Dict[str, Granted]
         for name in files.names_in(self.grants):
             path = os.path.join(self.grants, name)
@@ -168,7 +168,8 @@ def number_of(ticket: str) -> int:
 
 
 def open_or_discard(path: str) -> int:
-    """Open a ticket or a grant. What else lies there is nobody's: FileNotFoundError."""
+    """Open a ticket or a grant. Anything else in its place is removed, and FileNotFoundError
+    raised."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -199,7 +200,7 @@ class Grant:
 def allot(
     capacity: "Capacity", granted: "List[Granted]", wanted: "Resources"
 ) -> "Optional[Granted]":
-    """What the job gets, or None while too little is free."""
+    """Return what the job gets, or None while too little is free."""
     have, asked, held = amounts(capacity), amounts(wanted), [amounts(one) for one in granted]
     for what in ("cpus", "memory"):
         if capacity.get(what) is None or not asked[what]:
@@ -221,7 +222,7 @@ def amounts(of: "Union[Capacity, Granted, Resources]") -> "Dict[str, float]":
 
 
 def pick_gpus(count: int, granted: "List[Granted]", wanted: float) -> "Optional[List[int]]":
-    """Whole GPUs, or the fullest one that a fraction still fits on."""
+    """Choose whole GPUs, or, for a fraction, the fullest GPU that still has room for it."""
     if wanted > count:
         raise NeverFits("{:g} GPUs asked for, this machine has {}".format(wanted, count))
     used = [0.0] * count
@@ -239,7 +240,7 @@ def pick_gpus(count: int, granted: "List[Granted]", wanted: float) -> "Optional[
 
 
 def place_in(line: "Sequence[str]", place: int, lacking: str) -> str:
-    """Tell why the job at this place of the queue does not run yet, as far as that is known."""
+    """Say why the job at this place of the queue does not run yet, as far as that is known."""
     if place == 0:
         return "next in the queue, {}".format(lacking) if lacking else ""
     behind = "place {} in the queue, behind {}".format(place + 1, line[place - 1])
@@ -247,7 +248,7 @@ def place_in(line: "Sequence[str]", place: int, lacking: str) -> str:
 
 
 def shortage(capacity: "Capacity", held: "Dict[str, Granted]", wanted: "Resources") -> str:
-    """What a job waits for that is next in line, and who has it; nothing where all is free."""
+    """Say what the next job in line waits for, and which jobs hold it; '' where all is free."""
     units = (("gpus", "GPU"), ("cpus", "CPU"), ("memory", "byte of memory"))
     asked = dict(amounts(wanted), gpus=wanted.get("gpus") or 0)
     for what, unit in units:

@@ -33,7 +33,7 @@ CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
 INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 # One that Slurm requeues for it has no end any more.
-PREEMPTED_FOR_GOOD = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
+PREEMPTED_AND_ENDED = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
 MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
@@ -42,8 +42,8 @@ COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED
 
 
 def parse_queue(text: str) -> "Dict[str, Row]":
-    """squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs of one
-    job the later one is found: it is the other one's successor."""
+    """Parse squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs
+    of one job the later one counts: it is the other one's successor."""
     found = {}  # type: Dict[str, Row]
     for line in sorted(text.splitlines(), key=serial):
         parts = line.split(SEPARATOR)
@@ -67,14 +67,15 @@ def serial(line: str) -> int:
 
 
 def number_of(row: "Row", job_id: str) -> str:
-    """What Slurm calls the job itself; the row may be that of many."""
+    """Return Slurm's id of the job itself; its row may be shared by many."""
     place = arrays.split(job_id) if row["array"] else None
     return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
 
 
 def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
-    """'7', '3-5,9', '0-98:2' or '8-999%4' → the numbers; what is after % says how many run at once.
-    What is not understood must not pass for jobs that are not queued."""
+    """Parse '7', '3-5,9', '0-98:2' or '8-999%4' to indices; the number after % is how many run at
+    once. Raises SchedulerError for anything else, as jobs that are left out would pass for not
+    queued."""
     for part in text.partition("%")[0].split(","):
         found = INDICES.match(part)
         if found is None:
@@ -89,7 +90,8 @@ def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
 
 
 def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
-    """14_0, 14_1, 15 → 14_[0,1], 15: scancel cancels what is in brackets at once."""
+    """Combine the jobs of an array, 14_0, 14_1, 15 → 14_[0,1], 15: scancel cancels what is in
+    brackets in one step."""
     alone = []
     indices = {}  # type: Dict[str, List[str]]
     for number in numbers:
@@ -102,7 +104,7 @@ def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
 
 
 def parse_submitted(text: str) -> str:
-    """``sbatch --parsable`` prints the id, and behind a semicolon the cluster."""
+    """Parse what ``sbatch --parsable`` prints: the id, and behind a semicolon the cluster."""
     last = text.strip().splitlines()[-1] if text.strip() else ""
     number = last.split(";")[0]
     if not number.isdigit():
@@ -111,7 +113,8 @@ def parse_submitted(text: str) -> str:
 
 
 def parse_time_left(text: str) -> "Optional[float]":
-    """squeue's %L: [days-][hours:]minutes:seconds → seconds; None where there is no limit."""
+    """Parse squeue's %L, [days-][hours:]minutes:seconds, to seconds; None where there is no
+    limit."""
     text = text.strip()
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
@@ -126,7 +129,7 @@ def parse_time_left(text: str) -> "Optional[float]":
 def submit_words(
     planned: "Sequence[str]", script: str, after: "Optional[str]" = None
 ) -> "List[str]":
-    """The plan's words, with what is only known here."""
+    """Return the submission command: the plan's words, and what is known only here."""
     words = list(planned or SUBMIT)
     if after:
         words.append("--dependency=afterany:" + after)
@@ -134,12 +137,13 @@ def submit_words(
 
 
 def minutes(seconds: float) -> int:
-    """As sbatch counts a time limit."""
+    """Return a time limit as sbatch counts it."""
     return math.ceil(seconds / 60.0)
 
 
 def srun_words(job: "Description") -> "List[str]":
-    """Each said outright: a user's environment may hold other defaults."""
+    """Return the call of srun. Every flag is explicit, as a user's environment may hold other
+    defaults."""
     return [
         "srun",
         "--nodes={}".format(layout.nodes_of(job)),
@@ -155,14 +159,14 @@ def srun_words(job: "Description") -> "List[str]":
 
 
 def parse_batch_state(text: str) -> str:
-    """From what ``scontrol show job`` says."""
+    """Parse the state that ``scontrol show job`` prints."""
     found = re.search(r"\bJobState=(\w+)", text)
     state = found.group(1) if found else ""
     if state == "RUNNING":
         return scheduler.RUNNING
     if state == "CANCELLED":
         return scheduler.CANCELLED
-    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_FOR_GOOD.search(text)):
+    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_AND_ENDED.search(text)):
         return scheduler.ENDED
     if state in COMING_BACK:
         return scheduler.REQUEUED
@@ -170,13 +174,13 @@ def parse_batch_state(text: str) -> str:
 
 
 def parse_config(text: str) -> "Dict[str, str]":
-    """What jobs of ours depend on, of what ``scontrol show config`` says."""
+    """Return the settings in ``scontrol show config`` that dray's jobs depend on."""
     found = re.findall(r"^(\w+)\s*= (.*)$", text, re.M)
     return {name: value.strip() for name, value in found if name in CONFIG}
 
 
 def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, End]":
-    """sacct's answer; ``name_of`` tells who has a user's number. The jobs of an array that never
+    """Parse sacct's answer; ``name_of`` resolves a user's number. The jobs of an array that never
     started share a line, '7_[3-9]', and are found by the array's number."""
     found = {}  # type: Dict[str, End]
     for line in text.splitlines():
@@ -190,9 +194,9 @@ def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, End]":
 
 
 def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, End]":
-    """scontrol's answer, of which it forgets what is some minutes old. Only how others ended the
-    jobs: what a failed one has said tells more than that it failed. Those of an array that never
-    started are found by the array's number."""
+    """Parse scontrol's answer, which covers only the last minutes. Failures are left out: the job's
+    own output says more than that it failed. Jobs of an array that never started are found by the
+    array's number."""
     found = {}  # type: Dict[str, End]
     for line in text.splitlines():
         about = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId|JobState)=(\S+)", line))
@@ -206,7 +210,7 @@ def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, End]":
 
 
 def parse_end(state: str, code: str, canceller: str) -> "Optional[End]":
-    """None where it has not ended, or as it should."""
+    """Describe an end; None where the batch job has not ended, or ended as it should."""
     if state == "CANCELLED":
         reason = "cancelled in Slurm" + (" by " + canceller if canceller else "")
         return {"state": "stopped", "reason": reason}
@@ -288,7 +292,7 @@ class Slurm(scheduler.Scheduler):
         return parse_ends(text, user_name)
 
     def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, End]":
-        """Where no books are kept, the controller knows those of the last minutes."""
+        """Ask the controller, which remembers the last minutes, where no accounting is kept."""
         found = {}  # type: Dict[str, End]
         for job in jobs:
             try:
