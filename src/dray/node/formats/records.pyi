@@ -305,7 +305,7 @@ class Conclusion(TypedDict, total=False):
     state: str
     reason: str
     ended: Optional[float]
-    trace: Any  # states.Trace; only inside the agent, until the scheduler's books were asked
+    trace: Any  # states.Trace; only inside the agent, until the scheduler's accounting was asked
 
 class NeededStatus(TypedDict):
     id: str

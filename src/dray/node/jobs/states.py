@@ -120,9 +120,8 @@ def end_of(facts: FileFacts, description: "Description", cared_for: bool) -> "En
         return {"state": "running" if running or ending else "queued", "reason": ""}
     if not attempts:
         return {"state": "lost", "reason": "dray was killed before it could start the job"}
-    if (
-        decision is not None and decision.state is not None
-    ):  # killed before it could write the end down
+    # Killed before it could write the end down:
+    if decision is not None and decision.state is not None:
         return {
             "state": decision.state,
             "reason": decision.reason,
