@@ -76,7 +76,7 @@ class KubeLaptop:
 
     @contextmanager
     def echo(self) -> Iterator[Any]:
-        """A program in the helper pod that sends back what it is sent, on an open connection."""
+        """Open a connection to a program in the helper pod that sends back what it is sent."""
         helper = subprocess.run(
             self.kubectl("get", "jobs", "--output=name"),
             env=self.env, capture_output=True, text=True, check=True,
@@ -99,7 +99,7 @@ class KubeLaptop:
 
     @contextmanager
     def proxy(self, folder: Path) -> Iterator[Any]:
-        """The API server, through an open kubectl proxy."""
+        """Open a kubectl proxy to the API server."""
         path = folder / "proxy"
         words = self.kubectl("proxy", f"--unix-socket={path}")
         with subprocess.Popen(words, env=self.env, stdout=subprocess.DEVNULL) as proxy:
