@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from dray.clusters.kube import kueue, manifest, names, queue, schedulers
+from dray.clusters.kube import kai, kueue, manifest, names, queue, schedulers
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.errors import ClusterError, Refused
@@ -172,6 +172,9 @@ class Cluster:
             for pod in items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record):
                 name = names.job_of_pod(text_at(pod, "metadata", "name"))
                 found[name] = queue.waiting_reason(pod)
+        if any_waits and place.scheduler == "kai":
+            groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
+            found.update(kai.reasons(groups, found))
         have_pod = {one.job for one in pods}
         without = {one.name for one in jobs if one.name not in have_pod} - {
             one.name for one in jobs if one.status in queue.ENDED
@@ -183,7 +186,7 @@ class Cluster:
         return found
 
     def _queued_reasons(self, place: Place, wanted: set[str]) -> dict[str, str]:
-        pending = f"localqueues/{place.queue}/pendingworkloads"
+        pending = f"{kueue.QUEUES}/{place.queue}/pendingworkloads"
         with ThreadPoolExecutor(2) as pool:
             asked = pool.submit(self.ask_addition, place, kueue.VISIBILITY, pending)
             workloads = items_of(self.ask_addition(place, kueue.GROUP, kueue.WORKLOADS).record)
@@ -200,8 +203,7 @@ class Cluster:
             reply = self._ask_version(group, known, what) if known else silent
             if reply.code != 404:
                 return reply
-            served = self.api.get(f"/apis/{group}").record  # another version, by now?
-            newer = text_at(served, "preferredVersion", "version")
+            newer = self._served(group)  # by now, or since nobody has looked
             return self._ask_version(group, newer, what) if newer not in ("", known) else reply
         except LinkLost:
             return silent
@@ -257,28 +259,35 @@ class Cluster:
         hard = [value_at(one, "spec", "hard") for one in quotas]
         return {
             "version": [digits(text_at(version, part)) for part in ("major", "minor")],
-            "schedulers": [name for group, name in schedulers.GROUPS.items() if group in versions],
+            "schedulers": [
+                name for name, (group, _) in schedulers.GROUPS.items() if group in versions
+            ],
             "versions": versions,
             "limits_cpu": any(isinstance(one, dict) and "limits.cpu" in one for one in hard),
         }
 
     def _additions(self) -> dict[str, str]:
-        """Return the version of each group that is served by something which queues jobs."""
+        """Return the version of each API that is served by something which queues jobs."""
         listed = value_at(self.api.get("/apis").record, "groups")
-        found = {
-            text_at(one, "name"): text_at(one, "preferredVersion", "version")
-            for one in (listed if isinstance(listed, list) else [])
-        }
-        if kueue.GROUP in found and not self._has_workloads(found[kueue.GROUP]):
-            del found[kueue.GROUP]  # KAI brings a definition of Kueue's along, without Kueue
-        return {
-            name: found[name] for name in (*schedulers.GROUPS, kueue.VISIBILITY) if name in found
-        }
+        there = {text_at(one, "name") for one in (listed if isinstance(listed, list) else [])}
+        found = {group: self._served(group) for group in schedulers.SERVED if group in there}
+        return {group: version for group, version in found.items() if version}
 
-    def _has_workloads(self, version: str) -> bool:
-        served = value_at(self.api.get(f"/apis/{kueue.GROUP}/{version}").record, "resources")
-        listed = served if isinstance(served, list) else []
-        return any(text_at(one, "name") == kueue.WORKLOADS for one in listed)
+    def _served(self, group: str) -> str:
+        """Return the version in which a group has what is asked for: the preferred one may have
+        other things only. One who does not answer serves nothing."""
+        try:
+            about = self.api.get(f"/apis/{group}").record
+            versions = value_at(about, "versions")
+            for one in versions if isinstance(versions, list) else ():
+                version = text_at(one, "version")
+                served = value_at(self.api.get(f"/apis/{group}/{version}").record, "resources")
+                listed = served if isinstance(served, list) else []
+                if schedulers.SERVED[group] in [text_at(thing, "name") for thing in listed]:
+                    return version
+        except LinkLost:
+            pass
+        return ""
 
     def largest_node(self, gpu: str) -> Equipment:
         """Return what the largest node has; nothing where nodes may not be listed."""

@@ -148,7 +148,7 @@ def queue_findings(cluster: Cluster, place: Place) -> Iterator[Finding]:
     if place.scheduler != "kueue" or not place.queue:
         return
     what = f"queue {place.queue}"
-    reply = cluster.ask_addition(place, kueue.GROUP, f"localqueues/{place.queue}")
+    reply = cluster.ask_addition(place, kueue.GROUP, f"{kueue.QUEUES}/{place.queue}")
     if reply.code == 404:
         detail = f"this namespace has no queue {place.queue}"
         yield Finding(ok=False, what=what, detail=detail, advice="See kubectl get localqueues.")

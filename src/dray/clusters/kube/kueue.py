@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dray.clusters.kube.names import items_of, text_at, value_at
+from dray.clusters.kube.names import items_of, owner_of, text_at, value_at
 from dray.clusters.kube.queue import condition_of, told
 
 GROUP = "kueue.x-k8s.io"
 VISIBILITY = "visibility.kueue.x-k8s.io"  # its own API, which tells places in a queue
-WORKLOADS = "workloads"
+WORKLOADS, QUEUES = "workloads", "localqueues"
 # Why a job is not let in, by the reason that Kueue gives; without one of these, it just waits.
 REASONS = {
     "ExceedsMaxQuota": "it asks for more than its queue can ever give",
@@ -47,13 +47,6 @@ def reasons(
         for one in workloads
         if owner_of(one) in jobs
     }
-
-
-def owner_of(workload: Mapping[str, Any]) -> str:
-    """Return the name of the Job that a workload stands for."""
-    owners = value_at(workload, "metadata", "ownerReferences")
-    jobs = [one for one in owners if text_at(one, "kind") == "Job"] if owners else []
-    return text_at(jobs[0], "name") if jobs else ""
 
 
 def reason(workload: Mapping[str, Any], owners: Mapping[str, str], place: object) -> str:

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import kueue
+from dray.clusters.kube import kai, kueue
 from dray.clusters.options import kubernetes as options
 
-# By the group of APIs that tells that it is there, the first one preferred.
-GROUPS = {kueue.GROUP: "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
+# The group of APIs by which each is known, the first one preferred, and what it must have: KAI
+# brings a definition of Kueue's along, without Kueue.
+GROUPS = {
+    "kueue": (kueue.GROUP, kueue.WORKLOADS),
+    "kai": (kai.GROUP, kai.POD_GROUPS),
+    "volcano": ("batch.volcano.sh", "jobs"),
+}
+SERVED = {**dict(GROUPS.values()), kueue.VISIBILITY: kueue.QUEUES}
 NAMES = {"kueue": "Kueue", "kai": "KAI scheduler", "volcano": "Volcano"}
 
 
