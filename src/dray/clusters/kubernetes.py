@@ -184,7 +184,7 @@ class KubernetesCluster(BatchCluster):
 
     def kube_facts(self) -> dict[str, Any]:
         """Return what was last seen of Kubernetes itself. Where that decides whose queue is meant,
-        and is not known, look: a job must not go past its queue."""
+        and is not known, look: a job must neither go past its queue nor wait for nobody."""
         kube: dict[str, Any] = self.known_facts().get("kube", {})
         if not kube and schedulers.depends_on_facts(self.settings):
             kube = self.kube.facts()

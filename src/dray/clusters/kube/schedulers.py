@@ -30,7 +30,9 @@ def chosen(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str:
 
 
 def depends_on_facts(settings: Mapping[str, Any]) -> bool:
-    return bool(options.QUEUE.of(settings)) and options.SCHEDULER.of(settings) == "auto"
+    """Return whether what is there decides how a job is sent, or whether it may be."""
+    named = options.SCHEDULER.of(settings)
+    return bool(options.QUEUE.of(settings)) if named == "auto" else named != "default"
 
 
 def find_problem(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> Problem | None:
