@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import manifest, names, queue, volumes
+from dray.clusters.kube import manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.api import Cluster as KubeCluster
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
-GROUPS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -109,21 +108,12 @@ def find_problem(
     if job.container and job.container.binds:
         advice = 'Name what pods mount in the cluster\'s settings: volumes = ["pvc:CLAIM:/path"].'
         return Problem("pods mount volumes, not folders of a node", advice)
-    if job.resources.gpus % 1 and place_scheduler(settings, kube) != "kai":
+    if job.resources.gpus % 1 and schedulers.chosen(settings, kube) != "kai":
         advice = "Ask for a whole number; KAI and Run:ai can share a GPU (setting scheduler)."
         return Problem("it gives whole GPUs only", advice)
     if job.resources.nodes > 1:
         return Problem("jobs on several nodes are not supported there yet", "Leave out --nodes.")
-    return None
-
-
-def place_scheduler(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str:
-    """Return what starts pods there; where a queue is set, whose queues there are."""
-    chosen = str(options.SCHEDULER.of(settings))
-    if chosen != "auto":
-        return chosen
-    found = [one for one in kube.get("schedulers", ()) if one in options.SCHEDULERS]
-    return found[0] if options.QUEUE.of(settings) and found else "default"
+    return schedulers.find_problem(settings, kube)
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -176,14 +166,16 @@ class KubernetesCluster(BatchCluster):
 
     def place(self) -> Place:
         """Say where objects go, by what was last seen there."""
+        kube = self.kube_facts()
         facts = self.known_facts()
-        kube = facts.get("kube", {})
         machine = "" if options.POD_PYTHON.of(self.settings) else facts.get("machine", "")
         return Place(
             namespace=self.kube.namespace,
             root=self.agent.root,
             user=self.user,
-            scheduler=place_scheduler(self.settings, kube),
+            scheduler=schedulers.chosen(self.settings, kube),
+            queue=str(options.QUEUE.of(self.settings) or ""),
+            versions=kube.get("versions", {}),
             limits_cpu=bool(kube.get("limits_cpu")),
             machine=MACHINES.get(machine, ""),
         )
@@ -192,6 +184,15 @@ class KubernetesCluster(BatchCluster):
         kube = self.kube.facts()
         self.remember_facts({**self.known_facts(), "kube": kube})
         return {**super().facts(), "kube": kube}
+
+    def kube_facts(self) -> dict[str, Any]:
+        """Return what was last seen of Kubernetes itself. Where that decides whose queue is meant,
+        and is not known, look: a job must neither go past its queue nor wait for nobody."""
+        kube: dict[str, Any] = self.known_facts().get("kube", {})
+        if not kube and schedulers.depends_on_facts(self.settings):
+            kube = self.kube.facts()
+            self.remember_facts({**self.known_facts(), "kube": kube})
+        return kube
 
     def remember_facts(self, found: Mapping[str, Any]) -> None:
         """Keep what the API server said: the agent's news do not tell of it."""
@@ -218,7 +219,8 @@ class KubernetesCluster(BatchCluster):
         return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
-        return find_problem(job, self.settings, facts)
+        kube = facts.get("kube") or self.kube_facts()
+        return find_problem(job, self.settings, {**facts, "kube": kube})
 
     def partitions(self) -> Sequence[str]:
         return ()

@@ -211,22 +211,13 @@ def told(words: str, said: str) -> str:
     return f"{words} (Kubernetes says: {said})" if words and said else words or said
 
 
-def workload_reason(workload: Mapping[str, Any]) -> str:
-    """Say why Kueue keeps a job waiting: by its conditions, as its events may be old."""
-    conditions = value_at(workload, "status", "conditions")
-    by_type = {
-        text_at(one, "type"): one
-        for one in (conditions if isinstance(conditions, list) else ())
-        if isinstance(one, dict)
-    }
-    if text_at(by_type.get("Admitted"), "status") == "True":
-        return ""
-    reserved = by_type.get("QuotaReserved", {})
-    evicted = by_type.get("Evicted", {})
-    words = "waiting in its queue"
-    if text_at(evicted, "status") == "True" and text_at(evicted, "reason") == "Preempted":
-        words = "preempted in its queue"
-    return told(words, text_at(reserved, "message"))
+def condition_of(record: Mapping[str, Any], name: str) -> tuple[str, str, str]:
+    """Return the status, reason and message of a condition; nothing where it is not there."""
+    conditions = value_at(record, "status", "conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if text_at(one, "type") == name:
+            return text_at(one, "status"), text_at(one, "reason"), text_at(one, "message")
+    return "", "", ""
 
 
 def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
