@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import manifest, names, queue, volumes
+from dray.clusters.kube import manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.api import Cluster as KubeCluster
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
@@ -35,7 +35,10 @@ from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
 from dray.transport.kubectl import Kubectl, PodExec
-from dray.transport.link import AgentLink
+from dray.transport.link import AgentLink, Answer
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Description, End, RequestedJob
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,13 +46,12 @@ if TYPE_CHECKING:
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
-GROUPS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
 
 
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def description(job: JobSpec) -> dict[str, Any]:
+def description(job: JobSpec) -> Description:
     """Return what is in job.json. The pod is the container: nothing more is started in it."""
     return {**job.to_dict(), "container": None, "scheduler": {"kind": "kubernetes"}}
 
@@ -110,21 +112,12 @@ def find_problem(
     if job.container and job.container.binds:
         advice = 'Name what pods mount in the cluster\'s settings: volumes = ["pvc:CLAIM:/path"].'
         return Problem("pods mount volumes, not folders of a node", advice)
-    if job.resources.gpus % 1 and place_scheduler(settings, kube) != "kai":
+    if job.resources.gpus % 1 and schedulers.chosen(settings, kube) != "kai":
         advice = "Ask for a whole number; KAI and Run:ai can share a GPU (setting scheduler)."
         return Problem("it gives whole GPUs only", advice)
     if job.resources.nodes > 1:
         return Problem("jobs on several nodes are not supported there yet", "Leave out --nodes.")
-    return None
-
-
-def place_scheduler(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str:
-    """Return what starts pods there; where a queue is set, whose queues there are."""
-    chosen = str(options.SCHEDULER.of(settings))
-    if chosen != "auto":
-        return chosen
-    found = [one for one in kube.get("schedulers", ()) if one in options.SCHEDULERS]
-    return found[0] if options.QUEUE.of(settings) and found else "default"
+    return schedulers.find_problem(settings, kube)
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -183,14 +176,16 @@ class KubernetesCluster(BatchCluster):
 
     def place(self) -> Place:
         """Say where objects go, by what was last seen there."""
+        kube = self.kube_facts()
         facts = self.known_facts()
-        kube = facts.get("kube", {})
         machine = "" if options.POD_PYTHON.of(self.settings) else facts.get("machine", "")
         return Place(
             namespace=self.kube.namespace,
             root=self.agent.root,
             user=self.user,
-            scheduler=place_scheduler(self.settings, kube),
+            scheduler=schedulers.chosen(self.settings, kube),
+            queue=str(options.QUEUE.of(self.settings) or ""),
+            versions=kube.get("versions", {}),
             limits_cpu=bool(kube.get("limits_cpu")),
             machine=MACHINES.get(machine, ""),
         )
@@ -199,6 +194,15 @@ class KubernetesCluster(BatchCluster):
         kube = self.kube.facts()
         self.remember_facts({**self.known_facts(), "kube": kube})
         return {**super().facts(), "kube": kube}
+
+    def kube_facts(self) -> dict[str, Any]:
+        """Return what was last seen of Kubernetes itself. Where that decides whose queue is meant,
+        and is not known, look: a job must neither go past its queue nor wait for nobody."""
+        kube: dict[str, Any] = self.known_facts().get("kube", {})
+        if not kube and schedulers.depends_on_facts(self.settings):
+            kube = self.kube.facts()
+            self.remember_facts({**self.known_facts(), "kube": kube})
+        return kube
 
     def remember_facts(self, found: Mapping[str, Any]) -> None:
         """Keep what the API server said: the agent's news do not tell of it."""
@@ -228,7 +232,8 @@ class KubernetesCluster(BatchCluster):
         return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
-        return find_problem(job, self.settings, facts)
+        kube = facts.get("kube") or self.kube_facts()
+        return find_problem(job, self.settings, {**facts, "kube": kube})
 
     def partitions(self) -> Sequence[str]:
         return ()
@@ -300,7 +305,7 @@ class KubernetesQueue(AgentQueue):
         except LinkLost:
             raise
         except (ClusterError, Refused):
-            about = {"id": plan.job.id, "created": plan.job.created}
+            about: RequestedJob = {"id": plan.job.id, "created": plan.job.created}
             end = self._end_before if resumes else None
             self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
             self._is_unclear = False
@@ -315,12 +320,12 @@ class KubernetesQueue(AgentQueue):
             manifest.job_manifest(plan.job, settings, place, index=index) for index in range(jobs)
         ]
 
-    def _take_news(self, answer: Any) -> None:
+    def _take_news(self, answer: Answer) -> None:
         super()._take_news(answer)
         end = answer.record.get("end")
-        self._end_before = end if isinstance(end, dict) else None
+        self._end_before = cast("End", end) if isinstance(end, dict) else None
 
-    def news(self, *ids: str) -> dict[str, Any]:
+    def news(self, *ids: str) -> Asked:
         rows, ends = self.cluster.kube.look(self.cluster.place(), ids)
         return {"queue": queue.grouped(rows), "ends": ends}
 

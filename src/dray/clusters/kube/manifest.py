@@ -69,6 +69,8 @@ class Place(NamedTuple):
     root: str
     user: str
     scheduler: str = "default"  # what starts pods there, as found out
+    queue: str = ""
+    versions: Mapping[str, str] = {}  # of the APIs that are served beside Kubernetes
     limits_cpu: bool = False  # a quota demands limits
     machine: str = ""  # the architecture of dray's own Python there, as Kubernetes calls it
 
@@ -101,8 +103,8 @@ def job_manifest(
             "spec": merged(pod_spec(job, settings, place, folder, name, index), settings),
         },
     }
-    if place.scheduler == "kueue":
-        spec["suspend"] = True  # Kueue would do that as well, a moment later
+    if place.scheduler == "kueue" and options.QUEUE.of(settings):
+        spec["suspend"] = True  # Kueue would do that as well; of a namespace's default, it does
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 

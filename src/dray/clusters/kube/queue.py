@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import names
 from dray.clusters.kube.names import text_at, value_at
 from dray.node.jobs.arrays import fold
 from dray.records import NamedTuple
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import End, QueueGroup
 
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 MOST_WORDS = 300
@@ -160,14 +163,14 @@ def row_of(job: str, pods: Sequence[str], why: str) -> Row:
     if "Running" in live:
         return Row("running")
     waiting = [one for one in live if one != "Terminating" and one not in START_REASONS]
-    if not waiting and "Terminating" in live:
+    if not waiting and pods:  # the controller has not yet said what follows
         return Row("ending")
     if not waiting:
         return Row("waiting", why or ("suspended" if job == "Suspended" else ""))
     return Row("waiting", why or CONTAINER_REASONS.get(waiting[0], ""))
 
 
-def grouped(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+def grouped(rows: Mapping[str, Row]) -> list[QueueGroup]:
     """Write rows for the agent: jobs of the same state, for the same reason, in one group."""
     groups: dict[Row, list[str]] = {}
     for job_id, row in rows.items():
@@ -208,22 +211,13 @@ def told(words: str, said: str) -> str:
     return f"{words} (Kubernetes says: {said})" if words and said else words or said
 
 
-def workload_reason(workload: Mapping[str, Any]) -> str:
-    """Say why Kueue keeps a job waiting: by its conditions, as its events may be old."""
-    conditions = value_at(workload, "status", "conditions")
-    by_type = {
-        text_at(one, "type"): one
-        for one in (conditions if isinstance(conditions, list) else ())
-        if isinstance(one, dict)
-    }
-    if text_at(by_type.get("Admitted"), "status") == "True":
-        return ""
-    reserved = by_type.get("QuotaReserved", {})
-    evicted = by_type.get("Evicted", {})
-    words = "waiting in its queue"
-    if text_at(evicted, "status") == "True" and text_at(evicted, "reason") == "Preempted":
-        words = "preempted in its queue"
-    return told(words, text_at(reserved, "message"))
+def condition_of(record: Mapping[str, Any], name: str) -> tuple[str, str, str]:
+    """Return the status, reason and message of a condition; nothing where it is not there."""
+    conditions = value_at(record, "status", "conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if text_at(one, "type") == name:
+            return text_at(one, "status"), text_at(one, "reason"), text_at(one, "message")
+    return "", "", ""
 
 
 def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
@@ -236,8 +230,8 @@ def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
     return told(words, said)
 
 
-def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> dict[str, str]:
-    """Say how a job ended that could not say it itself."""
+def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> End | None:
+    """Say how a job ended that could not say it itself; None where nothing tells."""
     for pod in reversed(pods):
         for status in containers_of(pod):
             reason = text_at(status, "state", "terminated", "reason")
@@ -251,4 +245,4 @@ def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> dict[st
     for one in conditions if isinstance(conditions, list) else ():
         if text_at(one, "type") == "Failed":
             return {"state": "failed", "reason": told("its Job failed", text_at(one, "message"))}
-    return {}
+    return None

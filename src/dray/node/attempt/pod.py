@@ -28,13 +28,12 @@ from .loop import ELSEWHERE, HERE, AttemptLoop, Site, supervise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Dict  # noqa: F401
 
+    from ..formats.records import Description
     from ..jobs import policy
     from ..jobs.jobdir import AttemptDir
     from ..schedulers.scheduler import Scheduler
-
-    Record = Dict[str, Any]
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MESSAGE = "/dev/termination-log"
@@ -69,7 +68,7 @@ class Pod(Site):
     name = "Kubernetes"
     lost = "ended by Kubernetes or with its node"
 
-    def __init__(self, job_dir: JobDir, job: "Record", batch: "Scheduler") -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: "Scheduler") -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
