@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dray.clusters.kube.api import SCHEDULERS, Cluster
+from dray.clusters.kube import kai, kueue
+from dray.clusters.kube.api import Cluster
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
 from dray.clusters.suggestion import Choice, Suggestion
@@ -24,7 +25,8 @@ MOST_PODS = 200  # that are looked at for where they mount a claim
 ENFORCED = "pod-security.kubernetes.io/enforce"
 UID_RANGE = "openshift.io/sa.scc.uid-range"  # such as 1000620000/10000
 ORDINARY_UID = 1000
-QUEUES = {"kueue": "localqueues", "kai": "queues"}
+SCHEDULERS = {kueue.GROUP: "kueue", kai.GROUP: "kai"}
+QUEUES = {"kueue": "localqueues", "kai": "queues"}  # what lists them
 VOLUME_ADVICE = "pvc:CLAIM:/path or nfs:SERVER:/export:/path, on which all your pods can write"
 
 
