@@ -404,6 +404,9 @@ def test_a_setting_needs_trust_unless_it_is_known_to_be_harmless() -> None:
     assert needing == {
         "job.secrets", "kind", "host", "root", "python", "modules", "setup", "extra", "convert",
         "mail", "dialect", "queue", "chunk",
+        # Where pods are created, as whom, and what they can reach.
+        "context", "namespace", "kubeconfig", "volumes", "image", "agent_image", "user", "uid",
+        "gid", "groups", "pull_secrets", "service_account", "patch",
     }  # fmt: skip
     assert not options.Option(key="x", help="", parse=str, example="").harmless
 

@@ -40,6 +40,10 @@ from dray.transport.link import AgentLink, Answer
 if TYPE_CHECKING:
     from dray.node.formats.records import Asked, Description, End, RequestedJob
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.clusters.suggestion import Suggestion
+
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
 
@@ -128,6 +132,12 @@ class KubernetesCluster(BatchCluster):
         del settings
         return None
 
+    @staticmethod
+    def suggest(settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
+        from dray.clusters.kube.suggesting import suggest  # only for a new cluster
+
+        return suggest(settings, asks=asks)
+
     def make_link(self) -> AgentLink:
         root, user = volumes.root_of(self.settings), self.user
         self.kubectl = Kubectl(
@@ -214,6 +224,9 @@ class KubernetesCluster(BatchCluster):
                 hint="Choose another agent_image, or set python to one that all images have.",
             )
         return list(facts["pod_python"])
+
+    def plain_image(self) -> str:
+        return str(options.IMAGE.of(self.settings) or options.AGENT_IMAGE.of(self.settings))
 
     def equipment(self) -> Equipment:
         return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))

@@ -187,6 +187,9 @@ class LocalCluster:
     def hang_up(self) -> None:
         """Do nothing: no request to this machine can hang."""
 
+    def plain_image(self) -> str:
+        return ""
+
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
 

@@ -104,6 +104,9 @@ class BatchCluster:
     def hang_up(self) -> None:
         self.agent.hang_up()
 
+    def plain_image(self) -> str:
+        return ""
+
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
 
@@ -188,9 +191,14 @@ class BatchCluster:
                 + (f", {facts['files']:,} files" if facts["files"] else ""),
             ),
             *lock_findings(facts.get("locks")),
-            *container_findings.findings(facts.get("container_facts", {})),
+            *self.container_findings(facts),
             *self.findings(facts),
         ]
+
+    def container_findings(self, facts: Mapping[str, Any]) -> list[Finding]:
+        if self.capabilities.registry_images:  # a job is in its container when it starts
+            return []
+        return container_findings.findings(facts.get("container_facts", {}))
 
 
 class AgentQueue:
@@ -250,7 +258,8 @@ class AgentQueue:
         if plan.is_array:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
-        request["image"] = job.container.image if job.container else None
+        container = None if self.cluster.capabilities.registry_images else job.container
+        request["image"] = container.image if container else None
         if verb == "resume":
             request.update(self.news(job.id))
         if code is None:

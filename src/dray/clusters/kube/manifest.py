@@ -138,7 +138,7 @@ def pod_spec(
         "image": image_of(job, settings),
         "command": pod_command(folder),
         "workingDir": "/",
-        "env": variables(job, place, index),
+        "env": variables(job, settings, place, index),
         "resources": resources(job, settings, place),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -265,7 +265,9 @@ def shared_memory(job: JobSpec, settings: Mapping[str, Any]) -> Object:
     return {"medium": "Memory", **({"sizeLimit": str(size)} if size else {})}
 
 
-def variables(job: JobSpec, place: Place, index: int | None) -> list[Object]:
+def variables(
+    job: JobSpec, settings: Mapping[str, Any], place: Place, index: int | None
+) -> list[Object]:
     """Return the variables of the supervisor; the command's own are in job.json, apart from those
     by which an image knows whose cluster it is on."""
     found: list[Object] = [{"name": "TMPDIR", "value": SCRATCH}]
@@ -275,8 +277,18 @@ def variables(job: JobSpec, place: Place, index: int | None) -> list[Object]:
         found.append({"name": pod.INDEX, "value": str(index)})
     if not job.resources.gpus:
         found.append(NO_GPUS)
-    found.append({"name": "CLUSTER_USER", "value": place.user})
-    return found
+    return [*found, *account(settings, place)]
+
+
+def account(settings: Mapping[str, Any], place: Place) -> list[Object]:
+    """Return the variables from which images set up an account of the user."""
+    known = {
+        "CLUSTER_USER": place.user,
+        "CLUSTER_USER_ID": options.UID.of(settings),
+        "CLUSTER_GROUP_NAME": options.GROUP.of(settings),
+        "CLUSTER_GROUP_ID": options.GID.of(settings),
+    }
+    return [{"name": name, "value": str(one)} for name, one in known.items() if one is not None]
 
 
 def node_selector(job: JobSpec, settings: Mapping[str, Any], place: Place) -> dict[str, str]:
