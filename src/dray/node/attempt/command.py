@@ -51,6 +51,8 @@ def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") 
 
 
 class Command:
+    departing = ""  # no other node that it needs
+
     def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]", log: str) -> None:
         self.job_dir = job_dir
         self.job = job

@@ -12,7 +12,7 @@ import socket
 import time
 
 from ..code import worktree
-from ..formats import files, locales
+from ..formats import files
 from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
@@ -25,6 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict  # noqa: F401
 
+    from ..schedulers.scheduler import Scheduler
+
     Record = Dict[str, Any]
 
 LOOK = 10.0
@@ -34,15 +36,18 @@ RESCUE = 30.0
 def main(path: str) -> int:
     job_dir = JobDir(path)
     job = described(job_dir)
-    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).task_position()).run()
+    batch = scheduler.of_kind(job["scheduler"]["kind"])
+    job_dir.secrets = batch.secrets_of(job_dir)
+    return Task(job_dir, job, batch).run()
 
 
 class Task:
-    def __init__(self, job_dir: JobDir, job: "Record", position: layout.TaskPosition) -> None:
+    def __init__(self, job_dir: JobDir, job: "Record", batch: "Scheduler") -> None:
         self.job_dir = job_dir
         self.job = job
-        self.position = position
-        self.command = Command(job_dir, job, locales.original_environment(), "")
+        self.position = batch.task_position()
+        self.meter = batch.meter()
+        self.command = Command(job_dir, job, batch.command_environment(), "")
         self.order = {}  # type: Record
         self.made_tree = False
         self.told_end = False
@@ -54,10 +59,11 @@ class Task:
         process.adopt_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         self.lines = Lines(0)
+        self._listen()
         while not self.leaving:
-            self._listen()
             self._wait(LOOK)
             self._look_around()
+            self._listen()
         return 0
 
     def _wait(self, seconds: float) -> None:
@@ -174,7 +180,10 @@ class Task:
     def _reap(self) -> None:
         self.command.reap()
         if self.command.ended() and not self.told_end:
-            self._tell_end(dict({"hopeless": False}, **self.command.end()))
+            end = self.command.end()
+            if self.meter is not None and end["signal"] == "SIGKILL":
+                end["reason"] = self.meter.why_killed() or end["reason"]
+            self._tell_end(dict({"hopeless": False}, **end))
 
     def _tell_failure(self, error: Exception) -> None:
         end = why_not_started(error)
