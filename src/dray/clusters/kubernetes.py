@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
@@ -35,7 +35,10 @@ from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
 from dray.transport.kubectl import Kubectl, PodExec
-from dray.transport.link import AgentLink
+from dray.transport.link import AgentLink, Answer
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Description, End, RequestedJob
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
@@ -45,7 +48,7 @@ GROUPS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def description(job: JobSpec) -> dict[str, Any]:
+def description(job: JobSpec) -> Description:
     """Return what is in job.json. The pod is the container: nothing more is started in it."""
     return {**job.to_dict(), "container": None, "scheduler": {"kind": "kubernetes"}}
 
@@ -294,7 +297,7 @@ class KubernetesQueue(AgentQueue):
         except LinkLost:
             raise
         except (ClusterError, Refused):
-            about = {"id": plan.job.id, "created": plan.job.created}
+            about: RequestedJob = {"id": plan.job.id, "created": plan.job.created}
             end = self._end_before if resumes else None
             self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
             self._is_unclear = False
@@ -309,12 +312,12 @@ class KubernetesQueue(AgentQueue):
             manifest.job_manifest(plan.job, settings, place, index=index) for index in range(jobs)
         ]
 
-    def _take_news(self, answer: Any) -> None:
+    def _take_news(self, answer: Answer) -> None:
         super()._take_news(answer)
         end = answer.record.get("end")
-        self._end_before = end if isinstance(end, dict) else None
+        self._end_before = cast("End", end) if isinstance(end, dict) else None
 
-    def news(self, *ids: str) -> dict[str, Any]:
+    def news(self, *ids: str) -> Asked:
         rows, ends = self.cluster.kube.look(self.cluster.place(), ids)
         return {"queue": queue.grouped(rows), "ends": ends}
 

@@ -370,10 +370,10 @@ class LocalQueue:
         """Return what the first job in line waits for."""
         if not line or not is_id(line[0]):
             return ""
-        wanted = (self._files.job(line[0]).description() or {}).get("resources")
-        if not wanted:
+        first = self._files.job(line[0]).description()
+        if not first or not first["resources"]:
             return ""
-        return shortage(self.queue.read_capacity(), self.queue.holders(), wanted)
+        return shortage(self.queue.read_capacity(), self.queue.holders(), first["resources"])
 
     def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
         root = self._files
@@ -493,8 +493,9 @@ class LocalFiles:
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         root = self._files
+        told: Any = dict(rules)
         with refusing():
-            found = root.checkpoint(job_id, name, dict(rules))
+            found = root.checkpoint(job_id, name, told)
         top = root.outputs(job_id)
         return Found(
             found.path, tuple(followed(top, one) for one in found.files), tuple(found.remarks)
@@ -533,14 +534,15 @@ class LocalImages:
         return ImageState(**self._images.look(image, list(layers)))
 
     def announce(self, record: Mapping[str, Any]) -> None:
-        self._images.announce(dict(record))
+        told: Any = dict(record)
+        self._images.announce(told)
 
     def take(self, part: ImagePart) -> None:
         path = self._images.part(part.layer, part.offset, part.length, part.is_last)
         files.write_bytes(path, part.content, durable=False)
 
     def listing(self) -> list[dict[str, Any]]:
-        return self._images.listing()
+        return [dict(one) for one in self._images.listing()]
 
     def remove(self, image: str) -> None:
         with refusing():

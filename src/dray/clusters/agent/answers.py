@@ -27,7 +27,7 @@ RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 DIALECTS = ("openpbs", "torque")
 
-Record = Mapping[str, Any]
+Record = Mapping[str, Any]  # as it came: records.Answer says what an honest agent puts there
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import manifest, names, queue
 from dray.clusters.kube.manifest import Object, Place
@@ -15,6 +15,9 @@ from dray.errors import ClusterError, Refused
 from dray.job.model import Equipment
 from dray.transport import kube_api
 from dray.transport.kube_api import Api, Reply
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import End
 
 AT_ONCE = 8  # requests
 NAMED = 40  # jobs that are named in one request, instead of asking for all
@@ -116,9 +119,7 @@ class Cluster:
 
     # -- looking
 
-    def look(
-        self, place: Place, ids: Sequence[str]
-    ) -> tuple[dict[str, queue.Row], dict[str, dict[str, str]]]:
+    def look(self, place: Place, ids: Sequence[str]) -> tuple[dict[str, queue.Row], dict[str, End]]:
         """Return what is said of these jobs, and how those ended that may not know it."""
         mine: dict[str, Any] = {names.ROOT: names.root_label(place.root, place.user)}
         if len(ids) <= NAMED:
@@ -201,7 +202,7 @@ class Cluster:
         for name, events in by_name.items():
             yield name, queue.create_reason(events)
 
-    def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, End]:
         found = {}
         for job_id in ids:
             job = self.api.get(f"{self.jobs}/{named[job_id]}").record

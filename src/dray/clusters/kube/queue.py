@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import names
 from dray.clusters.kube.names import text_at, value_at
 from dray.node.jobs.arrays import fold
 from dray.records import NamedTuple
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import End, QueueGroup
 
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 MOST_WORDS = 300
@@ -161,14 +164,14 @@ def row_of(job: str, pods: Sequence[str], why: str) -> Row:
     if "Running" in live and not waiting:  # else it waits for the rest of its nodes
         return Row("running")
     waiting = [one for one in live if one not in ("Terminating", "Running", *START_REASONS)]
-    if not waiting and "Terminating" in live:
+    if not waiting and pods:  # the controller has not yet said what follows
         return Row("ending")
     if not waiting:
         return Row("waiting", why or ("suspended" if job == "Suspended" else ""))
     return Row("waiting", why or CONTAINER_REASONS.get(waiting[0], ""))
 
 
-def grouped(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+def grouped(rows: Mapping[str, Row]) -> list[QueueGroup]:
     """Write rows for the agent: jobs of the same state, for the same reason, in one group."""
     groups: dict[Row, list[str]] = {}
     for job_id, row in rows.items():
@@ -237,8 +240,8 @@ def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
     return told(words, said)
 
 
-def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> dict[str, str]:
-    """Say how a job ended that could not say it itself."""
+def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> End | None:
+    """Say how a job ended that could not say it itself; None where nothing tells."""
     for pod in reversed(pods):
         for status in containers_of(pod):
             reason = text_at(status, "state", "terminated", "reason")
@@ -252,4 +255,4 @@ def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> dict[st
     for one in conditions if isinstance(conditions, list) else ():
         if text_at(one, "type") == "Failed":
             return {"state": "failed", "reason": told("its Job failed", text_at(one, "message"))}
-    return {}
+    return None

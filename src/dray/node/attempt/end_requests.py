@@ -9,14 +9,12 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Any, Optional  # noqa: F401
 
     from ..checkpoints.timing import Timing
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
-
-    Record = Dict[str, Any]
 
 SILENT_GRACES = 10  # how many graces a command that has done all may say nothing
 

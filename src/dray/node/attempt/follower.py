@@ -14,12 +14,11 @@ from . import gather, meeting
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Dict, Optional
+    from typing import Callable, Optional
 
+    from ..formats.records import Description, Part
     from ..jobs.jobdir import JobDir
     from .attempt_lock import AttemptLock
-
-    Record = Dict[str, Any]
 
 LOOK = 1.0  # seconds between two looks for a leader, or the end
 LAST_WORDS = 15.0  # seconds for the leader of a job that is being stopped to write down its end
@@ -49,7 +48,7 @@ class Follower:
     def __init__(
         self,
         job_dir: "JobDir",
-        job: "Record",
+        job: "Description",
         host: str,
         lock: "AttemptLock",
         is_over: "Callable[[], bool]",
@@ -87,7 +86,7 @@ class Follower:
     def _is_of_the_past(self) -> bool:
         return bool(described(self.job_dir)["resumed_after"] != self.job["resumed_after"])
 
-    def _serve(self, connection: "socket.socket", part: "Record") -> None:
+    def _serve(self, connection: "socket.socket", part: "Part") -> None:
         """Be a node of one attempt. When the pod is told to end meanwhile, the leader is told: it
         has the trainer save, and ends the attempt."""
         env = locales.original_environment()

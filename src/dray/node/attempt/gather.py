@@ -22,9 +22,9 @@ from .ranks import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List  # noqa: F401
+    from typing import Any, List, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Description, Part
 
 LONGEST = 1 << 20  # bytes of a line
 PIECE = 1 << 16
@@ -38,14 +38,14 @@ def own_words(*words: str) -> "List[str]":
     return python_words() + ["-I", "-S", sys.argv[0]] + list(words)
 
 
-def part_of(job: "Record", node: int, address: str) -> "Record":
+def part_of(job: "Description", node: int, address: str) -> "Part":
     """Describe one node's part: its number, its ranks, and where the first node is."""
     tasks = layout.tasks_per_node(job)
     ranks = list(range(node * tasks, (node + 1) * tasks))
     return {"node": node, "ranks": ranks, "address": address}
 
 
-def launcher(part: "Record") -> "List[str]":
+def launcher(part: "Part") -> "List[str]":
     """Return the words that start the command behind them in every task. ``part`` is this node's,
     and has the connections to the others in it."""
     return own_words("gather", json.dumps(part))
@@ -66,14 +66,14 @@ class Below:
 
 
 class Gather:
-    def __init__(self, part: "Record", words: "List[str]", host: str) -> None:
+    def __init__(self, part: "Part", words: "List[str]", host: str) -> None:
         self.part = part
         self.words = words
         self.host = host
         self.is_open = True  # whether somebody is above
         self.below = []  # type: List[Below]
         self.killed = False
-        self.until = None  # type: Any  # when tasks are killed that do not leave
+        self.until = None  # type: Optional[float]  # when tasks are killed that do not leave
 
     def run(self) -> int:
         wake, self.woken = os.pipe()
@@ -201,7 +201,8 @@ class Gather:
     def _tell_lost(self, one: Below, reason: str, cause: str) -> None:
         if reason and not self.killed and self.is_open:
             more = {"exit_code": None, "signal": None, "hopeless": False, "cause": cause}
-            self._say("lost", task=one.name, ranks=one.ranks, reason=reason, **more)
+            for rank in one.ranks:
+                self._say("lost", rank=rank, task=one.name, reason=reason, **more)
 
     def _remove(self, one: Below) -> None:
         self.below.remove(one)

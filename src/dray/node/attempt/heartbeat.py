@@ -11,8 +11,10 @@ from .outcomes import write_to_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Union  # noqa: F401
+    from typing import Any, List, Optional, Union  # noqa: F401
 
+    from ..formats.records import Description
+    from ..formats.records import Heartbeat as HeartbeatRecord  # noqa: F401
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..processes.cgroup import Meter
     from .allotment import Limit
@@ -21,15 +23,13 @@ if TYPE_CHECKING:
     from .end_requests import EndRequests
     from .ranks import Ranks
 
-    Record = Dict[str, Any]
-
 
 class Heartbeat:
     def __init__(
         self,
         job_dir: "JobDir",
         attempt: "AttemptDir",
-        job: "Record",
+        job: "Description",
         command: "Union[Command, Ranks]",
         requests: "EndRequests",
         meter: "Optional[Meter]" = None,
@@ -62,7 +62,7 @@ class Heartbeat:
             "deadline": limit.time_of_day(),
             "iteration": checkpoints.reached.done,
             "total": checkpoints.reached.total,
-        }  # type: Record
+        }  # type: HeartbeatRecord
         if self.meter is not None:
             beat["memory"] = [self.meter.used() or 0, self.meter.limit() or 0]
         try:

@@ -16,12 +16,11 @@ from .supervisor import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Optional
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
-
-    Record = Dict[str, Any]
 
 # Who makes the next attempt.
 HERE = "here"
@@ -60,7 +59,7 @@ class Site:
 
 
 class AttemptLoop:
-    def __init__(self, job_dir: "JobDir", job: "Record", site: Site) -> None:
+    def __init__(self, job_dir: "JobDir", job: "Description", site: Site) -> None:
         self.job_dir = job_dir
         self.job = job
         self.site = site
@@ -117,7 +116,7 @@ class AttemptLoop:
 
 
 def supervise(
-    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", allotment: "Allotment"
+    job_dir: "JobDir", job: "Description", attempt: "AttemptDir", allotment: "Allotment"
 ) -> bool:
     """Run the supervisor in this process, and return whether it was told to end by a signal. An
     error of dray's own is the attempt's outcome."""

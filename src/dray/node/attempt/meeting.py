@@ -22,9 +22,9 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Any, Callable, Dict, List, Optional, Tuple, Union  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Part, Record
 
 LONGEST = 4096  # bytes of a message before the attempt
 PATIENCE = 10.0  # seconds for a stranger to show what it knows
@@ -63,7 +63,7 @@ def decode(line: bytes) -> "Record":
     return message if isinstance(message, dict) else {}
 
 
-def encode(message: "Record") -> bytes:
+def encode(message: "Union[Record, Part]") -> bytes:
     return json.dumps(message).encode("ascii") + b"\n"
 
 
@@ -179,7 +179,7 @@ class Meeting:
             return False
         return True
 
-    def assign(self, parts: "List[Record]") -> "List[Tuple[int, str, List[int]]]":
+    def assign(self, parts: "List[Part]") -> "List[Tuple[int, str, List[int]]]":
         """Tell each follower its part. Return, of each, the connection, which a program that is
         started next inherits, its host and its ranks."""
         assigned = []
@@ -212,7 +212,7 @@ class Meeting:
 
 def join(
     leader: "Record", host: str, is_over: "Callable[[], bool]"
-) -> "Optional[Tuple[socket.socket, Record]]":
+) -> "Optional[Tuple[socket.socket, Part]]":
     """Offer this pod to the leader, and wait for its part. Return the connection, and the part;
     None where the leader is gone, is not the one who wrote the file, or ``is_over``."""
     address, port, token = (leader.get(key) for key in ("address", "port", "token"))
@@ -236,7 +236,7 @@ def join(
 
 def _introduce(
     connection: socket.socket, token: str, host: str, is_over: "Callable[[], bool]"
-) -> "Optional[Record]":
+) -> "Optional[Part]":
     theirs = read_line(connection, is_over).get("nonce")
     if not is_nonce(theirs):
         return None
@@ -247,7 +247,14 @@ def _introduce(
     answer = read_line(connection, is_over)
     if not is_proof(answer.get("proof"), token, LEADER, *asked):
         return None
-    return read_line(connection, is_over) or None
+    return as_part(read_line(connection, is_over))
+
+
+def as_part(said: "Record") -> "Optional[Part]":
+    node, ranks, address = (said.get(key) for key in ("node", "ranks", "address"))
+    if not isinstance(node, int) or not isinstance(ranks, list) or not isinstance(address, str):
+        return None
+    return {"node": node, "ranks": [int(one) for one in ranks], "address": address}
 
 
 def read_line(connection: socket.socket, is_over: "Callable[[], bool]") -> "Record":

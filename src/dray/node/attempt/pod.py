@@ -32,12 +32,11 @@ from .meeting import Meeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Optional  # noqa: F401
 
+    from ..formats.records import Description
     from ..jobs import policy
     from ..jobs.jobdir import AttemptDir
-
-    Record = Dict[str, Any]
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MESSAGE = "/dev/termination-log"
@@ -72,7 +71,7 @@ class Pod(Site):
     name = "Kubernetes"
     lost = "ended by Kubernetes or with its node"
 
-    def __init__(self, job_dir: JobDir, job: "Record", batch: Kubernetes) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: Kubernetes) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch

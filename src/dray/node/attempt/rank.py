@@ -25,9 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict  # noqa: F401
 
+    from ..formats.records import CommandEnd, Description, Order
     from ..schedulers.scheduler import Scheduler
-
-    Record = Dict[str, Any]
 
 LOOK = 10.0
 RESCUE = 30.0
@@ -42,13 +41,13 @@ def main(path: str) -> int:
 
 
 class Task:
-    def __init__(self, job_dir: JobDir, job: "Record", batch: "Scheduler") -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: "Scheduler") -> None:
         self.job_dir = job_dir
         self.job = job
         self.position = batch.task_position()
         self.meter = batch.meter()
         self.command = Command(job_dir, job, batch.command_environment(), "")
-        self.order = {}  # type: Record
+        self.order = {}  # type: Order
         self.made_tree = False
         self.told_end = False
         self.signalled = False  # from outside, and so maybe the command as well
@@ -100,7 +99,7 @@ class Task:
 
     # -- orders -----------------------------------------------------------------------------------
 
-    def _take_order(self, order: "Record") -> None:
+    def _take_order(self, order: "Order") -> None:
         self.order = order
         attempt = self.job_dir.attempt(order["attempt"])
         self.command.log = attempt.log_of(self.position.rank)
@@ -117,7 +116,7 @@ class Task:
         else:
             self._say("ready", work=self.job_dir.work)
 
-    def _make_tree(self, order: "Record") -> None:
+    def _make_tree(self, order: "Order") -> None:
         """Make the node's work tree, unless the supervisor has made it: on the first node, or on a
         disk that all share."""
         if self.position.node_rank == 0 or order["work"] == self.job_dir.work:
@@ -127,7 +126,7 @@ class Task:
         worktree.prepare(self.job_dir, order["attempt"], self.job)
         self.made_tree = True
 
-    def _go(self, message: "Record") -> None:
+    def _go(self, message: "Order") -> None:
         if self.told_end:
             return
         self.job_dir.work = message["trees"][str(self.position.node_rank)]
@@ -150,11 +149,11 @@ class Task:
             return self.position.launched_from or name
         return name
 
-    def _pass_on(self, message: "Record") -> None:
+    def _pass_on(self, message: "Order") -> None:
         self._rescue()
         self._say("asked", caught=self._is_running() and self.command.signal(message["signal"]))
 
-    def _end(self, message: "Record") -> None:
+    def _end(self, message: "Order") -> None:
         if not self.command.pid:
             reason = "ended before it started"
             self._tell_end({"exit_code": None, "signal": None, "reason": reason, "hopeless": False})
@@ -163,7 +162,7 @@ class Task:
         else:
             self.command.terminate()
 
-    def _clear(self, _: "Record") -> None:
+    def _clear(self, _: "Order") -> None:
         self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
@@ -183,15 +182,22 @@ class Task:
             end = self.command.end()
             if self.meter is not None and end["signal"] == "SIGKILL":
                 end["reason"] = self.meter.why_killed() or end["reason"]
-            self._tell_end(dict({"hopeless": False}, **end))
+            end.setdefault("hopeless", False)
+            self._tell_end(end)
 
     def _tell_failure(self, error: Exception) -> None:
-        end = why_not_started(error)
-        wanted = ("exit_code", "signal", "reason", "cause")
-        end = dict({key: end[key] for key in wanted if key in end}, hopeless=end.get("hopeless"))
+        why = why_not_started(error)
+        end = {
+            "exit_code": why["exit_code"],
+            "signal": why["signal"],
+            "reason": why["reason"],
+            "hopeless": why.get("hopeless", False),
+        }  # type: CommandEnd
+        if "cause" in why:
+            end["cause"] = why["cause"]
         self._tell_end(end)
 
-    def _tell_end(self, end: "Record") -> None:
+    def _tell_end(self, end: "CommandEnd") -> None:
         if self.told_end:
             return
         self.told_end = True
@@ -262,4 +268,4 @@ OBEY = {
     "signal": Task._pass_on,
     "end": Task._end,
     "clear": Task._clear,
-}  # type: Dict[str, Callable[[Task, Record], None]]
+}  # type: Dict[str, Callable[[Task, Order], None]]

@@ -16,9 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+    from ..formats.records import Answer, End, Request, Row, SiteFacts
     from ..jobs.jobdir import JobDir
-
-    Record = Dict[str, Any]
 
 # The exit codes of a pod. They are never the command's own, which is in outcome.json.
 CODES = {"done": 0, "failed": 10, "stopped": 11}
@@ -37,17 +36,30 @@ ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def rows_of(groups: "Any") -> "Dict[str, Record]":
+def rows_of(groups: "Any") -> "Dict[str, Row]":
     """Read the queue as a request tells it: jobs that have the same state for the same reason are
     one group."""
-    rows = {}  # type: Dict[str, Record]
+    rows = {}  # type: Dict[str, Row]
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict) or not shapes.fits(group, GROUP, GROUP):
             continue
         for job_id in arrays.unfold(group["ids"]):
-            row = {"id": job_id, "state": group["state"], "why": group["why"], "start": ""}
-            rows[job_id] = row
+            rows[job_id] = {
+                "id": job_id,
+                "state": group["state"],
+                "why": group["why"],
+                "start": "",
+            }
     return rows
+
+
+def ends_of(told: "Any") -> "Dict[str, End]":
+    """Read how jobs ended, as a request tells it."""
+    ends = {}  # type: Dict[str, End]
+    for job_id, end in told.items() if isinstance(told, dict) else ():
+        if isinstance(end, dict) and shapes.fits(end, ROW_END, ROW_END):
+            ends[job_id] = {"state": end["state"], "reason": end["reason"]}
+    return ends
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -59,25 +71,24 @@ class Kubernetes(Scheduler):
     own_variables = (SECRETS, ADDRESS, TASK)
 
     def __init__(self) -> None:
-        self.rows = {}  # type: Dict[str, Record]
-        self.known_ends = {}  # type: Dict[str, Record]
+        self.rows = {}  # type: Dict[str, Row]
+        self.known_ends = {}  # type: Dict[str, End]
         self.cancelled = []  # type: List[str]
         self.interrupted = []  # type: List[str]
 
-    def hear(self, request: "Record") -> None:
+    def hear(self, request: "Request") -> None:
         """Take in what the laptop was told by the API server."""
         self.rows = rows_of(request.get("queue"))
-        ends = request.get("ends")
-        self.known_ends = {
-            name: one
-            for name, one in (ends.items() if isinstance(ends, dict) else ())
-            if isinstance(one, dict) and shapes.fits(one, ROW_END, ROW_END)
-        }
+        self.known_ends = ends_of(request.get("ends"))
         self.cancelled, self.interrupted = [], []
 
-    def wishes(self) -> "Record":
-        wished = {"cancel": self.cancelled, "interrupt": self.interrupted}
-        return {name: arrays.fold(ids) for name, ids in wished.items() if ids}
+    def wishes(self) -> "Answer":
+        wished = {}  # type: Answer
+        if self.cancelled:
+            wished["cancel"] = arrays.fold(self.cancelled)
+        if self.interrupted:
+            wished["interrupt"] = arrays.fold(self.interrupted)
+        return wished
 
     def own_number(self) -> str:
         return os.environ.get(POD, "")
@@ -102,10 +113,10 @@ class Kubernetes(Scheduler):
     def meter(self) -> cgroup.Meter:
         return cgroup.Meter()
 
-    def queue(self) -> "Dict[str, Record]":
+    def queue(self) -> "Dict[str, Row]":
         return self.rows
 
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return job_id
 
     def submit(
@@ -127,11 +138,11 @@ class Kubernetes(Scheduler):
     def interrupt(self, number: str) -> None:
         self.interrupted.append(number)
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         return {one: self.known_ends[one] for one in numbers if one in self.known_ends}
 
     def time_left(self, number: str, patience: float = 0.0) -> "Optional[float]":  # noqa: ARG002
         return None  # the supervisor alone keeps the time
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         return {}

@@ -16,9 +16,18 @@ from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import (  # noqa: F401
+        Capacity,
+        Description,
+        Granted,
+        Machine,
+        NodeShape,
+        Row,
+        SchedulerSettings,
+        SiteFacts,
+    )
 
 LEAVING = 5.0  # seconds for a keeper that is on its way out
 ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
@@ -32,16 +41,23 @@ def job_of(number: str) -> str:
     return number.partition("-")[2]
 
 
-def capacity_of(machine: "Record", declared: "Record", known: "Record", gpus: bool) -> "Record":
+def capacity_of(
+    machine: "Machine", declared: "SchedulerSettings", known: "Capacity", gpus: bool
+) -> "Capacity":
     """Return what jobs may use: what the settings declare, else what the machine has. GPUs are
     counted only for a job that asks for some, so a number known from before may be greater."""
-    found = {}
-    for what in ("cpus", "memory", "gpus"):
-        given = declared.get(what)
-        found[what] = machine[what] if given is None else given
+    found = {
+        "cpus": declared_or(declared.get("cpus"), machine["cpus"]),
+        "memory": declared_or(declared.get("memory"), machine["memory"]),
+        "gpus": declared_or(declared.get("gpus"), machine["gpus"]),
+    }  # type: Capacity
     if not gpus and declared.get("gpus") is None:
         found["gpus"] = max(found["gpus"], known.get("gpus") or 0)
     return found
+
+
+def declared_or(declared: "Optional[int]", found: int) -> int:
+    return found if declared is None else declared
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -57,7 +73,7 @@ class Local(Scheduler):
     def read_queue(self) -> str:
         return json.dumps(self._rows())
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         """Parse the queue. The text may have been in a file, so every row is checked."""
         try:
             rows = json.loads(text)
@@ -65,17 +81,22 @@ class Local(Scheduler):
             return {}
         if not isinstance(rows, dict):
             return {}
-        return {
-            name: dict(row, start="")
-            for name, row in rows.items()
-            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW)
-        }
+        found = {}  # type: Dict[str, Row]
+        for name, row in rows.items():
+            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW):
+                found[name] = {
+                    "id": row["id"],
+                    "state": row["state"],
+                    "why": row["why"],
+                    "start": "",
+                }
+        return found
 
-    def _rows(self) -> "Dict[str, Record]":
+    def _rows(self) -> "Dict[str, Row]":
         jobs = os.path.join(self.root, "jobs")
         holders, line = self.line.holders(), self.line.in_line()
         lacking = self._shortage(line, holders)
-        found = {}
+        found = {}  # type: Dict[str, Row]
         for name in filter(shapes.is_id, files.names_in(jobs)):
             job_dir = JobDir(os.path.join(jobs, name))
             if files.exists(job_dir.end) or not job_dir.is_supervised():
@@ -86,15 +107,15 @@ class Local(Scheduler):
             found[name] = {"id": number, "state": state, "why": why}
         return found
 
-    def _shortage(self, line: "List[str]", holders: "Dict[str, Record]") -> str:
+    def _shortage(self, line: "List[str]", holders: "Dict[str, Granted]") -> str:
         """Return what the first job in line waits for."""
         if not line or not shapes.is_id(line[0]):
             return ""
-        first = JobDir(os.path.join(self.root, "jobs", line[0])).description() or {}
-        wanted = first.get("resources")
+        first = JobDir(os.path.join(self.root, "jobs", line[0])).description()
+        wanted = first["resources"] if first else None
         return shortage(self.line.read_capacity(), holders, wanted) if wanted else ""
 
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
 
     def submit(
@@ -110,7 +131,7 @@ class Local(Scheduler):
         job_dir = JobDir(os.path.dirname(script))
         alive = self._take_over(job_dir)
         try:
-            self._prepare(job_dir.description() or {})
+            self._prepare(job_dir.description())
             ticket = self.line.take_ticket(job_dir.id)
             try:
                 number = self.line.ticket_name(ticket)
@@ -131,11 +152,11 @@ class Local(Scheduler):
             time.sleep(0.02)
         return alive
 
-    def _prepare(self, job: "Record") -> None:
+    def _prepare(self, job: "Optional[Description]") -> None:
         """Write down what the machine has."""
         self.line.make()
-        wants_gpus = ((job.get("resources") or {}).get("gpus") or 0) > 0
-        declared = job.get("scheduler") or {}
+        wants_gpus = job is not None and (job["resources"].get("gpus") or 0) > 0
+        declared = (job.get("scheduler") if job else None) or {}
         count = wants_gpus and declared.get("gpus") is None
         known = self.line.read_capacity()
         capacity = capacity_of(machine(count), declared, known, wants_gpus)
@@ -168,13 +189,18 @@ class Local(Scheduler):
         except ProcessLookupError:
             pass
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         have = machine(gpus=True)
-        shape = {"nodes": 1, "cpus": have["cpus"], "gpus": have["gpus"]}
-        return {"nodes": [dict(shape, kilobytes=have["memory"] >> 10)]}
+        shape = {
+            "nodes": 1,
+            "cpus": have["cpus"],
+            "kilobytes": have["memory"] >> 10,
+            "gpus": have["gpus"],
+        }  # type: NodeShape
+        return {"nodes": [shape]}
 
 
-def machine(gpus: bool) -> "Record":
+def machine(gpus: bool) -> "Machine":
     """Return what this machine has; GPUs are counted only with ``gpus``."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"cpus": os.cpu_count() or 1, "memory": memory, "gpus": count_gpus() if gpus else 0}
