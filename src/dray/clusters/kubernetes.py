@@ -38,11 +38,8 @@ from dray.transport.kubectl import Kubectl, PodExec
 from dray.transport.link import AgentLink, Answer
 
 if TYPE_CHECKING:
-    from dray.node.formats.records import Asked, Description, End, RequestedJob
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
     from dray.clusters.suggestion import Suggestion
+    from dray.node.formats.records import Asked, Description, End, RequestedJob
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
@@ -65,7 +62,7 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any], place: Pl
             "manifest.json": json.dumps(manifest.job_manifest(job, settings, place), indent=2),
         },
         command=create_words(place, f"{place.root}/jobs/{job.id}/manifest.json"),
-        notes=plan_notes(job),
+        notes=plan_notes(job, place),
     )
 
 
@@ -81,7 +78,7 @@ def make_array_plan(
         cluster=cluster,
         files={"job.json": json.dumps(common), "manifest.json": json.dumps(first, indent=2)},
         command=create_words(place, f"{place.root}/arrays/{array.id}/manifest.json"),
-        notes=plan_notes(array.common),
+        notes=plan_notes(array.common, place),
         is_array=True,
     )
 
@@ -91,8 +88,14 @@ def create_words(place: Place, path: str) -> tuple[str, ...]:
     return ("kubectl", "create", "--raw", where, "--filename", path)
 
 
-def plan_notes(job: JobSpec) -> tuple[str, ...]:
-    return tuple(f"secret {name}: its value goes into a Secret of the job" for name in job.secrets)
+def plan_notes(job: JobSpec, place: Place) -> tuple[str, ...]:
+    notes = [f"secret {name}: its value goes into a Secret of the job" for name in job.secrets]
+    if job.resources.nodes > 1 and place.scheduler == "default":
+        notes.append(
+            "Kubernetes starts pods one by one, not all or none: those that have a node wait for "
+            "the others, and keep their GPUs meanwhile"
+        )
+    return tuple(notes)
 
 
 def find_problem(
@@ -115,8 +118,9 @@ def find_problem(
     if job.resources.gpus % 1 and schedulers.chosen(settings, kube) != "kai":
         advice = "Ask for a whole number; KAI and Run:ai can share a GPU (setting scheduler)."
         return Problem("it gives whole GPUs only", advice)
-    if job.resources.nodes > 1:
-        return Problem("jobs on several nodes are not supported there yet", "Leave out --nodes.")
+    if job.resources.nodes > 1 and job.launch == "none":
+        advice = "Write --launch srun or --launch torchrun, or leave out --nodes."
+        return Problem("a command that is started once has no way to its other pods", advice)
     return schedulers.find_problem(settings, kube)
 
 

@@ -160,9 +160,10 @@ def row_of(job: str, pods: Sequence[str], why: str) -> Row:
     live = [one for one in pods if one not in ("Completed", "Error", "Succeeded", "Failed")]
     if job == "Terminating":
         return Row("ending")
-    if "Running" in live:
+    waiting = [one for one in live if one == "Pending" or one in CONTAINER_REASONS]
+    if "Running" in live and not waiting:  # else it waits for the rest of its nodes
         return Row("running")
-    waiting = [one for one in live if one != "Terminating" and one not in START_REASONS]
+    waiting = [one for one in live if one not in ("Terminating", "Running", *START_REASONS)]
     if not waiting and pods:  # the controller has not yet said what follows
         return Row("ending")
     if not waiting:

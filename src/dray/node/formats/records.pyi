@@ -238,7 +238,7 @@ class NeededCommandEnd(TypedDict):
 class CommandEnd(NeededCommandEnd, total=False):
     """How the command has ended, or why it did not start."""
 
-    cause: str  # of an interruption: "time", "signal", "node" or "budget"
+    cause: str  # of an interruption: "time", "signal", "node", "lost node" or "budget"
     hopeless: bool  # another attempt would meet the same
     rank: int  # of the task that went wrong first
 
@@ -642,6 +642,14 @@ class Order(TypedDict, total=False):
     port: int
     trees: Dict[str, str]  # work trees, by the node's number
     signal: int
+
+class Part(TypedDict, total=False):
+    """What a pod of several does in an attempt: see ``gather``."""
+
+    node: int
+    ranks: List[int]
+    address: str  # of the first node
+    others: List[Tuple[int, str, List[int]]]  # of the first one: connections, hosts, and ranks
 
 class News(TypedDict, total=False):
     """A message from a task."""

@@ -5,9 +5,11 @@ the job's directory is there.
 """
 
 import os
+import socket
 
 from ..formats import shapes
 from ..jobs import arrays
+from ..processes import cgroup, layout
 from .scheduler import Scheduler
 
 TYPE_CHECKING = False
@@ -24,6 +26,8 @@ INTERRUPTED = 75  # another pod goes on
 
 SECRETS = "DRAY_SECRETS"  # names the folder where the job's Secret is mounted
 INDEX = "DRAY_ARRAY_INDEX"
+ADDRESS = "DRAY_POD_ADDRESS"
+TASK = "DRAY_TASK"  # rank, local rank, node, the first node's address, and the host
 POD = "HOSTNAME"  # the kubelet sets it to the pod's name
 GROUP = {"ids": shapes.is_texts, "state": shapes.is_text, "why": shapes.is_text}
 ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
@@ -64,6 +68,7 @@ def ends_of(told: "Any") -> "Dict[str, End]":
 class Kubernetes(Scheduler):
     name = "Kubernetes"
     is_told = True
+    own_variables = (SECRETS, ADDRESS, TASK)
 
     def __init__(self) -> None:
         self.rows = {}  # type: Dict[str, Row]
@@ -90,6 +95,23 @@ class Kubernetes(Scheduler):
 
     def own_index(self) -> int:
         return int(os.environ[INDEX])
+
+    def own_address(self) -> str:
+        """Return this pod's address, as others reach it."""
+        return os.environ.get(ADDRESS) or socket.gethostbyname(socket.gethostname())
+
+    def task_position(self) -> layout.TaskPosition:
+        rank, local, node, address, host = os.environ[TASK].split()
+        return layout.TaskPosition(int(rank), int(local), int(node), host, address)
+
+    def secrets_of(self, job_dir: "JobDir") -> str:
+        folder = os.environ.get(SECRETS)
+        if not folder:
+            return job_dir.secrets
+        return os.path.join(folder, os.path.basename(job_dir.secrets))
+
+    def meter(self) -> cgroup.Meter:
+        return cgroup.Meter()
 
     def queue(self) -> "Dict[str, Row]":
         return self.rows
