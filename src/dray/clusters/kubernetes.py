@@ -7,14 +7,14 @@ keeps their files. See dray.clusters.kube for the objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import manifest, names, queue, volumes
+from dray.clusters.kube import lost_nodes, manifest, names, queue, volumes
 from dray.clusters.kube.api import Cluster as KubeCluster
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
@@ -31,6 +31,7 @@ from dray.job.model import (
     Snapshot,
 )
 from dray.node.formats import files
+from dray.node.jobs.arrays import fold
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
@@ -129,6 +130,7 @@ def place_scheduler(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str
 class KubernetesCluster(BatchCluster):
     kind = "kubernetes"
     capabilities = Capabilities(arrays=True, registry_images=True, found_by="kubectl")
+    _helper = ""  # its pod, as it was last started or found here
 
     @staticmethod
     def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
@@ -151,8 +153,14 @@ class KubernetesCluster(BatchCluster):
             "python3",
             self.kind,
             on_answer=self._remember_answer,
-            revive=lambda: Helper(self.kube, self.settings, self.place()).start(),
+            revive=self._revive,
         )
+
+    def _revive(self) -> None:
+        """Start the helper. One that was running a moment ago, and still is not reached, is on a
+        node that does not answer."""
+        helper = Helper(self.kube, self.settings, self.place())
+        self._helper = helper.start(but=self._helper)
 
     def make_queue(self) -> AgentQueue:
         return KubernetesQueue(self)
@@ -257,6 +265,7 @@ class KubernetesQueue(AgentQueue):
     def __init__(self, cluster: KubernetesCluster) -> None:
         super().__init__(cluster)
         self._is_unclear = False  # whether a Job may be there that was being created
+        self._overdue: dict[str, list[Mapping[str, Any]]] = {}  # pods, as last seen
 
     @property
     def may_have_got(self) -> bool:
@@ -308,20 +317,26 @@ class KubernetesQueue(AgentQueue):
         self._end_before = end if isinstance(end, dict) else None
 
     def news(self, *ids: str) -> dict[str, Any]:
-        rows, ends = self.cluster.kube.look(self.cluster.place(), ids)
-        return {"queue": queue.grouped(rows), "ends": ends}
+        seen = self.cluster.kube.look(self.cluster.place(), ids)
+        self._overdue = seen.overdue
+        more = {"overdue": fold(list(seen.overdue))} if seen.overdue else {}
+        return {"queue": queue.grouped(seen.rows), "ends": seen.ends, **more}
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
         """Delete the Jobs of those that wait and are to be stopped; the pods of those that run are
-        asked to end, so that they look for the request at once."""
+        asked to end, so that they look for the request at once. Pods of a node that is gone are
+        given up once their job gives no sign of life."""
         from dray.clusters.agent import answers
 
         place = self.cluster.place()
         with answers.reading(self.cluster.name):
             cancelled = answers.unfold(answer.get("cancel", []), answers.MOST_JOBS)
             interrupted = answers.unfold(answer.get("interrupt", []), answers.MOST_JOBS)
-        self.cluster.kube.delete_jobs(place, cancelled)
-        self.cluster.kube.delete_pods(place, interrupted)
+            silent = answers.unfold(answer.get("give_up", []), answers.MOST_JOBS)
+        self.cluster.kube.delete_jobs(place, [one for one in cancelled if one in asked])
+        self.cluster.kube.delete_pods(place, [one for one in interrupted if one in asked])
+        for job_id in silent:
+            lost_nodes.give_up(self.cluster.kube, self._overdue.pop(job_id, []))
 
     def remove(self, ids: Sequence[str]) -> None:
         self.cluster.kube.delete_jobs(self.cluster.place(), ids)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from dray.errors import ClusterError, DrayError
+from dray.errors import ClusterError, DrayError, LoginNeeded
 from dray.records import NamedTuple
 from dray.transport.channel import ChannelGone, LinkLost, last_lines
 
@@ -26,8 +26,11 @@ GONE = (
     "does not have a host assigned",
     "not found in pod",
     "is not running",
+    "pod does not exist",
+    "error dialing backend",  # its node does not answer
 )
-FIRM = ("(Forbidden)", "(Unauthorized)", "You must be logged in", "configuration", "credential")
+LOGIN = ("(Unauthorized)", "must be logged in", "getting credentials")
+FIRM = ("(Forbidden)", "configuration", "credential")
 # What kubectl says, and what to do about it.
 ADVICE = (
     ("must be logged in", "Log in anew: does 'kubectl get pods' work in this namespace?"),
@@ -89,7 +92,11 @@ class PodExec:
 
 def explain(said: str) -> DrayError:
     """Return the error that kubectl's complaint is about."""
-    kind = ClusterError if any(sign in said for sign in FIRM) else LinkLost
+    kind: type[ClusterError] = LinkLost
+    if any(sign in said for sign in FIRM):
+        kind = ClusterError
+    if any(sign in said for sign in LOGIN):
+        kind = LoginNeeded
     hint = next((hint for sign, hint in ADVICE if sign in said), "")
     return kind(f"kubectl: {last_lines(said)}", hint=hint)
 

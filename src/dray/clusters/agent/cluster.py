@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -319,8 +319,9 @@ class AgentQueue:
         del ids
         return {}
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
-        """Do in the scheduler what the agent asks for, where it cannot do that itself."""
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
+        """Do in the scheduler what the agent asks for, where it cannot do that itself: with the
+        jobs that it was asked about, and no others."""
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         if not ids:
@@ -328,7 +329,7 @@ class AgentQueue:
         asked = set(ids)
         more = {"brief": True} if brief else {}
         answer = self.cluster.agent.ask("status", ids=fold(ids), **more, **self.news(*ids))
-        self.heed(answer)
+        self.heed(answer, asked)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():
@@ -345,7 +346,8 @@ class AgentQueue:
             yield from answers.job_ids(self.cluster.agent.ask("ids"))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        self.heed(self.cluster.agent.ask("stop", ids=fold(ids), now=now, **self.news(*ids)))
+        answer = self.cluster.agent.ask("stop", ids=fold(ids), now=now, **self.news(*ids))
+        self.heed(answer, set(ids))
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.cluster.agent.ask("remove", ids=fold(ids))

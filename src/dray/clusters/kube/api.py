@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from dray.clusters.kube import manifest, names, queue
+from dray.clusters.kube import lost_nodes, manifest, names, queue
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.errors import ClusterError, Refused
 from dray.job.model import Equipment
+from dray.records import NamedTuple
 from dray.transport import kube_api
 from dray.transport.kube_api import Api, Reply
 
@@ -23,6 +24,14 @@ MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
 GONE_SECONDS = 90.0  # for an object that is being deleted
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 SCHEDULERS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
+
+
+class Look(NamedTuple):
+    """What the API server says of jobs, by their ids."""
+
+    rows: dict[str, queue.Row]
+    ends: dict[str, dict[str, str]]  # of those that may not know it themselves
+    overdue: dict[str, list[Mapping[str, Any]]]  # pods that should have ended: see lost_nodes
 
 
 class Cluster:
@@ -116,10 +125,7 @@ class Cluster:
 
     # -- looking
 
-    def look(
-        self, place: Place, ids: Sequence[str]
-    ) -> tuple[dict[str, queue.Row], dict[str, dict[str, str]]]:
-        """Return what is said of these jobs, and how those ended that may not know it."""
+    def look(self, place: Place, ids: Sequence[str]) -> Look:
         mine: dict[str, Any] = {names.ROOT: names.root_label(place.root, place.user)}
         if len(ids) <= NAMED:
             mine[names.JOB] = ids
@@ -135,7 +141,13 @@ class Cluster:
         failed = {one.name for one in jobs if one.status == "Failed"}
         known = {pod.job for pod in pods if pod.status in queue.START_REASONS}
         silent = [one for one in ids if named[one] in failed and named[one] in known]
-        return rows, self._ends(silent[:MOST_EXPLAINED], named)
+        marked = {one.job for one in pods if one.status in lost_nodes.MARKED}
+        ending = [one for one in rows if named[one] in marked]
+        return Look(
+            rows,
+            self._ends(silent[:MOST_EXPLAINED], named),
+            self._overdue(place, ending[:NAMED]) if ending else {},
+        )
 
     def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
         """Return the newest Job of each job: one that was resumed may have several."""
@@ -200,6 +212,15 @@ class Cluster:
                 by_name.setdefault(name, []).append(event)
         for name, events in by_name.items():
             yield name, queue.create_reason(events)
+
+    def _overdue(self, place: Place, ids: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+        root = names.root_label(place.root, place.user)
+        wanted = names.selector({names.ROOT: root, names.JOB: ids})
+        pods = items_of(self.api.get(f"{self.core}/pods?{wanted}").record)
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for pod in lost_nodes.overdue(pods, time.time()):
+            found.setdefault(text_at(pod, "metadata", "labels", names.JOB), []).append(pod)
+        return {job_id: found[job_id] for job_id in ids if job_id in found}
 
     def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, dict[str, str]]:
         found = {}

@@ -1,5 +1,6 @@
 """Reports the state of jobs to the laptop, from their files and the scheduler's queue."""
 
+import os
 import time
 
 from ..attempt import outcomes
@@ -50,6 +51,7 @@ def status(agent: "Agent", request: "Record") -> "Record":
             record = states.unreadable(job_id, states.in_queue(row), error)
         if record is not None:
             found.append(record)
+    give_up_silent(agent)
     for array in seen.values():
         if not any(name.startswith(array.id + ".") for name in queued):
             end_array(agent, array)
@@ -61,6 +63,28 @@ def status(agent: "Agent", request: "Record") -> "Record":
     ]
     answer = {"jobs": found, "waiting": groups}  # type: Record
     return dict(answer, unsent=unsent) if unsent else answer
+
+
+def give_up_silent(agent: "Agent") -> None:
+    """Give up those whose node is gone, as far as the scheduler can tell, if they give no sign of
+    life either: a node that only the scheduler cannot reach may still be running them."""
+    for job_id in filter(shapes.is_id, agent.scheduler.overdue()):
+        try:
+            if is_silent(agent.root.job(job_id)):
+                agent.scheduler.give_up(job_id)
+        except OSError:  # the next look tries again
+            pass
+
+
+def is_silent(job_dir: "JobDir") -> bool:
+    """Return whether no attempt has given a sign of life for long."""
+    attempt = job_dir.unfinished()
+    if attempt is None:
+        return job_dir.ended() is None
+    silence = attempt.silence()
+    if silence is None:  # it was about to start
+        silence = files.now_in(job_dir.path) - os.stat(attempt.path).st_mtime
+    return silence > jobdir.SILENT
 
 
 def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:

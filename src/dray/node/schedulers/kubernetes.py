@@ -56,8 +56,10 @@ class Kubernetes(Scheduler):
     def __init__(self) -> None:
         self.rows = {}  # type: Dict[str, Record]
         self.known_ends = {}  # type: Dict[str, Record]
+        self.late = []  # type: List[str]
         self.cancelled = []  # type: List[str]
         self.interrupted = []  # type: List[str]
+        self.given_up = []  # type: List[str]
 
     def hear(self, request: "Record") -> None:
         """Take in what the laptop was told by the API server."""
@@ -68,10 +70,16 @@ class Kubernetes(Scheduler):
             for name, one in (ends.items() if isinstance(ends, dict) else ())
             if isinstance(one, dict) and shapes.fits(one, ROW_END, ROW_END)
         }
-        self.cancelled, self.interrupted = [], []
+        late = request.get("overdue")
+        self.late = list(arrays.unfold(late)) if late and shapes.is_texts(late) else []
+        self.cancelled, self.interrupted, self.given_up = [], [], []
 
     def wishes(self) -> "Record":
-        wished = {"cancel": self.cancelled, "interrupt": self.interrupted}
+        wished = {
+            "cancel": self.cancelled,
+            "interrupt": self.interrupted,
+            "give_up": self.given_up,
+        }
         return {name: arrays.fold(ids) for name, ids in wished.items() if ids}
 
     def own_number(self) -> str:
@@ -104,6 +112,12 @@ class Kubernetes(Scheduler):
 
     def interrupt(self, number: str) -> None:
         self.interrupted.append(number)
+
+    def overdue(self) -> "List[str]":
+        return self.late
+
+    def give_up(self, job_id: str) -> None:
+        self.given_up.append(job_id)
 
     def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
         return {one: self.known_ends[one] for one in numbers if one in self.known_ends}
