@@ -30,7 +30,7 @@ from dray.job.model import (
     Private,
     Snapshot,
 )
-from dray.node.formats import files
+from dray.node.formats import faults, files
 from dray.node.jobs.arrays import fold
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
@@ -289,6 +289,7 @@ class KubernetesQueue(AgentQueue):
         """Create the Jobs of a plan whose directory is there; take that back where one is
         refused."""
         self._is_unclear = True
+        faults.reach("run:directory-sent")
         described = [manifest.with_python(one, words) for one in self._manifests(plan)]
         content = secrets._replace(notify={}).files()
         try:
@@ -301,6 +302,7 @@ class KubernetesQueue(AgentQueue):
             self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
             self._is_unclear = False
             raise
+        faults.reach("run:job-created")
 
     def _manifests(self, plan: Plan) -> list[dict[str, Any]]:
         if not plan.is_array:

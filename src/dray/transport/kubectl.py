@@ -6,6 +6,7 @@ Whatever ``kubectl`` can log in with works here too: exec plugins, OIDC, certifi
 from __future__ import annotations
 
 import os
+import re
 
 from dray.errors import ClusterError, DrayError, LoginNeeded
 from dray.records import NamedTuple
@@ -17,6 +18,7 @@ RUNNING_SECONDS = 1
 
 # What kubectl says of its own, in front of anything else.
 OWN_WORDS = ("error:", "Error from server", "Error in configuration", "Unable to connect")
+COMMAND = re.compile(r'\?command=[^"\s]*')  # the whole of it, in an address of the API server's
 # There is no pod, or none any more.
 GONE = (
     "(NotFound)",
@@ -28,6 +30,7 @@ GONE = (
     "is not running",
     "pod does not exist",
     "error dialing backend",  # its node does not answer
+    "error sending request: Post",
 )
 LOGIN = ("(Unauthorized)", "must be logged in", "getting credentials")
 FIRM = ("(Forbidden)", "configuration", "credential")
@@ -81,6 +84,7 @@ class PodExec:
         return self.kubectl.argv("proxy", f"--unix-socket={socket}")
 
     def explain(self, code: int | None, said: str) -> DrayError | None:
+        said = COMMAND.sub("", said)
         if code is None or code > 128 or "command terminated with exit code" in said:
             return LinkLost(f"{self.place} ended while it was asked: {last_lines(said)}")
         if not any(line.startswith(OWN_WORDS) for line in said.splitlines()):

@@ -185,6 +185,8 @@ class Cluster:
             for pod in items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record):
                 name = names.job_of_pod(text_at(pod, "metadata", "name"))
                 found[name] = queue.waiting_reason(pod)
+            making = {name for name, why in found.items() if why == queue.MADE_READY}
+            found.update(self._making_reasons(making) if making else ())
         have_pod = {one.job for one in pods}
         without = {one.name for one in jobs if one.name not in have_pod} - {
             one.name for one in jobs if one.status in queue.ENDED
@@ -194,6 +196,18 @@ class Cluster:
         elif without:
             found.update(self._refused_reasons(without))
         return found
+
+    def _making_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
+        """Yield what keeps pods of these Jobs from being made ready, where anything does."""
+        path = f"{self.core}/events?fieldSelector=type%3DWarning&limit=500"
+        by_name: dict[str, list[Mapping[str, Any]]] = {}
+        for event in items_of(self.api.get(path).record):
+            name = names.job_of_pod(text_at(event, "involvedObject", "name"))
+            by_name.setdefault(name, []).append(event)
+        for name in wanted:
+            why = queue.making_reason(by_name.get(name, ()))
+            if why:
+                yield name, why
 
     def _queued_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
         path = f"{KUEUE}/namespaces/{self.namespace}/workloads"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dray.clusters.kube import lost_nodes, manifest, names, queue
@@ -15,6 +15,7 @@ from dray.transport import kube_api
 
 PATIENCE = 300.0  # seconds for its image to be pulled
 HOPELESS = 30.0  # seconds after which a pod that cannot be placed is given up
+REFUSED = 8.0  # seconds after which one is given up that may not be created, or lacks its volume
 LOOK = 0.3
 
 
@@ -38,12 +39,18 @@ class Helper:
             if running:
                 return text_at(running[0], "metadata", "name")
             waited = time.monotonic() - began
-            why = next(filter(None, map(queue.waiting_reason, pods)), "") if pods else ""
-            if waited > HOPELESS and (not pods or "being made ready" not in why):
-                self._give_up(why or self._refused())
-            if waited > PATIENCE:
+            why = next(filter(None, map(queue.waiting_reason, pods)), "")
+            if not pods and waited > REFUSED:
+                why = self._refused()
+            if waited > self._patience(pods, why):
                 self._give_up(why)
             time.sleep(LOOK)
+
+    def _patience(self, pods: Sequence[Mapping[str, Any]], why: str) -> float:
+        """Return how many seconds it may wait for this reason."""
+        if pods and why == queue.MADE_READY:
+            return PATIENCE
+        return REFUSED if (why and not pods) or "not found" in why else HOPELESS
 
     def _create(self) -> None:
         path = f"{self.cluster.jobs}/{self.name}"
