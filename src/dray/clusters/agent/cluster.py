@@ -242,7 +242,8 @@ class AgentQueue:
         if plan.is_array:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
-        request["image"] = job.container.image if job.container else None
+        is_pulled = self.cluster.capabilities.registry_images
+        request["image"] = job.container.image if job.container and not is_pulled else None
         request.update(self.news(job.id))
         if code is None:
             with self.cluster.agent.call(verb, request) as answer:

@@ -113,7 +113,7 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
     has ended."""
     if queued is not None and queued["state"] == "waiting":
         end_if_too_late(agent, job_dir, queued)
-    may_be_queued = queued is None and agent.submitted_since(job_dir)
+    may_be_queued = queued is None and is_on_its_way(agent, job_dir)
     is_gone = queued is None and not may_be_queued
     is_waiting = queued is not None and queued["state"] == "waiting"
     facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
@@ -127,6 +127,14 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
         agent.over.append(record)
     return record
+
+
+def is_on_its_way(agent: "Agent", job_dir: "JobDir") -> bool:
+    """Return whether the job may be newer than the queue that we know. Where the laptop hands it
+    over, one that was asked to stop is not waited for: it would end as soon as it started."""
+    if agent.scheduler.is_told and job_dir.stop_request() is not None:
+        return False
+    return agent.submitted_since(job_dir)
 
 
 def trace_of(
