@@ -75,10 +75,13 @@ def test_an_answer_of_any_shape_is_survived(dray: Dray, evil: HostileKubernetes,
 
 
 OTHERS = """
+if request["verb"] == "stop":
+    open(ROOT + "/stopped", "w").close()
 if request["verb"] in ("status", "stop"):
+    state = "stopped" if os.path.exists(ROOT + "/stopped") else "running"
     wishes = {"cancel": ["other-2345", "other-2346.0-999"], "interrupt": ["other-2347"],
               "give_up": ["other-2348"]}
-    return dict(wishes, jobs=[job(request, state="running")], waiting=[])
+    return dict(wishes, jobs=[job(request, state=state)], waiting=[])
 """
 
 
@@ -86,8 +89,9 @@ def test_the_agent_has_no_say_over_other_jobs(
     dray: Dray, evil: HostileKubernetes, job: str
 ) -> None:
     evil.answers("", OTHERS)
-    dray("show", job, check=False)
-    dray("stop", job, check=False)
+    assert dray.show(job)["state"] == "running"
+    dray("stop", job)
+    assert evil.asked("stop")
     assert [one for one in evil.asked("delete") if "other" in one["path"]] == []
 
 

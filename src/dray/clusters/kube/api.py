@@ -135,8 +135,8 @@ class Cluster:
             pods = queue.pod_states(self._table(f"{self.core}/pods?{wanted}"))
             jobs = queue.job_states(asked.result())
         named = self._names(ids, jobs)
-        waiting = [one for one in pods if one.status in WAITING]
-        reasons = self._reasons(place, wanted, jobs, pods, bool(waiting))
+        any_waits = any(one.status not in queue.STARTED for one in pods)
+        reasons = self._reasons(place, wanted, jobs, pods, any_waits)
         rows = queue.rows_of(ids, jobs, pods, reasons, named)
         failed = {one.name for one in jobs if one.status == "Failed"}
         known = {pod.job for pod in pods if pod.status in queue.START_REASONS}
@@ -291,7 +291,6 @@ class Cluster:
         return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
 
 
-WAITING = ("Pending", *queue.CONTAINER_REASONS)
 SCALES = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9,
 }  # fmt: skip

@@ -63,6 +63,8 @@ START_REASONS = {
     "DeadlineExceeded": "ended by a deadline of the pod",
     "Evicted": "evicted from its node",
 }
+OVER = ("Completed", "Error", "Succeeded", "Failed")
+STARTED = ("Running", "Terminating", "Unknown", *OVER, *START_REASONS)
 
 
 class PodState(NamedTuple):
@@ -168,7 +170,7 @@ def rows_of(
 
 
 def row_of(job: str, pods: Sequence[str], why: str) -> Row:
-    live = [one for one in pods if one not in ("Completed", "Error", "Succeeded", "Failed")]
+    live = [one for one in pods if one not in OVER]
     if job == "Terminating":
         return Row("ending")
     if "Running" in live:
