@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ def killed(dray: Dray, pods: Pods, moment: str, *flags: str, **env: str) -> str:
     """Submit a job, and be killed at this moment; give the job's id."""
     pods.offer(dray)
     token = dray.home / "killed"
-    words = ("run", *ON, *flags, "--", "python3", "-c", COUNTED)
+    name = moment.removeprefix("run:")
+    words = ("run", *ON, "--name", name, *flags, "--", "python3", "-c", COUNTED)
     ended = dray(*words, check=False, DRAY_FAULT=f"{moment}@{token}", **env)
     assert ended.returncode == -signal.SIGKILL
-    (row,) = json.loads(dray("ps", "--all", "--json").stdout)
-    job: str = row["id"]
+    rows = json.loads(dray("ps", "--all", "--json").stdout)
+    (job,) = (str(row["id"]) for row in rows if row["name"] == name)
     return job
 
 
@@ -76,7 +78,7 @@ def test_killed_once_the_job_is_created(dray: Dray, pods: Pods) -> None:
 
 
 def test_stopped_before_it_started_and_resumed_at_once(dray: Dray, pods: Pods) -> None:
-    """Its Job has the same name as the one that is being deleted."""
+    """Its Job has the same name as the one that was deleted."""
     pods.offer(dray)
     dray("doctor", "k8s")  # the helper runs
     admin = Admin(pods)
@@ -85,15 +87,11 @@ def test_stopped_before_it_started_and_resumed_at_once(dray: Dray, pods: Pods) -
     try:
         job = dray.run(*ON, "--", "python3", "-c", COUNTED)
         first = wait_for(lambda: admin.listed("jobs", job))[0]["metadata"]
-        held = json.dumps({"metadata": {"finalizers": ["dray.test/held"]}})
-        admin.kubectl("patch", "job", first["name"], f"--patch={held}")
         dray("stop", job)
         assert dray.show(job)["state"] == "stopped"
     finally:
         for node in admin.cluster.nodes:
             admin.cluster.kubectl("uncordon", node)
-    free = json.dumps({"metadata": {"finalizers": None}})
-    admin.kubectl("patch", "job", first["name"], f"--patch={free}")
     dray("resume", job)
     second = admin.listed("jobs", job)[0]["metadata"]
     assert (second["name"], second["uid"] != first["uid"]) == (first["name"], True)
@@ -131,6 +129,25 @@ def test_an_answer_that_was_lost_is_asked_for_again(api: Cluster, pods: Pods) ->
     api.create_jobs([created("again", "1.0")], {"a": b"secret"}, replaces=False)
     assert uids(pods, "again") == [first]
     api.delete_and_wait(f"{api.jobs}/again")
+
+
+def test_one_that_is_being_deleted_is_waited_for(api: Cluster, pods: Pods) -> None:
+    api.create_jobs([created("going", "1.0")], {}, replaces=False)
+    (first,) = uids(pods, "going")
+    finalizers(pods, "going", ["dray.test/held"])
+    api.api.delete(f"{api.jobs}/going?propagationPolicy=Background")
+    release = threading.Timer(1.0, finalizers, (pods, "going", []))
+    release.start()
+    api.create_jobs([created("going", "1.0")], {}, replaces=True)
+    release.join()
+    (second,) = uids(pods, "going")
+    assert second != first
+    api.delete_and_wait(f"{api.jobs}/going")
+
+
+def finalizers(pods: Pods, name: str, wanted: list[str]) -> None:
+    change = json.dumps({"metadata": {"finalizers": wanted}})
+    Admin(pods).kubectl("patch", "job", name, "--type=merge", f"--patch={change}")
 
 
 def test_a_job_of_somebody_else_is_not_touched(api: Cluster, pods: Pods) -> None:
