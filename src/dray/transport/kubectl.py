@@ -16,6 +16,8 @@ PROGRAM = "kubectl"
 # How long kubectl waits for a pod that is not running. One that is not there is created instead.
 RUNNING_SECONDS = 1
 
+LONGEST = 2000  # characters of a complaint that are told
+
 # What kubectl says of its own, in front of anything else.
 OWN_WORDS = ("error:", "Error from server", "Error in configuration", "Unable to connect")
 COMMAND = re.compile(r'\?command=[^"\s]*')  # the whole of it, in an address of the API server's
@@ -102,7 +104,7 @@ def explain(said: str) -> DrayError:
     if any(sign in said for sign in LOGIN):
         kind = LoginNeeded
     hint = next((hint for sign, hint in ADVICE if sign in said), "")
-    return kind(f"kubectl: {last_lines(said)}", hint=hint)
+    return kind(f"kubectl: {last_lines(said)[:LONGEST]}", hint=hint)
 
 
 def missing() -> ClusterError:
