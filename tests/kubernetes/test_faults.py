@@ -195,7 +195,8 @@ def test_a_secret_is_an_object_of_the_job_and_goes_with_it(dray: Dray, pods: Pod
     kept = admin.listed("secrets", job)
     owners = [one["metadata"]["ownerReferences"][0]["name"] for one in kept]
     assert owners == [admin.job_name(job)]
-    assert dray.wait(job)["state"] == "done"
+    ended = dray.wait(job)
+    assert ended["state"] == "done", (ended["reason"], dray.log(job))
     assert dray.log(job) == value[::-1] + "\n"
     for text in (shown.stdout, submitted.stderr, json.dumps(admin.listed("jobs,pods", job))):
         assert value not in text

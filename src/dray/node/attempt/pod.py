@@ -78,7 +78,9 @@ class Pod(Site):
         self.loop = AttemptLoop(job_dir, job, self)
         folder = os.environ.get(SECRETS)
         if folder:
-            job_dir.secrets = os.path.join(folder, os.path.basename(job_dir.secrets))
+            # What a Secret mounts are links, which are not followed where a job may have made them.
+            own = os.path.join(folder, os.path.basename(job_dir.secrets))
+            job_dir.secrets = os.path.realpath(own)
 
     def run(self) -> int:
         end = self.job_dir.ended()
