@@ -552,6 +552,7 @@ class Asked(TypedDict, total=False):
     # resume, status, stop: where only the laptop can ask the scheduler
     queue: List[QueueGroup]
     ends: Dict[str, End]  # of jobs that may not know it themselves
+    overdue: List[str]  # folded: their pods should have ended long ago
     # log, log-times, metrics, outputs, checkpoint, pull, image, image-remove
     id: str
     attempt: int
@@ -607,6 +608,7 @@ class Answer(TypedDict, total=False):
     # resume, status, stop: what the laptop is to do where only it can ask the scheduler
     cancel: List[str]
     interrupt: List[str]
+    give_up: List[str]
     # status, ids, remove
     jobs: List[Status]
     waiting: List[WaitingGroup]
