@@ -116,9 +116,14 @@ class BatchCluster:
     def facts(self) -> dict[str, Any]:
         """What the agent finds there, asked anew."""
         with answers.reading(self.name):
-            found = answers.facts(self.agent.ask("hello"))
+            found = answers.facts(self.agent.ask("hello", **self.greeting()))
         self.remember_facts(found)
         return found
+
+    def greeting(self) -> dict[str, Any]:
+        """Return what the agent is told before it looks around: of the settings, what it is to
+        look at."""
+        return {}
 
     def known_facts(self) -> dict[str, Any]:
         found: dict[str, Any] | None = files.read_json(str(self.facts_file))

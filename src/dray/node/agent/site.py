@@ -5,6 +5,7 @@ import sys
 import time
 
 from ..formats import files, leases, shapes
+from ..schedulers import sharing
 from ..schedulers.scheduler import SchedulerError
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
-def hello(agent: "Agent", _: "Record") -> "Record":
+def hello(agent: "Agent", request: "Record") -> "Record":
     """What this place is like, asked anew; the laptop checks jobs by it before it submits."""
     from ..containers import runtimes  # not for every request
 
@@ -34,6 +35,8 @@ def hello(agent: "Agent", _: "Record") -> "Record":
         "locks": leases.facts(agent.root.path),
     }  # type: Record
     found.update(agent.scheduler.describe())
+    if request.get("share"):
+        found["share"] = sharing.facts(request["share"])
     files.write_json(facts_of(agent), found, durable=False)
     return found
 

@@ -12,7 +12,7 @@ import time
 
 from ..formats import files, shapes
 from ..jobs.jobdir import JobDir
-from .queue import Queue, place_in, shortage
+from .queue import Queue, Unusable, place_in, queue_of
 from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
@@ -48,12 +48,23 @@ def capacity_of(machine: "Record", declared: "Record", known: "Record", gpus: bo
 # -- acting -------------------------------------------------------------------------------------
 
 
+class View:
+    """A queue as it is at one moment."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.holders = queue.holders()
+        self.line, self.lacking = queue.waiting()
+
+    def row(self, name: str) -> "Record":
+        why = place_in(self.line, self.line.index(name), self.lacking) if name in self.line else ""
+        return {"state": "running" if name in self.holders else "waiting", "why": why}
+
+
 class Local(Scheduler):
     name = "this machine's queue"
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.line = Queue(root)
 
     def read_queue(self) -> str:
         return json.dumps(self._rows())
@@ -74,26 +85,18 @@ class Local(Scheduler):
 
     def _rows(self) -> "Dict[str, Record]":
         jobs = os.path.join(self.root, "jobs")
-        holders, line = self.line.holders(), self.line.in_line()
-        lacking = self._shortage(line, holders)
+        views = {}  # type: Dict[Optional[str], View]
         found = {}
         for name in filter(shapes.is_id, files.names_in(jobs)):
             job_dir = JobDir(os.path.join(jobs, name))
             if files.exists(job_dir.end) or not job_dir.is_supervised():
                 continue
-            why = place_in(line, line.index(name), lacking) if name in line else ""
-            state = "running" if name in holders else "waiting"
+            share = (job_dir.description() or {}).get("share")
+            if share not in views:
+                views[share] = View(queue_of(self.root, share))
             number = job_dir.known_number() or "0-" + name
-            found[name] = {"id": number, "state": state, "why": why}
+            found[name] = dict(views[share].row(name), id=number)
         return found
-
-    def _shortage(self, line: "List[str]", holders: "Dict[str, Record]") -> str:
-        """What the next job waits for."""
-        if not line or not shapes.is_id(line[0]):
-            return ""
-        first = JobDir(os.path.join(self.root, "jobs", line[0])).description() or {}
-        wanted = first.get("resources")
-        return shortage(self.line.read_capacity(), holders, wanted) if wanted else ""
 
     def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
@@ -108,15 +111,19 @@ class Local(Scheduler):
         """The keeper waits by itself for an image that is being made, and holds nothing open that
         is not its own: it would do so for as long as it lives."""
         job_dir = JobDir(os.path.dirname(script))
+        job = job_dir.description() or {}
+        queue = queue_of(self.root, job.get("share"))
         alive = self._take_over(job_dir)
         try:
-            self._prepare(job_dir.description() or {})
-            ticket = self.line.take_ticket(job_dir.id)
+            self._prepare(queue, job)
+            ticket = queue.take_ticket(job_dir.id, job.get("resources") or {})
             try:
-                number = self.line.ticket_name(ticket)
-                self._start_keeper(job_dir, alive, ticket)
+                number = queue.ticket_name(ticket)
+                self._start_keeper(queue, job_dir, alive, ticket)
             finally:
                 os.close(ticket)
+        except Unusable as error:
+            raise SchedulerError(str(error))
         finally:
             os.close(alive)
         return number
@@ -131,24 +138,24 @@ class Local(Scheduler):
             time.sleep(0.02)
         return alive
 
-    def _prepare(self, job: "Record") -> None:
+    def _prepare(self, queue: Queue, job: "Record") -> None:
         """Write down what the machine has."""
-        self.line.make()
+        queue.make()
         wants_gpus = ((job.get("resources") or {}).get("gpus") or 0) > 0
         declared = job.get("scheduler") or {}
         count = wants_gpus and declared.get("gpus") is None
-        known = self.line.read_capacity()
+        known = queue.read_capacity()
         capacity = capacity_of(machine(count), declared, known, wants_gpus)
         if capacity != known:
-            files.write_json(self.line.capacity, capacity)
+            files.write_json(queue.capacity, capacity)
 
-    def _start_keeper(self, job_dir: JobDir, alive: int, ticket: int) -> None:
+    def _start_keeper(self, queue: Queue, job_dir: JobDir, alive: int, ticket: int) -> None:
         """Return once it has taken charge: its script ends when the keeper is on its own."""
         words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
         try:
             call(*words, keep_open=(alive, ticket))
         except SchedulerError as error:
-            files.remove(os.path.join(self.line.tickets, self.line.ticket_name(ticket)))
+            queue.remove_ticket(ticket)
             raise type(error)(files.last_line(job_dir.batch_log) or str(error))
 
     def cancel(self, numbers: "List[str]") -> None:

@@ -18,6 +18,7 @@ import stat
 import time
 
 from ..formats import files, shapes
+from ..jobs.jobdir import JobDir
 from ..processes import process
 
 TYPE_CHECKING = False
@@ -42,8 +43,22 @@ class NeverFits(Exception):
     """The machine does not have what the job asks for."""
 
 
+class Unusable(Exception):
+    """The folder that the queue is in cannot be used. Says why, and what to do."""
+
+
+def queue_of(root: str, share: "Optional[str]") -> "Queue":
+    """Return the queue of the jobs in this root: the account's own, or that of all accounts."""
+    if not share:
+        return Queue(root)
+    from .shared_queue import SharedQueue  # only where there is one
+
+    return SharedQueue(root, share)
+
+
 class Queue:
     def __init__(self, root: str) -> None:
+        self.root = root
         self.path = os.path.join(root, "queue")
         self.lock = os.path.join(self.path, "lock")
         self.counter = os.path.join(self.path, "counter")
@@ -55,8 +70,9 @@ class Queue:
         files.make_folder(self.tickets)
         files.make_folder(self.grants)
 
-    def take_ticket(self, job_id: str) -> int:
-        """A place at the end of the line, as an open, locked file."""
+    def take_ticket(self, job_id: str, wanted: "Record") -> int:  # noqa: ARG002
+        """A place at the end of the line, as an open, locked file. ``wanted`` is for a queue that
+        others read, too: here it is in the job's description."""
         with files.Lock(self.lock):
             # The tickets themselves count too: the counter may have been lost to a power cut.
             taken = [number_of(name) for name in os.listdir(self.tickets)]
@@ -70,27 +86,29 @@ class Queue:
             return fd
 
     def ticket_name(self, fd: int) -> str:
-        return os.path.basename(os.readlink("/proc/self/fd/{}".format(fd)))
+        return os.path.basename(path_of(fd))
 
     def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> "Grant":
         """Sleep until it is this job's turn and its resources are free."""
-        name = self.ticket_name(ticket)
-        self._wait_for_turn(name)
+        self._wait_for_turn(ticket)
         pause = 0.05
         while True:
             grant = self._try_grant(job_id, wanted)
             if grant is not None:
-                files.remove(os.path.join(self.tickets, name))
-                os.close(ticket)
+                self.leave(ticket)
                 return grant
             time.sleep(pause)
             pause = min(pause * 1.1, 0.5)
 
     def leave(self, ticket: int) -> None:
-        files.remove(os.path.join(self.tickets, self.ticket_name(ticket)))
+        self.remove_ticket(ticket)
         os.close(ticket)
 
-    def _wait_for_turn(self, name: str) -> None:
+    def remove_ticket(self, ticket: int) -> None:
+        files.remove(path_of(ticket))
+
+    def _wait_for_turn(self, ticket: int) -> None:
+        name = self.ticket_name(ticket)
         while True:
             ahead = [one for one in sorted(os.listdir(self.tickets)) if one < name]
             if not ahead:
@@ -157,8 +175,21 @@ class Queue:
                 found[name] = shapes.fitting(files.read_record(path), GRANT)
         return found
 
+    def waiting(self) -> "Tuple[List[str], str]":
+        """The jobs that wait, as ``in_line`` tells them, and what the first of them waits for."""
+        line = self.in_line()
+        if not line or not shapes.is_id(line[0]):
+            return line, ""
+        first = JobDir(os.path.join(self.root, "jobs", line[0])).description() or {}
+        wanted = first.get("resources")
+        return line, shortage(self.read_capacity(), self.holders(), wanted) if wanted else ""
+
     def read_capacity(self) -> "Record":
         return shapes.fitting(files.read_record(self.capacity), CAPACITY)
+
+
+def path_of(fd: int) -> str:
+    return os.readlink("/proc/self/fd/{}".format(fd))
 
 
 def number_of(ticket: str) -> int:
@@ -203,13 +234,30 @@ def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Opt
             continue
         if wanted[what] > most:
             raise NeverFits("more {} asked for than this machine has".format(what))
-        if sum(one.get(what) or 0 for one in granted) + wanted[what] > most + EPSILON:
+        if held_of(what, granted) + wanted[what] > most + EPSILON:
             return None
     gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])
     if gpus is None:
         return None
     share = wanted["gpus"] if wanted["gpus"] < 1 else 1.0
     return {"cpus": wanted["cpus"], "memory": wanted["memory"], "gpus": gpus, "share": share}
+
+
+def held_of(what: str, granted: "List[Record]") -> float:
+    return sum(one.get(what) or 0 for one in granted)
+
+
+def fits_beside(capacity: "Record", others: "List[Record]", given: "Record") -> bool:
+    """Whether what the job was given is free beside what others hold."""
+    for what in ("cpus", "memory"):
+        most, mine = capacity.get(what), given.get(what)
+        if most is not None and mine and held_of(what, others) + mine > most + EPSILON:
+            return False
+    for index in given["gpus"]:
+        used = sum(one.get("share") or 1.0 for one in others if index in (one.get("gpus") or ()))
+        if used + given["share"] > 1 + EPSILON:
+            return False
+    return True
 
 
 def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[List[int]]":
