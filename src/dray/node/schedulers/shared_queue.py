@@ -66,7 +66,7 @@ class SharedQueue(Queue):
                 self._go_to_the_back(ticket, job_id, wanted)
                 time.sleep(ASIDE)
             except (Unusable, FileNotFoundError) as error:  # it may be put right
-                note(str(error))
+                note(sharing.problem_of(self.share) or str(error))
                 time.sleep(REPAIR)
 
     def _go_to_the_back(self, ticket: int, job_id: str, wanted: "Record") -> None:
