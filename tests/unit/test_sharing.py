@@ -503,6 +503,15 @@ def test_a_folder_below_one_of_another_account_is_refused(machine: Machine) -> N
 
 
 @needs_root
+def test_a_folder_for_a_group_is_for_its_members(machine: Machine) -> None:
+    os.chown(machine.share, 0, LENA)
+    machine.share.chmod(0o1770)
+    assert got(machine.hold(LENA, "walk-1", 2)) == [0, 1]
+    ended = machine.start(MARA, "print(sharing.problem_of(share))").communicate()
+    assert ended[0].startswith(f"{machine.share}: your account cannot write to it. ")
+
+
+@needs_root
 def test_who_could_remove_the_files_is_told(machine: Machine) -> None:
     facts = sharing.facts(str(machine.share))
     (finding,) = findings(str(machine.share), facts)

@@ -101,7 +101,7 @@ class Keeper(Site):
         self._wait_for_image()
         wanted = self.job["resources"]
         if self.ticket is None:
-            self.ticket = self.queue.take_ticket(self.job_dir.id, wanted)
+            self.ticket = self.queue.take_ticket_again(self.job_dir.id, wanted)
         self._set_alarm()
         self.grant = self.queue.wait_for_grant(self.ticket, self.job_dir.id, wanted)
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -85,6 +85,10 @@ class Queue:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return fd
 
+    def take_ticket_again(self, job_id: str, wanted: "Record") -> int:
+        """A place for a job that has been accepted before."""
+        return self.take_ticket(job_id, wanted)
+
     def ticket_name(self, fd: int) -> str:
         return os.path.basename(path_of(fd))
 

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 
 from ..formats import bootstrap, files
 from ..formats.notes import note
@@ -20,9 +21,10 @@ from .queue import Grant, NeverFits, Queue, Unusable, allot, fits_beside, shorta
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
     Record = Dict[str, Any]
+    T = TypeVar("T")
 
 LOOK = 0.05  # seconds, at least, between two looks at the line
 ASIDE = 1.0  # seconds between two looks whether a job fits again that fitted once
@@ -55,19 +57,34 @@ class SharedQueue(Queue):
         asked = {what: wanted.get(what) for what in ("cpus", "gpus", "memory")}
         name = "{:013d}-{}".format(int(time.time() * 1000), job_id)
         with files.Lock(os.path.join(own, "lock")):
-            tidy(own)
+            tidy_tickets(own)
+            tidy_grants(own)
             return sharing.publish(os.path.join(own, "tickets"), name, asked)
 
     def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> Grant:
+        wait = partial(Queue.wait_for_grant, self, ticket, job_id, wanted)
         while True:
             try:
-                return Queue.wait_for_grant(self, ticket, job_id, wanted)
+                return self._patiently(wait)
             except NeverFits:  # it did when it was accepted: the others need not wait for that
-                self._go_to_the_back(ticket, job_id, wanted)
+                self._patiently(partial(self._go_to_the_back, ticket, job_id, wanted))
                 time.sleep(ASIDE)
-            except (Unusable, FileNotFoundError) as error:  # it may be put right
-                note(sharing.problem_of(self.share) or str(error))
-                time.sleep(REPAIR)
+
+    def take_ticket_again(self, job_id: str, wanted: "Record") -> int:
+        return self._patiently(partial(self.take_ticket, job_id, wanted))
+
+    def _patiently(self, act: "Callable[[], T]") -> "T":
+        """Do it as soon as the folder can be used: somebody may put it right."""
+        told = ""
+        while True:
+            try:
+                return act()
+            except (Unusable, FileNotFoundError) as error:
+                problem = sharing.problem_of(self.share) or str(error)
+                if problem != told:
+                    note(problem)
+                told = problem
+            time.sleep(REPAIR)
 
     def _go_to_the_back(self, ticket: int, job_id: str, wanted: "Record") -> None:
         """Take a new place, in the same open file."""
@@ -89,7 +106,7 @@ class SharedQueue(Queue):
     def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
         own = self._own()
         with files.Lock(os.path.join(own, "lock")):
-            tidy(own)
+            tidy_grants(own)
             capacity = self.read_capacity()
             given = allot(capacity, self._held_beside(""), wanted)
             if given is None:
@@ -120,11 +137,16 @@ class SharedQueue(Queue):
         return [label(one) for one in line], lacking
 
 
-def tidy(own: str) -> None:
-    """Remove what killed processes of this account have left. Called under its lock."""
-    tickets, grants = os.path.join(own, "tickets"), os.path.join(own, "grants")
+def tidy_tickets(own: str) -> None:
+    """Remove those of this account that killed keepers have left. Called under its lock."""
+    tickets = os.path.join(own, "tickets")
     for name in sharing.dead_in(tickets):
         files.discard(os.path.join(tickets, name))
+
+
+def tidy_grants(own: str) -> None:
+    """Remove those of this account's lost jobs. Called under its lock."""
+    grants = os.path.join(own, "grants")
     for name in sharing.dead_in(grants):
         if not name.startswith("."):  # not one that was never put in place
             # What a lost job has left running must not share with the next one.
