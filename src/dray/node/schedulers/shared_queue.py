@@ -74,12 +74,13 @@ class SharedQueue(Queue):
         return self._patiently(partial(self.take_ticket, job_id, wanted))
 
     def _patiently(self, act: "Callable[[], T]") -> "T":
-        """Do it as soon as the folder can be used: somebody may put it right."""
+        """Do it as soon as the folder can be used. It may be away, or somebody may have filled its
+        disk: a job that waits need not be lost for that."""
         told = ""
         while True:
             try:
                 return act()
-            except (Unusable, FileNotFoundError) as error:
+            except (Unusable, OSError) as error:
                 problem = sharing.problem_of(self.share) or str(error)
                 if problem != told:
                     note(problem)
