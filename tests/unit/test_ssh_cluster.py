@@ -51,7 +51,7 @@ def test_the_job_says_with_whom_it_shares_the_machine() -> None:
 
 @pytest.mark.parametrize("value", ["share", "~/share", "$HOME/share", "/", "", "/a\nb", 7])
 def test_the_shared_folder_is_the_same_for_everybody(value: object) -> None:
-    with pytest.raises(ValueError, match="must be the whole path|is not a text"):
+    with pytest.raises(ValueError, match=r"must be the whole path|is not a text"):
         absolute_path(value)
     assert absolute_path("/var//lib/./dray-share/") == "/var/lib/dray-share"
 
