@@ -201,6 +201,39 @@ class Hpc:
         dray.jobs = root / "jobs"
 
 
+class Pods:
+    """A namespace of a Kubernetes cluster, as a user of dray has it."""
+
+    def __init__(self, cluster: Kubernetes, namespace: Namespace, sockets: Path) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.config = cluster.kubeconfig(namespace)
+        self.sockets = sockets
+        sockets.mkdir(mode=0o700, exist_ok=True)
+
+    def offer(self, dray: Dray, **settings: object) -> None:
+        """Make it known to this dray as the cluster 'k8s'."""
+        never = {"name": "job", "imagePullPolicy": "Never"}
+        values = {
+            "kind": "kubernetes",
+            "kubeconfig": str(self.config),
+            "namespace": self.namespace.name,
+            # Tests talk with their jobs through files of their own folder, too.
+            "volumes": [f"pvc:{self.namespace.claim}:/home/me", f"host:{dray.home}:{dray.home}"],
+            "image": "registry.local/shell:1",
+            "agent_image": "registry.local/python:1",
+            "patch": json.dumps({"containers": [never]}),
+            **settings,
+        }
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        config = dray.home / "dray/config.toml"
+        config.parent.mkdir(mode=0o700, exist_ok=True)
+        config.write_text("\n".join(["[clusters.k8s]", *lines, ""]))
+        dray.env["PATH"] = f"{self.cluster.bin}:{dray.env['PATH']}"
+        dray.env["XDG_RUNTIME_DIR"] = str(self.sockets)
+        dray.jobs = self.namespace.volume / "dray/jobs"
+
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("dray", deadline=None)
 settings.load_profile("dray")
@@ -266,6 +299,12 @@ def kubernetes() -> Iterator[Kubernetes]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def pods(kubernetes: Kubernetes, rig_folder: Path) -> Pods:
+    """A namespace of that cluster, for all tests that need no other."""
+    return Pods(kubernetes, kubernetes.namespace(), rig_folder / "k8s")
 
 
 @pytest.fixture

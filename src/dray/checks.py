@@ -10,12 +10,15 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
 
 from dray.node.formats.shapes import FAR_FUTURE
 
-T = TypeVar("T")
-Check = Callable[[Any], T]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+    Check = Callable[[Any], T]
 
 LONGEST_NOTE = 4000  # characters of what is only shown to people
 LONGEST_TEXT = 1 << 20  # characters of any other text

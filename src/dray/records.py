@@ -8,9 +8,12 @@ checkers, which see the standard library. Its functions work on these records to
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than a listing to be read
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Factory:
@@ -67,7 +70,7 @@ class StandardFields:
             **{name: dataclasses.field(default=one) for name, one in cls.__defaults__.items()},
             **{n: dataclasses.field(default_factory=one) for n, one in cls.__factories__.items()},
         }
-        fields = [(name, Any, given.get(name, dataclasses.field())) for name in cls.__fields__]
+        fields = [(name, object, given.get(name, dataclasses.field())) for name in cls.__fields__]
         same: Any = dataclasses.make_dataclass(cls.__name__, fields, kw_only=True)
         cls.__dataclass_fields__ = same.__dataclass_fields__
         return cls.__dataclass_fields__
@@ -114,13 +117,52 @@ class TupleMaker(type):
     def __new__(cls, name: str, bases: tuple[type, ...], content: dict[str, Any]) -> Any:
         if not bases:
             return super().__new__(cls, name, bases, content)
-        fields = content["__annotations__"]
-        defaults = [content[one] for one in fields if one in content]
-        made = namedtuple(name, fields, defaults=defaults)  # type: ignore[misc]
-        for key, value in content.items():
-            if key not in fields:
-                setattr(made, key, value)
-        return made
+        fields = tuple(content["__annotations__"])
+        own = {key: value for key, value in content.items() if key not in fields}
+        getters = {one: property(itemgetter(at)) for at, one in enumerate(fields)}
+        own.update(getters, __slots__=(), __match_args__=fields, _fields=fields)
+        own["_field_defaults"] = {one: content[one] for one in fields if one in content}
+        return type(name, (NamedValues,), own)
+
+
+class NamedValues(tuple[object, ...]):
+    """What every tuple with names can do."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...]
+    _field_defaults: dict[str, Any]
+
+    def __new__(cls, *values: Any, **given: Any) -> Any:
+        if given or len(values) != len(cls._fields):
+            values = cls._completed(values, given)
+        return tuple.__new__(cls, values)
+
+    @classmethod
+    def _completed(cls, values: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
+        fields = cls._fields
+        known = {**cls._field_defaults, **dict(zip(fields, values, strict=False)), **given}
+        is_twice = not given.keys().isdisjoint(fields[: len(values)])
+        if is_twice or len(values) > len(fields) or known.keys() != set(fields):
+            told = ", ".join([f"{len(values)} values", *given])
+            raise TypeError(f"{cls.__name__}({', '.join(fields)}) cannot be made of {told}")
+        return tuple([known[one] for one in fields])
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> Any:
+        return cls(*values)
+
+    def _replace(self, **changes: Any) -> Any:
+        return type(self)(**{**self._asdict(), **changes})
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+        return f"{type(self).__name__}({fields})"
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
 
 
 if TYPE_CHECKING:

@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from dray.errors import DrayError, StorageError, StoreBusy, StoreError
 from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView
 from dray.node.formats import files
 from dray.records import NamedTuple, asdict, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 BUSY_SECONDS = 10.0
 
@@ -375,14 +378,14 @@ class Store:
             [(view.id, one.number, json.dumps(asdict(one))) for one in view.attempts],
         )
         if before is None or before[0] != view.state:
-            self._note(connection, view.id, str(view.state))
+            self._add_event(connection, view.id, str(view.state))
 
-    def note(self, what: str, *ids: str) -> None:
+    def add_event(self, what: str, *ids: str) -> None:
         with self._writing() as connection:
             for job_id in ids:
-                self._note(connection, job_id, what)
+                self._add_event(connection, job_id, what)
 
-    def _note(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
+    def _add_event(self, connection: sqlite3.Connection, job_id: str, what: str) -> None:
         connection.execute("INSERT INTO events VALUES (?, ?, ?)", (job_id, time.time(), what))
 
     def remove(self, *ids: str) -> None:
@@ -464,7 +467,9 @@ class Store:
         rest = int(self._rows(f"SELECT count(*) FROM jobs{where}", values)[0][0]) - listed
         if rest <= 0:
             return 0
-        intents = "state = 'queued' AND NOT submitted AND (?1 IS NULL OR cluster = ?1)"
+        # Of the active ones, as the index has them: SQLite would look at every job otherwise.
+        active = "state IN ('queued', 'running') AND state = 'queued'"
+        intents = f"{active} AND NOT submitted AND (?1 IS NULL OR cluster = ?1)"
         return rest - int(self._rows(f"SELECT count(*) FROM jobs WHERE {intents}", (on,))[0][0])
 
     def ids_of_project(self, project: str) -> set[str]:

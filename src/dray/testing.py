@@ -57,7 +57,6 @@ from dray.launcher import Launcher
 from dray.reporter import Progress, Reporter
 
 LOG_PIECE = 1 << 16
-SNAPSHOT_MAX = 1 << 30
 
 
 class Trouble(Enum):
@@ -384,7 +383,6 @@ def launcher(
         project=project,
         folder="",
         job={"job.on": clusters[0].name},
-        snapshot_max=SNAPSHOT_MAX,
         clusters={one.name: ClusterConfig(one.name, one.kind) for one in clusters},
     )
     return Launcher(config, Reporter(say=say), {one.name: one for one in clusters})

@@ -41,7 +41,7 @@ PLANTS = {
         """
         def record_lost(job_dir, job, number, reason):
             record = {"outcome": "done", "reason": "", "exit_code": 0, "ended": time.time()}
-            write_stubbornly(job_dir.attempt(number).outcome, record)
+            write_with_retries(job_dir.attempt(number).outcome, record)
         """,
         ("train", "supervisor", "kill", "/log"),
         "its command never ended",

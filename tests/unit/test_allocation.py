@@ -143,7 +143,7 @@ class Willing(Unwilling):
 def willing(monkeypatch: pytest.MonkeyPatch) -> Willing:
     batch = Willing()
     monkeypatch.setattr(allocation.scheduler, "of_kind", lambda _: batch)
-    monkeypatch.setattr(trouble.stubbornly, "__defaults__", (0.0,))
+    monkeypatch.setattr(trouble.with_retries, "__defaults__", (0.0,))
     monkeypatch.setattr(trouble.time, "sleep", lambda _: None)
     return batch
 

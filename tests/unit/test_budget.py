@@ -86,7 +86,6 @@ def config(tmp_path: Path) -> Config:
         project=tmp_path,
         folder="",
         job={},
-        snapshot_max=0,
         clusters={"local": ClusterConfig("local", "local")},
     )
 

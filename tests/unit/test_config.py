@@ -77,9 +77,9 @@ def test_without_any_file(project: Path, home: Path) -> None:
         project=project,
         folder="",
         job={},
-        snapshot_max=2**30,
         clusters={"local": ClusterConfig("local", "local")},
     )
+    assert (settings.on, settings.snapshot_max) == ("local", 2**30)
 
 
 def test_flags_win_over_the_project_and_the_project_over_the_user(

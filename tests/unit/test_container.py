@@ -236,7 +236,7 @@ def test_a_runtime_declares_all_that_is_asked_of_it(runtime: type[Runtime]) -> N
     assert runtime.title
     assert f".{runtime.format}" in runtime.endings
     assert runtime.separators
-    assert runtime.way_out
+    assert runtime.advice
     assert runtime.converts_layers or runtime.engine_reference("podman", "x")
     assert known.of_format(runtime.format) is runtime
     assert all(known.named(name) is runtime for name in runtime.names)

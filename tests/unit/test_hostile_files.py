@@ -171,7 +171,7 @@ def test_junk_in_one_file_hides_no_other_job(root: Path, name: str, kind: str) -
     root_requests.curve(dray, {"id": "bad-7f3k"})
     root_requests.outputs(dray, {"id": "bad-7f3k"})
     root_requests.pull(dray, {"id": "bad-7f3k", "paths": ["a"]})
-    site.news_of_this_place(dray, {})
+    site.facts_if_changed(dray, {})
 
 
 @pytest.mark.parametrize("kind", JUNK)

@@ -15,7 +15,7 @@ from dray.api import parse_settings
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, NotFound, Refused, TimedOut
 from dray.job.model import DESCRIPTION_VERSION, JobSpec, JobState, Plan
-from dray.launcher import Launcher, Sieve
+from dray.launcher import JobFilter, Launcher
 from dray.launcher.asking import ask_each
 from dray.testing import FakeCluster, Trouble, launcher
 
@@ -172,8 +172,8 @@ def test_a_cluster_that_does_not_answer_is_shown_as_last_seen(
 def test_a_listing_can_be_narrowed(verbs: Launcher, hpc: FakeCluster) -> None:
     one, other = verbs.run(["echo", "apple"], snapshot=False), run(verbs)
     hpc.end(other, "failed")
-    assert listed(verbs, sieve=Sieve(text="APPLE")) == {one: "queued"}
-    assert listed(verbs, sieve=Sieve(states=["failed"])) == {other: "failed"}
+    assert listed(verbs, job_filter=JobFilter(text="APPLE")) == {one: "queued"}
+    assert listed(verbs, job_filter=JobFilter(states=["failed"])) == {other: "failed"}
 
 
 def test_a_job_whose_directory_is_gone_is_lost(verbs: Launcher, hpc: FakeCluster) -> None:

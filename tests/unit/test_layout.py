@@ -121,6 +121,5 @@ def config(resources: dict[str, Any]) -> Config:
         project=Path(),
         folder="",
         job={"job.on": "euler", **{f"job.resources.{key}": resources[key] for key in resources}},
-        snapshot_max=0,
         clusters={"euler": ClusterConfig("euler", "slurm", USUAL)},
     )

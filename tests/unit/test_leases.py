@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dray.node.agent import site, status
-from dray.node.attempt import charge as charges
+from dray.node.attempt import attempt_lock as attempt_locks
 from dray.node.containers import converting
 from dray.node.containers.images import Images
 from dray.node.formats import files, leases
@@ -196,18 +196,18 @@ def test_whoever_lost_his_lease_does_not_go_on_beside_the_next(tmp_path: Path) -
 def test_a_second_attempt_does_not_run_beside_one_that_beats_on_another_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(charges, "LOCK_PATIENCE", -leases.AGE)
+    monkeypatch.setattr(attempt_locks, "LOCK_PATIENCE", -leases.AGE)
     job_dir = make_job(tmp_path, "walk-7f3k")
     path = Path(job_dir.alive + leases.ENDING)
     path.write_text(json.dumps({"host": "another-node", "pid": 1, "started": "1"}))
-    charge = charges.Charge(job_dir)
+    attempt_lock = attempt_locks.AttemptLock(job_dir)
     with pytest.raises(SystemExit, match="still running"):
-        charge.take()
+        attempt_lock.take()
     at = os.stat(path).st_mtime - 100
     os.utime(path, (at, at))
-    charge.take()
+    attempt_lock.take()
     assert job_dir.is_supervised()
-    charge.leave()
+    attempt_lock.leave()
     assert not path.exists()
 
 
@@ -217,10 +217,10 @@ def test_locks_that_only_this_node_sees_take_a_lease_too(
     monkeypatch.setattr(files.Lock, "leased", False)
     monkeypatch.setattr(leases, "mount_of", lambda _: {"kind": "beegfs", "options": ["rw"]})
     job_dir = make_job(tmp_path, "walk-7f3k")
-    charge = charges.Charge(job_dir)
-    charge.take()
+    attempt_lock = attempt_locks.AttemptLock(job_dir)
+    attempt_lock.take()
     assert os.path.exists(job_dir.alive + leases.ENDING)
-    charge.leave()
+    attempt_lock.leave()
     with files.Lock(str(tmp_path / "lock")):
         assert os.path.exists(tmp_path / "lock.lease")
 
@@ -343,5 +343,5 @@ def test_locks_that_work_are_found_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_locks")
 def test_locks_that_are_refused_are_found_out(tmp_path: Path) -> None:
     assert leases.facts(str(tmp_path))["work"] is False
-    assert site.hello(make_agent(tmp_path), {})["locks"]["work"] is False
+    assert site.probe(make_agent(tmp_path), {})["locks"]["work"] is False
     assert JobDir(str(tmp_path)).is_supervised() is False

@@ -19,7 +19,7 @@ from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
 from dray.clusters.protocol import END, Piece
 from dray.job.quantities import parse_since
-from dray.launcher import Sieve, log_lines, tail
+from dray.launcher import JobFilter, log_lines, tail
 from dray.node.checkpoints import selecting
 from dray.node.jobs import log_times
 from dray.node.jobs.jobdir import JobDir
@@ -127,20 +127,20 @@ def test_any_course_can_be_drawn(values: list[float | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sieve", "passes"),
+    ("job_filter", "passes"),
     [
-        (Sieve(("running", "queued")), True),
-        (Sieve(("failed",)), False),
-        (Sieve(text="NUM_ENVS 4096"), True),
-        (Sieve(text="7f3k"), True),
-        (Sieve(text="because"), True),
-        (Sieve(text="elsewhere"), False),
-        (Sieve(("running",), text="elsewhere"), False),
+        (JobFilter(("running", "queued")), True),
+        (JobFilter(("failed",)), False),
+        (JobFilter(text="NUM_ENVS 4096"), True),
+        (JobFilter(text="7f3k"), True),
+        (JobFilter(text="because"), True),
+        (JobFilter(text="elsewhere"), False),
+        (JobFilter(("running",), text="elsewhere"), False),
     ],
 )
-def test_which_jobs_pass(sieve: Sieve, passes: bool) -> None:
-    assert sieve.passes(row(reason="Because"), None) is passes
-    assert not sieve.passes(row(reason="Because"), {"another-job"})
+def test_which_jobs_pass(job_filter: JobFilter, passes: bool) -> None:
+    assert job_filter.passes(row(reason="Because"), None) is passes
+    assert not job_filter.passes(row(reason="Because"), {"another-job"})
 
 
 def test_a_screen_is_filled_and_not_more() -> None:
@@ -253,10 +253,10 @@ def test_times_are_kept_while_a_log_grows(tmp_path: Path) -> None:
     log, path = tmp_path / "log", tmp_path / "log-times"
     times = log_times.LogTimes(str(log), str(path))
     with pytest.raises(FileNotFoundError):
-        times.note(1.0)
+        times.record(1.0)
     for now, content in ((10.0, "one\n"), (20.0, "one\n"), (30.0, "one\ntwo\n")):
         log.write_text(content)
-        times.note(now)
+        times.record(now)
     assert log_times.read(str(path)) == [(10.0, 4), (30.0, 8)]
     assert log_lines.size_at(log_times.read(str(path)), 29.0) == 4
     assert [log_lines.size_at(times.entries, moment) for moment in (5.0, 10.0, 99.0)] == [0, 4, 8]
@@ -269,8 +269,8 @@ def test_there_are_never_too_many_times(tmp_path: Path) -> None:
     for beat in range(3 * log_times.MOST):
         with log.open("a") as file:
             file.write("x")
-        times.note(10.0 * beat)
-    times.note(1e6, last=True)
+        times.record(10.0 * beat)
+    times.record(1e6, last=True)
     found = log_times.read(str(path))
     assert log_times.MOST // 4 < len(found) < log_times.MOST
     assert found == times.entries

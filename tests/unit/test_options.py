@@ -75,7 +75,7 @@ def test_the_model_of_a_job_has_the_same_defaults() -> None:
 
 
 def test_a_recipe_sets_only_what_is_declared() -> None:
-    for recipe in recipes.everyone():
+    for recipe in recipes.all_recipes():
         for key, value in recipe.settings.items():
             assert key in options.DECLARED, (recipe.name, key)
             declared = [one for one in EVERY if one.key == key]

@@ -317,9 +317,9 @@ def test_only_what_a_damaged_pack_held_is_written_again(place: Place) -> None:
     new = place.stage()
     flip(pack, pack.read_bytes().index(b"second"))
     assert "b in pack" in damaged(place, new)
-    assert place.packs.is_doubted(pack.name)
+    assert place.packs.is_marked_damaged(pack.name)
     assert heals(place, new)
-    assert not place.packs.is_doubted(pack.name)  # the same contents: the same pack, mended
+    assert not place.packs.is_marked_damaged(pack.name)  # the same contents: the same pack, mended
     assert place.is_whole(old)
 
 
@@ -433,7 +433,7 @@ def test_the_oldest_python_unpacks(place: Place) -> None:
     failed = subprocess.run(command + arguments, capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert "Damaged: " in failed.stderr
-    assert place.packs.is_doubted(pack.name)
+    assert place.packs.is_marked_damaged(pack.name)
 
 
 # -- pruning --------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_other_packages_have_recipes_too(monkeypatch: pytest.MonkeyPatch) -> Non
     announce(monkeypatch, Entry("mine", mine), Entry("generic", generic))
     assert recipes.find("mine") is mine
     assert recipes.find("generic") is not generic
-    assert [*recipes.everyone()][-1] is mine
+    assert [*recipes.all_recipes()][-1] is mine
     announce(monkeypatch, Entry("mine", ImportError("no torch")))
     with pytest.raises(ConfigError, match=r"'mine' of somebody.recipes:MINE .*no torch"):
         recipes.find("mine")
@@ -566,7 +566,7 @@ def test_what_a_project_looks_like(
     project: Callable[..., Path], files: list[str], name: str | None
 ) -> None:
     folder = project(*files)
-    found = [one.name for one in recipes.everyone() if one.detect(folder)]
+    found = [one.name for one in recipes.all_recipes() if one.detect(folder)]
     assert (found[0] if found else None) == name
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-import subprocess
-import sys
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -111,12 +109,20 @@ def test_named_tuples() -> None:
     assert (Pair.__doc__, Pair.__module__, Pair.__qualname__) == ("Two of them.", __name__, "Pair")
     assert pair._replace(left=5) == (5, 2)
     assert pickle.loads(pickle.dumps(pair)) == pair
-    with pytest.raises(TypeError):
-        Pair()  # type: ignore[call-arg]
+    assert (Pair.__match_args__, pair._asdict()) == (TheirPair.__match_args__, theirs._asdict())
+    assert Pair._make([3, 4]) == Pair(right=4, left=3) == TheirPair(3, 4)
+    assert not hasattr(pair, "__dict__")
 
 
-def test_a_listing_imports_neither_click_nor_dataclasses() -> None:
-    heavy = "{'click', 'dataclasses', 'inspect', 'threading', 'argparse', 'subprocess'}"
-    code = f"import sys, dray.cli.ps, dray.cli.running; print(sorted({heavy} & set(sys.modules)))"
-    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert seen.stdout == "[]\n"
+@pytest.mark.parametrize(
+    ("values", "given"),
+    [((), {}), ((1, 2, 3), {}), ((1,), {"left": 2}), ((1,), {"other": 2}), ((), {"other": 1})],
+)
+def test_named_tuples_with_wrong_fields(values: tuple[int, ...], given: dict[str, int]) -> None:
+    for made in (TheirPair, Pair):
+        with pytest.raises(TypeError):
+            made(*values, **given)
+    with pytest.raises(ValueError, match=r"unexpected field names"):
+        TheirPair(1)._replace(other=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="other"):
+        Pair(1)._replace(other=3)  # type: ignore[call-arg]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dray.config.secrets import resolve
-from dray.description.describing import note_exposed_secrets
+from dray.description.describing import notes_on_exposed_secrets
 from dray.errors import UsageError
 from tests.conftest import Dray
 
@@ -153,7 +153,7 @@ class TestWithoutKeyring:
     ],
 )
 def test_a_variable_that_looks_like_a_secret_is_told(name: str, value: str) -> None:
-    (note,) = note_exposed_secrets({"OMP_NUM_THREADS": "4", name: value})
+    (note,) = notes_on_exposed_secrets({"OMP_NUM_THREADS": "4", name: value})
     assert note.startswith(f"{name} looks like a secret")
     assert f"--secret {name}" in note
     assert value not in note or len(value) == 1
@@ -172,7 +172,7 @@ def test_a_variable_that_looks_like_a_secret_is_told(name: str, value: str) -> N
     ],
 )
 def test_other_variables_are_not(name: str, value: str) -> None:
-    assert note_exposed_secrets({name: value}) == ()
+    assert notes_on_exposed_secrets({name: value}) == ()
 
 
 def test_it_is_told_at_submission_for_flags_and_files(dray: Dray) -> None:

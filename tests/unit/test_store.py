@@ -112,7 +112,7 @@ def test_events_tell_each_change_once(store: Store) -> None:
     store.save([replace(view(), state=JobState.QUEUED)])
     store.save([view()])
     store.save([view()])
-    store.note("stop requested", "train-abcd")
+    store.add_event("stop requested", "train-abcd")
     store.save([view(state=JobState.STOPPED)])
     told = [what for _, what in store.events("train-abcd")]
     assert told == ["running", "stop requested", "stopped"]
@@ -120,7 +120,7 @@ def test_events_tell_each_change_once(store: Store) -> None:
 
 def test_a_removed_job_leaves_nothing(store: Store, path: Path) -> None:
     store.save([view(), view("other-abcd")])
-    store.note("x", "train-abcd")
+    store.add_event("x", "train-abcd")
     store.remove("train-abcd")
     store.remove("train-abcd")
     assert store.view("train-abcd") is None
@@ -175,6 +175,20 @@ def test_what_a_listing_leaves_out_is_counted(store: Store) -> None:
     assert fitting("1") == (["new-1", "active-1"], 2)
     assert fitting("old", since=0, most=2) == (["old-4", "old-3"], 3)
     assert fitting("old", since=0, most=-1)[1] == 0
+
+
+def test_a_listing_reads_no_job_that_it_does_not_show(store: Store) -> None:
+    """Every query goes by an index, however many jobs there are; only their number is counted."""
+    queries: list[str] = []
+    store.save([view("old-1", JobState.DONE, created=1)])
+    store._connection.set_trace_callback(queries.append)
+    store.listing(50, 9)
+    store.others(0)
+    store.active()
+    store._connection.set_trace_callback(None)
+    plans = [one[3] for query in queries for one in store._rows(f"EXPLAIN QUERY PLAN {query}")]
+    assert len(plans) == len(queries) == 6
+    assert [plan for plan in plans if "USING" not in plan] == []
 
 
 def test_jobs_of_a_project_are_found(store: Store) -> None:

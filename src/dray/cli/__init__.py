@@ -34,14 +34,20 @@ def main() -> None:
     from dray import background
 
     background.remember_ends()
-    code = run(arguments, gc.enable)  # some verbs last
+    code = run(arguments, collect_garbage)
     if background.keep_warm:
         warm.start()
     leave(code)
 
 
+def collect_garbage() -> None:
+    """Collect garbage from now on, as some verbs last; but not among what was imported so far."""
+    gc.freeze()
+    gc.enable()
+
+
 def leave(code: int) -> None:
-    """End the process; without taking it apart where that has nothing to do but take time."""
+    """End the process, at once where an orderly exit would only take time."""
     import atexit
 
     from dray import background

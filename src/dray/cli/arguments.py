@@ -11,14 +11,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from dray.job.quantities import parse_duration, parse_since
 from dray.records import NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Kind(NamedTuple):
-    """What a value has to be. ``read`` raises for one that it is not."""
+    """What a value has to be. ``read`` raises an error for any other."""
 
     name: str
     read: Callable[[str], Any] = str
@@ -97,7 +100,7 @@ JSON = Parameter(("--json",), "as_json", "Print JSON, in a format that stays com
 
 
 def read(verb: Verb, words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the values by variable; None where that is for click to do."""
+    """Return the values by variable; None where click has to read the words."""
     reading = Reading(verb)
     try:
         return reading.values_of(words)

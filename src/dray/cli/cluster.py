@@ -84,7 +84,7 @@ def check_cluster(name: str, as_json: bool) -> int:
 
 
 def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for every setting that some kind of cluster has."""
+    """Add a flag for every setting that some kind of cluster has."""
     kinds: dict[str, list[str]] = {}
     known: dict[str, Option] = {}
     for kind in (BATCH[0], *options.CLUSTERS):
@@ -157,14 +157,14 @@ def add_cluster(
 
 
 def fitting_kinds(flags: Mapping[str, Any]) -> list[str]:
-    """The kinds that have all the settings given, the likeliest first."""
+    """Return the kinds that have all the given settings, the likeliest first."""
     given = {name.removeprefix("setting_") for name, value in flags.items() if value}
     known = {kind: {option.name for option in options.CLUSTERS[kind]} for kind in BATCH}
     return [kind for kind in BATCH if given <= known[kind]] or [BATCH[0]]
 
 
 def kind_at(host: str | None, kinds: Sequence[str]) -> str:
-    """Return the first of these kinds that is found there; the likeliest one where none is."""
+    """Return the first of these kinds that is found there, else the likeliest."""
     if len(kinds) == 1:
         return kinds[0]
     from dray.transport.login import has_command
@@ -181,7 +181,7 @@ def require_name(name: str, kind: str) -> None:
 
 
 def given_settings(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What the flags say, as it would be written to a file."""
+    """Return what the flags say, as it would be written to a file."""
     known = {option.name: option for option in options.CLUSTERS[kind]}
     settings: dict[str, Any] = {}
     for variable, value in flags.items():
@@ -203,7 +203,7 @@ def given_settings(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_host(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The host, from the flag, from ssh or from the user; none for this machine."""
+    """Add the host, from the flag, from ssh or from the user; none for this machine."""
     host = settings.get("host")
     if host is None:
         from dray.transport.login import is_known
@@ -247,8 +247,8 @@ def parsed_cluster(name: str, kind: str, settings: Mapping[str, Any]) -> Cluster
 def look(
     config: configuration.Config, name: str, kind: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Show what is there; an error where nobody answers. Returns the settings, and what was found
-    out there."""
+    """Show what is there, and return the settings, with what was found out there. Raises an error
+    where nobody answers."""
 
     def cluster(settings: Mapping[str, Any]) -> Cluster:
         clusters = {**config.clusters, name: parsed_cluster(name, kind, settings)}
@@ -316,7 +316,8 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
 
 
 def tell_tables(text: str) -> None:
-    """They are written so that nothing in them has to be spelled: a file can be made of them."""
+    """Print tables of TOML. Nothing in them has to be spelled, so the output can be used as a
+    file."""
     tell(multiline(text.removesuffix("\n")))
 
 

@@ -44,7 +44,7 @@ def choose_default(name: str | None) -> None:
 
 
 def origin(config: configuration.Config) -> str:
-    """What has decided which cluster is the default."""
+    """Say what has decided which cluster is the default."""
     if configuration.chosen_by_variable():
         return f"the variable {configuration.ON_VARIABLE}"
     own = read_file(config.home.config_file).settings.get("job.on")
@@ -99,7 +99,8 @@ def require_no_jobs(verbs: Launcher, name: str) -> None:
 
 
 def elsewhere(config: configuration.Config, name: str) -> UsageError | ConfigError:
-    """Why a cluster that is not in the user's own file cannot be removed."""
+    """Return the error for a cluster that is not in the user's own file, and so cannot be
+    removed."""
     document = read_document(config.project / PROJECT_FILE)
     key = ("clusters", name)
     if document is not None and has_key(document.tables, key):

@@ -25,7 +25,7 @@ BASH_COMPLETION = (
 
 
 class Place(NamedTuple):
-    """Where a shell's script goes, and which lines of its own startup file find it there."""
+    """Where a shell's script is installed, and which lines of the shell's startup file load it."""
 
     script: Path
     startup: Path | None = None
@@ -83,7 +83,7 @@ def shell_of(variables: dict[str, str]) -> str:
 
 
 def place_for(shell: str, variables: dict[str, str], home: Path) -> Place:
-    """As each shell's own documentation has it, for one user."""
+    """Return where each shell's documentation says that one user's scripts belong."""
     data = folder(variables, "XDG_DATA_HOME", home / ".local/share")
     if shell == "bash":
         own = folder(variables, "BASH_COMPLETION_USER_DIR", data / "bash-completion")
@@ -113,7 +113,7 @@ def quoted(path: Path) -> str:
 
 
 def with_block(text: str, lines: tuple[str, ...]) -> str:
-    """With our lines at the end, or in the place of those that are there."""
+    """Put our lines at the end of the text, or in the place of those that are there."""
     block = "\n".join([MARK, *lines, END, ""])
     before, mark, rest = text.partition(f"{MARK}\n")
     if mark and f"{END}\n" in rest:
@@ -133,7 +133,7 @@ def read(path: Path) -> str:
 
 
 def put(path: Path, content: str) -> None:
-    """Write the file, and say so; one that is as it should be is left alone."""
+    """Write the file, and say so; a file with this content is left alone."""
     path = path.resolve()  # a link to a file elsewhere stays one
     if path.exists() and read(path) == content:
         say(f"{path} is as it should be")

@@ -1,4 +1,4 @@
-"""The click group, with one module per verb, and what it says of mistakes."""
+"""The click group, with one module per verb, and its messages for mistakes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
 @click.option("--verbose", "-v", is_flag=True, help="Report every program and request, with times.")
 @click.version_option(package_name="dray", prog_name="dray", message="%(prog)s %(version)s")
 def cli(debug: bool, verbose: bool) -> None:
-    """Takes a training run to a cluster, keeps it alive, brings the results home."""
+    """Take a training run to a cluster, keep it alive, and bring the results home."""
     log = "-" if verbose else os.environ.get("DRAY_LOG")
     if log:
         tracing.begin(to_stderr if log in ("-", "1") else to_file(log))
@@ -88,7 +88,7 @@ def to_file(path: str) -> Callable[[str], None]:
 
 
 def run_click(arguments: list[str]) -> int:
-    """Return the exit code."""
+    """Carry out a command line with click, and return the exit code."""
     debug = "--debug" in takewhile(lambda one: one.startswith("-"), arguments)
     try:
         result = cli.main(arguments, prog_name="dray", standalone_mode=False)

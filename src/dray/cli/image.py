@@ -8,7 +8,7 @@ from dray.cli.image_build import build
 from dray.cli.output import launcher, print_json, table
 from dray.cli.parameters import ClusterName, json_option
 from dray.cli.terminal import say, tell, visible
-from dray.images.verbs import Brought
+from dray.images.verbs import PushedImage
 from dray.job.quantities import show_size
 
 on_option = click.option(
@@ -39,25 +39,25 @@ def push(image: str, on: str | None, no_wait: bool) -> None:
     verbs.config.require_trust()
     on = on or verbs.config.on
     cluster = verbs.cluster(on)
-    brought = verbs.images.push(image, cluster)
-    for line in describe(brought, on):
+    pushed = verbs.images.push(image, cluster)
+    for line in describe(pushed, on):
         say(line)
-    tell(brought.id)
-    if brought.job and not no_wait:
-        verbs.images.require(brought, cluster)
-        say(f"{brought.name} is ready on {on}")
+    tell(pushed.id)
+    if pushed.job and not no_wait:
+        verbs.images.require(pushed, cluster)
+        say(f"{pushed.name} is ready on {on}")
 
 
-def describe(brought: Brought, on: str) -> list[str]:
-    if not brought.job:
-        return [f"{brought.name} is ready on {on} already"]
+def describe(pushed: PushedImage, on: str) -> list[str]:
+    if not pushed.job:
+        return [f"{pushed.name} is ready on {on} already"]
     lines = []
-    if brought.layers:
-        count = f"{brought.layers} layer{'s' if brought.layers > 1 else ''}"
-        lines.append(f"{count} sent, {show_size(brought.bytes)}")
+    if pushed.layers:
+        count = f"{pushed.layers} layer{'s' if pushed.layers > 1 else ''}"
+        lines.append(f"{count} sent, {show_size(pushed.bytes)}")
     return [
         *lines,
-        f"made ready to run by the job {brought.job}, which goes on without this command",
+        f"made ready to run by the job {pushed.job}, which goes on without this command",
     ]
 
 

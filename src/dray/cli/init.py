@@ -60,7 +60,7 @@ def command(recipe: str | None) -> None:
 
 
 def choose_recipe(folder: Path) -> str:
-    found = {one.name: why for one in recipes.everyone() if (why := one.detect(folder))}
+    found = {one.name: why for one in recipes.all_recipes() if (why := one.detect(folder))}
     first = next(iter(found), "generic")
     if len(found) > 1 and can_ask():
         for name, why in found.items():
@@ -77,7 +77,7 @@ def choose_recipe(folder: Path) -> str:
 
 
 def choose_cluster(config: configuration.Config) -> str | None:
-    """Where the first job is to run, if that is not the default."""
+    """Ask where the first job is to run; None for the default."""
     others = [name for name in config.clusters if name != "local"]
     if "job.on" in config.job or not others or not can_ask():
         return None
@@ -95,7 +95,7 @@ def can_ask() -> bool:
 
 
 def suggest(recipe: str, folder: Path, on: str | None) -> None:
-    """Print a command that can be copied; what it would be refused for is told right away."""
+    """Print a command that can be copied, and any reason why it would be refused."""
     chosen: dict[str, Any] = {"job.on": on} if on else {}
     verbs = launcher(chosen, submits=True)
     target = verbs.cluster(verbs.config.on)

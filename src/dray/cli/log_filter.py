@@ -1,4 +1,5 @@
-"""A job's output on its way to a terminal: text and colours pass, and nothing else acts on it."""
+"""Filters a job's output on its way to a terminal: text and colours pass, and nothing else acts on
+it."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ NUMBERS = rf"\[[0-9;]{{0,{LONGEST}}}"
 # What is no text: controls but \t, \n and \r; what turns the direction of writing around; bytes
 # that are not UTF-8. An escape passes where it begins a colour. It is one set of characters with a
 # condition behind it, because Python then searches five times as fast as with alternatives.
-ACTING = re.compile(
+ACTING = (
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\udc80-\udcff]"
     f"(?<!\x1b(?={NUMBERS}m))"
 )
 # What may become a colour with the next piece.
-UNFINISHED = re.compile(f"\x1b(?:{NUMBERS})?\\Z")
+UNFINISHED = f"\x1b(?:{NUMBERS})?\\Z"
 RESET = b"\x1b[0m"
 
 spelling = cache(spell)  # of some two hundred characters
@@ -33,19 +34,22 @@ class LogFilter:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._acting = re.compile(ACTING)  # takes milliseconds: only for a terminal
+        self._unfinished = re.compile(UNFINISHED)
         self._kept = ""
         self._is_colored = False
 
     def feed(self, piece: bytes, *, is_last: bool = False) -> bytes:
         text = self._kept + self._decoder.decode(piece, is_last)
-        unfinished = None if is_last else UNFINISHED.search(text, max(len(text) - LONGEST - 2, 0))
+        last = max(len(text) - LONGEST - 2, 0)
+        unfinished = None if is_last else self._unfinished.search(text, last)
         end = unfinished.start() if unfinished else len(text)
         self._kept = text[end:]
-        passed = ACTING.sub(spell_found, text[:end])
-        self._note_color(passed)
+        passed = self._acting.sub(spell_found, text[:end])
+        self._remember_color(passed)
         return passed.encode()
 
-    def _note_color(self, passed: str) -> None:
+    def _remember_color(self, passed: str) -> None:
         last = passed.rfind("\x1b[")
         if last >= 0:
             self._is_colored = passed[last + 2 : passed.index("m", last)].strip("0;") != ""
@@ -70,7 +74,8 @@ class LogPrinter:
         self._put(self._filter.feed(piece) if self._filter else piece)
 
     def end_attempt(self) -> None:
-        """Before dray itself speaks: nothing of the output acts on what follows."""
+        """Finish the output before dray prints a line, so that nothing of it acts on what
+        follows."""
         if self._filter:
             self._put(self._filter.finish())
 

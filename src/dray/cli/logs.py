@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dray.cli.arguments import MOMENT, REGEX, Jobs, Parameter, Verb, at_least
 from dray.cli.log_filter import LogPrinter
@@ -12,6 +11,10 @@ from dray.cli.terminal import say, visible
 from dray.job.model import JobView
 from dray.job.quantities import show_duration
 from dray.launcher import Launcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
@@ -73,7 +76,7 @@ VERB = Verb(
 def print_log(
     verbs: Launcher, pieces: Iterator[tuple[int, bytes]], job: str, printer: LogPrinter
 ) -> None:
-    """Where an attempt begins is told on stderr."""
+    """Print the output; say on stderr where an attempt begins."""
     before = 0
     with printer:
         for attempt, piece in pieces:
@@ -92,7 +95,7 @@ def describe_start(verbs: Launcher, job: str, number: int) -> str:
 
 
 def describe_end(view: JobView) -> str:
-    """How the job ended, with which exit code, and after how long: train-7f3k is failed: exit
+    """Say how the job ended, with which exit code, and after how long: train-7f3k is failed: exit
     code 1, after 2h05m."""
     last = view.attempts[-1] if view.attempts else None
     told: list[str] = [visible(view.reason)] if view.reason else []

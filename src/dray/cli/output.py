@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, TextIO
 
 from dray.cli.terminal import (
     Shown,
@@ -28,6 +27,10 @@ from dray.job.quantities import show_duration, show_size
 from dray.launcher import Launcher
 from dray.reporter import Progress, Reporter
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TextIO
+
 COLORS = {
     "queued": "33",
     "running": "36",
@@ -45,7 +48,8 @@ SPARK_WIDTH = 8
 
 
 def print_json(value: Any) -> None:
-    """All of it is ASCII, and every control is escaped; json leaves only \\x7f as it is."""
+    """Print JSON. It is all ASCII, and every control character is escaped, also \\x7f, which json
+    leaves as it is."""
     tell(multiline(json.dumps(value, indent=2).replace("\x7f", "\\u007f")))
 
 
@@ -59,7 +63,7 @@ def in_color() -> bool:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: int = -1) -> Shown:
-    """Left-aligned columns; the last one is cut to the terminal's width, and no other one takes
+    """Lay out left-aligned columns. The last one is cut to the terminal's width, and no other takes
     more than half of it."""
     room = terminal_width()
     leads = [[cut(visible(cell), room // 2) for cell in row[:-1]] for row in [header, *rows]]
@@ -89,7 +93,7 @@ def width_of(stream: TextIO) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """To so many columns, with a sign that there is more."""
+    """Cut a text to so many columns, with a sign that there is more."""
     if columns(text) <= width:
         return text
     ends = accumulate(map(columns, text))
@@ -97,7 +101,8 @@ def cut(text: str, width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal it takes: those of Chinese or Japanese take two."""
+    """Return how many columns of a terminal the text takes: Chinese or Japanese characters take
+    two."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width  # seldom needed
@@ -106,14 +111,14 @@ def columns(text: str) -> int:
 
 
 def one_line(words: Sequence[str]) -> Shown:
-    """A command as one could type it, on one line."""
+    """Show a command on one line, as one could type it."""
     import shlex
 
     return visible(" ".join(shlex.quote(word) for word in words))
 
 
 def show_metric(metric: Mapping[str, Any] | None) -> str:
-    """The latest value, under the last part of its name: mean_reward 12.3 at 1500."""
+    """Show the latest value, under the last part of its name: mean_reward 12.3 at 1500."""
     if metric is None:
         return ""
     value = show_value(metric["value"])
@@ -125,7 +130,7 @@ def show_value(value: float | None) -> str:
 
 
 def show_range(name: str, lowest: float, highest: float) -> str:
-    """Of several jobs: mean_reward 8.1 to 12.3."""
+    """Show the values of several jobs: mean_reward 8.1 to 12.3."""
     return visible(f"{last_part(name)} {lowest:.4g} to {highest:.4g}")
 
 
@@ -134,7 +139,7 @@ def last_part(name: str) -> str:
 
 
 def show_image(container: Container) -> str:
-    """As the user calls it, and which one that is on the cluster."""
+    """Show an image by the user's name for it, and its id on the cluster."""
     name, image = container.name, container.image
     return visible(image if name in ("", image) else f"{name}  ({image})")
 
@@ -148,15 +153,15 @@ def age(moment: float) -> str:
 
 
 def time_there(heartbeat: float) -> float:
-    """The time by the clock of the machine that an attempt runs on, which may be far off ours: its
-    last sign of life tells it, give or take a heartbeat."""
+    """Return the time by the clock of the machine that an attempt runs on, which may be far off
+    ours: its last heartbeat shows it, to within one interval."""
     from dray.node.formats.pace import HEARTBEAT
 
     return min(max(time.time(), heartbeat), heartbeat + HEARTBEAT)
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """How a value went, in a few characters; nothing where that cannot be seen."""
+    """Draw the course of a value in a few characters; '' where there are fewer than two values."""
     known = [one for one in values if one is not None]
     if len(known) < 2:
         return ""
@@ -212,7 +217,8 @@ def progress(label: str) -> Progress:
 
 
 def launcher(flags: dict[str, Any] | None = None, *, submits: bool = False) -> Launcher:
-    """For a verb that submits, settings that are wrong or not trusted are an error."""
+    """Make the launcher from the settings. For a verb that submits, settings that are wrong or not
+    trusted are an error."""
     config = configuration.load(flags=flags, submits=submits)
     if config.mistake:
         say(f"dray: {config.mistake.message}")

@@ -55,15 +55,17 @@ class Parsed(click.ParamType):
 
 
 def is_offered(name: str, incomplete: str) -> bool:
-    """A shell puts it into the user's command as it is: only what it reads as one plain word."""
+    """Return whether a completion is one plain word: a shell puts it into the user's command as it
+    is."""
     return name.startswith(incomplete) and PLAIN_WORD.fullmatch(name) is not None
 
 
 class Completed(click.ParamType):
-    """A text for which the shell is offered words: from dray's own files, never from a cluster."""
+    """A text for which the shell is offered completions: from dray's own files, never from a
+    cluster."""
 
     def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
-        """What there is, each with a remark for shells that show one."""
+        """Return the completions, each with a remark for shells that show one."""
         raise NotImplementedError
 
     def shell_complete(
@@ -95,7 +97,7 @@ class Regex(click.ParamType):
 
 
 class Read(click.ParamType):
-    """A value that a function reads, which says itself what is wrong."""
+    """A value that a function reads; its error is shown as it is."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
@@ -174,7 +176,8 @@ class ImageName(Completed):
 
 @contextmanager
 def known_jobs() -> Iterator[Store | None]:
-    """The store as it is: one that is missing or damaged would be filled by asking clusters."""
+    """Yield the store, if there is one: a missing or damaged one would be filled by asking
+    clusters."""
     from dray.home import find_home
     from dray.store import Store
 
@@ -191,7 +194,7 @@ OFFERED = {"job.on": ClusterName(), "job.recipe": RecipeName(), "job.image": Ima
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """All options that describe a job, and the command behind them."""
+    """Add all options that describe a job, and the command behind them."""
     function = click.argument("command", nargs=-1, type=click.UNPROCESSED)(function)
     function = click.option(
         "--no-snapshot", is_flag=True, help="Send no code along: the command needs none."
@@ -222,7 +225,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The limits of a job as a whole, for one that is resumed."""
+    """Add the limits of a job as a whole, for one that is resumed."""
     for option in reversed(LIMITS):
         text = f"{option.help}  [default: {RESUMED.get(option.name, 'its own')}]"
         function = click.option(
@@ -232,7 +235,7 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Refuse an empty word, as "$unset" is one: without it the verb would do something else."""
+    """Refuse an empty word, such as "$unset": without it the verb would do something else."""
     if "" in ((value,) if isinstance(value, str) else value):
         source = ctx.get_parameter_source(param.name or "")
         if source is click.core.ParameterSource.COMMANDLINE:
@@ -241,7 +244,7 @@ def refuse_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
 
 def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for a job that takes something over from another one."""
+    """Add the options for a job that takes something over from another one."""
     function = click.option(
         "--like",
         metavar="JOB",
@@ -267,7 +270,7 @@ def variable(option: Option) -> str:
 
 
 def job_flags(values: dict[str, Any]) -> dict[str, Any]:
-    """The flags that were given, by config key."""
+    """Return the flags that were given, by config key."""
     from dray.description.describing import add_to_environment
 
     flags = {}
@@ -287,7 +290,8 @@ def job_flags(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def job_argument(many: bool = False, or_latest: bool = False) -> Decorator:
-    """``or_latest``: where none is named, the verb takes the job that was submitted last."""
+    """Add the argument for jobs. With ``or_latest``, the verb takes the latest job where none is
+    named."""
     name, number = ("jobs", -1) if many else ("job", 1)
     return click.argument(name, type=JobId(), nargs=number, required=not or_latest)
 

@@ -84,7 +84,8 @@ def value_ticks(points: Sequence[Point], most: int) -> list[float]:
 
 
 def iteration_ticks(points: Sequence[Point], most: int) -> list[float]:
-    """Unlike the values, the iterations end where the data end: the last tick may be before."""
+    """Choose round iterations. Unlike the values, they end where the data end: the last tick may be
+    before that."""
     last = max(point.iteration for point in points)
     return [tick for tick in round_ticks(0, last, most) if tick <= last and tick == int(tick)]
 
@@ -205,7 +206,7 @@ def draw_curve(grid: Grid, x: Axis, y: Axis, parts: Sequence[Stretch]) -> None:
 
 
 def dots_along(places: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
-    """Give the dots on the straight lines from each place to the next."""
+    """Return the dots on the straight lines from each place to the next."""
     dots = [(round(column), round(row)) for column, row in places]
     result = dots[:1]
     for (column, row), (next_column, next_row) in pairwise(dots):

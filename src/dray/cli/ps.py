@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from dray.cli.arguments import CLUSTER, JSON, TEXT, Parameter, Verb, at_least, one_of
 from dray.cli.output import (
@@ -29,10 +28,14 @@ from dray.cli.terminal import Shown, joined, lines, say, tell, visible
 from dray.errors import UsageError
 from dray.job.model import JSON_VERSION, JobState
 from dray.job.quantities import show_duration
-from dray.launcher import Listing, Sieve
+from dray.launcher import JobFilter, Listing
 from dray.node.jobs.arrays import fold
 from dray.records import NamedTuple
 from dray.store import Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HEADER = ("ID", "STATE", "CLUSTER", "ATTEMPTS", "TIME", "LEFT", "PROGRESS", "METRIC", "AGE")
 STATE = HEADER.index("STATE")
@@ -75,15 +78,15 @@ def list_jobs(
             hint="See dray ps --help",
         )
     verbs = launcher()
-    sieve = Sieve(states, here, text or "") if states or here or text else None
+    job_filter = JobFilter(states, here, text or "") if states or here or text else None
 
     def look() -> Listing:
-        return verbs.listing(everything=everything, most=most, on=on, sieve=sieve)
+        return verbs.listing(everything=everything, most=most, on=on, job_filter=job_filter)
 
     if watch:
         from dray.cli.watching import watch_jobs  # only here
 
-        watch_jobs(verbs, lambda: painted(look(), sieve))
+        watch_jobs(verbs, lambda: screen(look(), job_filter))
         return
     found = look()
     if as_json:
@@ -91,7 +94,7 @@ def list_jobs(
         return
     if found.rows:
         tell(lines(table_of(found)))
-    for line in told_of(found, sieve):
+    for line in footer(found, job_filter):
         say(line)
 
 
@@ -131,17 +134,17 @@ VERB = Verb(
 )
 
 
-def painted(found: Listing, sieve: Sieve | None) -> list[str]:
-    return [*table_of(found), *told_of(found, sieve)]
+def screen(found: Listing, job_filter: JobFilter | None) -> list[str]:
+    return [*table_of(found), *footer(found, job_filter)]
 
 
-def told_of(found: Listing, sieve: Sieve | None) -> list[str]:
-    """What the table does not show."""
+def footer(found: Listing, job_filter: JobFilter | None) -> list[str]:
+    """Return lines on what the table does not show."""
     if not found.rows and not found.hidden:
-        return ["no jobs" if sieve is None else "no such jobs"]
+        return ["no jobs" if job_filter is None else "no such jobs"]
     if not found.hidden:
         return []
-    how = "dray ps --all" if sieve is None else "add --all"
+    how = "dray ps --all" if job_filter is None else "add --all"
     none = "" if found.rows else "no active or recent jobs; "
     many = "1 older job" if found.hidden == 1 else f"{found.hidden:,} older jobs"
     return [f"{none}{many} not shown: {how}"]
@@ -162,8 +165,8 @@ def table_of(found: Listing) -> list[Shown]:
 
 
 def arranged(rows: Sequence[Line], room: int) -> list[Shown]:
-    """Columns that have anything in them, then the command in the rest of the line. A reason comes
-    before the command, or, where it does not fit there, has a line of its own."""
+    """Lay out the columns that are not empty, then the command in the rest of the line. A reason
+    comes before the command, or on a line of its own where it does not fit."""
     table = [HEADER, *(row.cells for row in rows)]
     cells = [[cut(visible(cell), room // 2) for cell in one] for one in table]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
@@ -181,7 +184,8 @@ def arranged(rows: Sequence[Line], room: int) -> list[Shown]:
 
 
 def chosen(filled: Sequence[int], widths: Sequence[int], room: int) -> tuple[list[int], int]:
-    """The columns that are shown, and the room that is left for a command; too little is none."""
+    """Choose the columns to show; return them, and the room that is left for a command, or 0 if
+    that is too little."""
     for spared in range(len(SPARED) + 1):
         shown = [at for at in filled if HEADER[at] not in SPARED[:spared]]
         left = room - sum(widths[at] + GAP for at in shown)
@@ -217,8 +221,8 @@ def lines_of(rows: Iterable[Row], room: int) -> list[Line]:
 
 
 def times_of(group: Sequence[Row]) -> tuple[str, str, str]:
-    """How long the running attempt has run, how long it has left, and how far it has come; of
-    several jobs the longest, the shortest, and both ends."""
+    """Return how long the running attempt has run, how long it has left, and how far it has come;
+    of several jobs the longest, the shortest, and both ends."""
     last = [one for row in group if (one := json.loads(row.last_attempt))]
     running = [one for one in last if group[0].state == JobState.RUNNING and one["started"]]
     now = {one["started"]: time_there(one["heartbeat"] or one["started"]) for one in running}
@@ -232,7 +236,7 @@ def times_of(group: Sequence[Row]) -> tuple[str, str, str]:
 
 
 def progress_of(attempts: Sequence[Mapping[str, Any]]) -> str:
-    """The iteration of all that there are; nothing where either is not known."""
+    """Return the iteration and the total, or '' where either is not known."""
     known = [one for one in attempts if one["total"] is not None and one["iteration"] is not None]
     if not known or len({one["total"] for one in known}) > 1:
         return ""
@@ -242,7 +246,8 @@ def progress_of(attempts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def metric_of(group: Sequence[Row], room: int) -> str:
-    """Of several jobs the lowest and the highest value, under the name that the first has it."""
+    """Show the metric; of several jobs the lowest and the highest value, under the first one's name
+    for it."""
     found = [json.loads(row.metric) for row in group if row.metric != "null"]
     values = [one["value"] for one in found if one["name"] == found[0]["name"]]
     known = [value for value in values if value is not None]
@@ -252,13 +257,13 @@ def metric_of(group: Sequence[Row], room: int) -> str:
 
 
 def one_metric(metric: Mapping[str, Any], room: int) -> str:
-    """The latest value, and how it came about: mean_reward 12.3 ▁▃▄▆▇███."""
+    """Show the latest value and its course: mean_reward 12.3 ▁▃▄▆▇███."""
     name = cut(visible(last_part(metric["name"])), max(LONGEST_NAME, room // 8))
     course = sparkline([*metric.get("recent", ()), metric["value"]])
     return f"{name} {show_value(metric['value'])} {course}".rstrip()
 
 
 def kind_of(row: Row) -> tuple[object, ...]:
-    """What jobs of one array have to have in common to share a line."""
+    """Return what jobs of one array need to have in common to share a line."""
     array = row.id.rpartition(".")[0]
     return (array or row.id, row.state, row.attempts, row.reason)

@@ -36,7 +36,7 @@ def command() -> None:
 @json_option
 def list_recipes(as_json: bool) -> None:
     """List the recipes, including those of other packages."""
-    found = [(one.name, one.summary) for one in recipes.everyone()]
+    found = [(one.name, one.summary) for one in recipes.all_recipes()]
     if as_json:
         print_json([{"name": name, "summary": summary} for name, summary in found])
     else:

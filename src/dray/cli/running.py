@@ -22,7 +22,8 @@ LOOKING = {
 
 
 def run(arguments: list[str], when_loaded: Callable[[], object] = bool) -> int:
-    """Return the exit code. ``when_loaded`` is called between the imports and the verb."""
+    """Carry out a command line and return its exit code. ``when_loaded`` is called between the
+    imports and the verb."""
     guard()
     return exit_code_of(lambda: carry_out(arguments, when_loaded))
 

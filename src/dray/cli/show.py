@@ -17,12 +17,11 @@ from dray.cli.output import (
     when,
 )
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
-from dray.cli.wait import last_words
+from dray.cli.wait import last_output
 from dray.job.model import Attempt, JobState, JobView, Series
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
 from dray.node.jobs import budget
-from dray.records import asdict
 
 WIDEST_CURVE = 100
 CURVE_LINES = 16
@@ -42,7 +41,7 @@ def show_job(job: str | None, as_json: bool) -> None:
     tell(describe(view, verbs.place(view)))
     if output:
         tell("")
-        tell(last_words(output))
+        tell(last_output(output))
     if curve.points:
         tell("")
         tell(curve.name)
@@ -86,8 +85,8 @@ def describe(view: JobView, directory: str) -> Shown:
 
 
 def more_of_limits(view: JobView) -> str:
-    """The flag without which a job that has used up its limits cannot go on."""
-    attempts = [asdict(one) for one in view.attempts]
+    """Return the flag that a job needs to be resumed if it has used up its limits, or ''."""
+    attempts = [one.to_dict() for one in view.attempts]
     if budget.used_up(view.spec.to_dict(), attempts) is None:
         return ""
     return " --gpu-hours …" if view.spec.limits.gpu_hours else " --total-time …"
@@ -102,7 +101,7 @@ def draw(curve: Series) -> Shown:
 
 
 def describe_metric(view: JobView) -> str:
-    """Told, where it is not the one that was asked for."""
+    """Show the metric, and say so if it is not the one that was asked for."""
     shown, main = show_metric(view.metric), view.spec.metrics.main
     if view.metric is None or not main or view.metric["name"] in main:
         return shown
@@ -126,9 +125,9 @@ def describe_resources(view: JobView) -> str:
 
 
 def describe_limits(view: JobView) -> str:
-    """The limits of the job as a whole, and how much of them is used."""
+    """Show the limits of the job as a whole, and how much of them is used."""
     limits, parts = view.spec.limits, []
-    ended = [asdict(one) for one in view.attempts if one.outcome]
+    ended = [one.to_dict() for one in view.attempts if one.outcome]
     running = [one for one in view.attempts if not one.outcome]
     used = budget.spent(ended) + sum(map(duration_of, running))
     if limits.total_time:
@@ -160,7 +159,7 @@ def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
 
 
 def duration_of(attempt: Attempt) -> float:
-    """By the clock of the machine it runs on."""
+    """Return how long the attempt has run, by the clock of its machine."""
     if attempt.started is None:
         return 0.0
     now = time_there(attempt.heartbeat or attempt.started)

@@ -5,8 +5,8 @@ three layers, and each one alone holds back an escape sequence:
 
 1. ``visible`` makes a field fit for one line, so that it cannot bring lines of its own.
 2. ``tell`` and ``say`` take any text; what is not marked as ``Shown`` is spelled.
-3. ``Outlet`` stands in for stdout and stderr, and spells what others write: tracebacks, warnings,
-   libraries.
+3. ``GuardedStream`` stands in for stdout and stderr, and spells what others write: tracebacks,
+   warnings, libraries.
 
 Only text that was made here is ``Shown``. The mark is lost in every operation on strings, so what
 is put together elsewhere, without the functions below, has its colours spelled as well.
@@ -99,7 +99,7 @@ def is_harmless(letter: str, names_kept: bool) -> bool:
 
 
 def spell(letter: str) -> str:
-    """\\x1b for an escape; \\xe9 for a byte that is no text."""
+    """Return \\x1b for an escape, and \\xe9 for a byte that is not text."""
     if "\udc80" <= letter <= "\udcff":
         return f"\\x{ord(letter) - 0xDC00:02x}"
     return letter.encode("unicode_escape").decode("ascii")
@@ -140,7 +140,7 @@ def put(stream: "TextIO | None", text: str) -> None:
 
 
 def log_stream(to_stderr: bool) -> "tuple[BinaryIO, bool]":
-    """Where a job's output goes, and whether that is a terminal."""
+    """Return the stream for a job's output, and whether it is a terminal."""
     stream = sys.stderr if to_stderr else sys.stdout
     if stream is None:  # the user has closed it
         return open(os.devnull, "wb", buffering=0), False
@@ -152,14 +152,15 @@ def on_terminal() -> bool:
 
 
 def drop_output(stream: int = 1) -> None:
-    """Whoever read it has left; Python must not complain about that at exit either."""
+    """Send further output to nowhere: its reader has gone, and Python must not complain about that
+    at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 # -- the net below ------------------------------------------------------------------------------
 
 
-class Outlet(io.TextIOWrapper):
+class GuardedStream(io.TextIOWrapper):
     """A standard stream that spells whatever is not ``Shown``."""
 
     def write(self, text: str) -> int:
@@ -168,16 +169,16 @@ class Outlet(io.TextIOWrapper):
 
 
 def guard() -> None:
-    """Put an outlet in the place of stdout and stderr, and have tracebacks go through it."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and not isinstance(sys.stdout, Outlet):
-        sys.stdout = outlet(sys.stdout, errors_for_names(sys.stdout))
-    if isinstance(sys.stderr, io.TextIOWrapper) and not isinstance(sys.stderr, Outlet):
-        sys.stderr = outlet(sys.stderr, sys.stderr.errors or "backslashreplace")
+    """Put a guarded stream in the place of stdout and stderr, and have tracebacks go through it."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and not isinstance(sys.stdout, GuardedStream):
+        sys.stdout = guarded(sys.stdout, errors_for_names(sys.stdout))
+    if isinstance(sys.stderr, io.TextIOWrapper) and not isinstance(sys.stderr, GuardedStream):
+        sys.stderr = guarded(sys.stderr, sys.stderr.errors or "backslashreplace")
     sys.excepthook = say_traceback
 
 
-def outlet(stream: io.TextIOWrapper, errors: str) -> Outlet:
-    return Outlet(
+def guarded(stream: io.TextIOWrapper, errors: str) -> GuardedStream:
+    return GuardedStream(
         stream.buffer,
         encoding=stream.encoding,
         errors=errors,
@@ -188,8 +189,8 @@ def outlet(stream: io.TextIOWrapper, errors: str) -> Outlet:
 
 
 def errors_for_names(stream: io.TextIOWrapper) -> str:
-    """A file's name may be no text: it is written as it is, or spelled where that cannot be. Python
-    does so by itself only where no language is set."""
+    """Choose how a file's name that is not text is written: as it is, or spelled where that cannot
+    be. Python does so by itself only where no language is set."""
     if stream.errors != "strict":
         return stream.errors or "strict"
     is_utf8 = stream.encoding.lower() in ("utf-8", "utf8")
@@ -199,7 +200,7 @@ def errors_for_names(stream: io.TextIOWrapper) -> str:
 def say_traceback(
     kind: type[BaseException], error: BaseException, trace: "TracebackType | None"
 ) -> None:
-    """Without the colours that newer Pythons give it, which would be spelled."""
+    """Write a traceback to stderr, without the colours of newer Pythons, which would be spelled."""
     import traceback
 
     say("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))

@@ -1,4 +1,4 @@
-"""A tiny job that shows whether a cluster runs any."""
+"""Runs a tiny job that shows whether a cluster runs jobs at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SECONDS = 120.0  # enough for modules and an environment to load; no site allows
 
 
 def trial_job(cluster: Cluster) -> JobSpec:
-    """What runs everywhere: nothing of a project, its recipe or its resources is in it."""
+    """Describe a job that runs everywhere: it has nothing of a project, its recipe or its
+    resources."""
     return JobSpec(
         id=new_id(NAME),
         name=NAME,
@@ -30,7 +31,7 @@ def trial_job(cluster: Cluster) -> JobSpec:
 
 
 def try_out(verbs: Launcher, name: str) -> int:
-    """Submit it, wait, tell and remove it; where it fails it is kept. Returns the exit code."""
+    """Submit the job, wait, report and remove it; a failed one is kept. Returns the exit code."""
     cluster = verbs.cluster(name)
     job = verbs.submit(trial_job(cluster), cluster)
     say(f"test job {job} is submitted")
@@ -51,7 +52,7 @@ def try_out(verbs: Launcher, name: str) -> int:
 
 
 def watch(verbs: Launcher, job: str) -> JobView:
-    """Wait for the end; why it has not started is told whenever that changes."""
+    """Wait for the end; say why it has not started whenever that changes."""
     told, pause = "", 0.1
     while (view := verbs.show(job)).state.active:
         waits = view.reason if view.state is JobState.QUEUED else ""
@@ -64,7 +65,7 @@ def watch(verbs: Launcher, job: str) -> JobView:
 
 
 def summary(view: JobView) -> str:
-    """How long it queued and ran, and where."""
+    """Say how long it queued and ran, and where."""
     last = view.attempts[-1]
     began, ended = last.started or view.spec.created, last.ended or view.ended or time.time()
     queued = show_duration(max(began - view.spec.created, 0))

@@ -34,7 +34,8 @@ VERB = Verb("wait", wait_for_jobs, (TIMEOUT,), Jobs("jobs", many=True))
 
 
 def tell_ends(views: Sequence[JobView]) -> int:
-    """Of many, how many ended how; of a few, each."""
+    """Say how each job ended, or, if there are many, how many ended in which state; return the exit
+    code."""
     if len(views) <= MANY:
         return max((tell_end(view) for view in views), default=0)
     counts = Counter(str(view.state) for view in views)
@@ -44,16 +45,17 @@ def tell_ends(views: Sequence[JobView]) -> int:
 
 
 def tell_failure(verbs: Launcher, view: JobView, *, only_cause: bool = False) -> None:
-    """Say what a failed command wrote last; ``only_cause`` where its output has been seen."""
+    """Print the last lines of a failed command, and the likely cause; with ``only_cause``, as its
+    output has been seen, the cause alone."""
     if view.state is not JobState.FAILED:
         return
-    words = last_words(verbs.last_lines(view), only_cause=only_cause)
+    words = last_output(verbs.last_lines(view), only_cause=only_cause)
     if words:
         say(words)
 
 
-def last_words(output: list[str], *, only_cause: bool = False) -> Shown:
-    """What a failed command wrote last, and what that says of the cause, where it is known."""
+def last_output(output: list[str], *, only_cause: bool = False) -> Shown:
+    """Show the last lines of a failed command, and the likely cause, where it is known."""
     from dray.launcher.causes import cause_of
 
     told = [] if only_cause or not output else ["the end of its output:"]
@@ -63,6 +65,6 @@ def last_words(output: list[str], *, only_cause: bool = False) -> Shown:
 
 
 def tell_end(view: JobView) -> int:
-    """Say how it ended; the exit code for that."""
+    """Say how the job ended; return the exit code for that."""
     say(f"{visible(view.id)} is {view.state}{f': {visible(view.reason)}' if view.reason else ''}")
     return 0 if view.state is JobState.DONE else 1

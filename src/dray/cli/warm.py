@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 
 SERVED = ("run", "plan", "ps", "show", "stop")  # short, and asking nothing
 READY, TAKEN, GO, DONE, BACK = b"r", b"t", b"g", b"d", b"b"
+ENDING = ".warm"  # of a socket's name
 PATIENCE = 1.0  # seconds for a process that should be ready
 # What the interpreter itself, and the programs it loads, have looked at when they started.
 AT_START = ("PYTHON", "LANG", "LC_", "LD_", "DYLD_", "HOME")
 
 
 def ask(arguments: list[str]) -> "int | None":
-    """The exit code; None where the command has to be carried out here."""
+    """Return the exit code; None where the command has to be carried out here."""
     if not arguments or arguments[0] not in SERVED or lasts(arguments):
         return None
     try:
+        if not is_anyone_there():
+            return None
         us = identity()
         link = connect(us)
     except OSError:
@@ -46,14 +49,14 @@ def ask(arguments: list[str]) -> "int | None":
 
 
 def lasts(arguments: list[str]) -> bool:
-    """Whether the command goes on until the user ends it."""
+    """Return whether the command goes on until the user ends it."""
     watches = arguments[0] == "ps" and ("-w" in arguments or "--watch" in arguments)
     return watches or "--follow" in arguments
 
 
 def identity() -> "tuple[Any, ...]":
-    """Everything in which two processes must agree for one to stand in for the other: the code,
-    the interpreter, how it was started, and what it sees of the machine."""
+    """Return everything in which two processes must agree for one to stand in for the other: the
+    code, the interpreter, how it was started, and what it sees of the machine."""
     return (
         stamps_below(os.path.dirname(os.path.dirname(__file__))),
         [stamp(path) for path in (sys.path if sys.flags.safe_path else sys.path[1:])],
@@ -65,7 +68,7 @@ def identity() -> "tuple[Any, ...]":
 
 
 def namespaces() -> "list[str]":
-    """A container has other files under the same names."""
+    """Return this process's namespaces: in a container, the same names are other files."""
     try:
         return [os.readlink(f"/proc/self/ns/{name}") for name in os.listdir("/proc/self/ns")]
     except OSError:
@@ -85,7 +88,7 @@ def stamps_below(folder: str) -> "list[Any]":
 
 
 def stamp(path: str) -> tuple[str, int]:
-    """Of a folder that modules are imported from: an upgrade changes it."""
+    """Return the stamp of a folder that modules are imported from: an upgrade changes it."""
     try:
         return path, os.stat(path).st_mtime_ns
     except OSError:
@@ -97,25 +100,34 @@ def at_start() -> dict[str, str]:
 
 
 def places() -> dict[str, str]:
-    """Where it finds the cache folder; which one does not matter, as what it takes from there is
-    the same in all of them."""
+    """Return the variables that lead to the cache folder. Which folder that is does not matter:
+    what is read from it is the same in all of them."""
     names = ("DRAY_HOME", "XDG_CACHE_HOME")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
+def is_anyone_there() -> bool:
+    """Whether any process is warm: most are alone, and need not find out who they are."""
+    return any(name.endswith(ENDING) for name in os.listdir(socket_folder()))
+
+
 def socket_path(us: "tuple[Any, ...]") -> str:
-    """Beside the connections' sockets (transport/sockets.py); their folder has to be there."""
+    return f"{socket_folder()}/{socket_name(us)}"
+
+
+def socket_folder() -> str:
+    """Return the folder of the connections' sockets (transport/sockets.py), which has to exist."""
     from dray.transport import sockets  # help and the version do without
 
     folder = sockets.folder()
     if not sockets.is_private(folder):
         raise PermissionError(folder)
-    return f"{folder}/{socket_name(us)}"
+    return folder
 
 
 def socket_name(us: "tuple[Any, ...]") -> str:
     number = int.from_bytes(repr(us).encode(), "big") % (2**127 - 1)  # a hash without an import
-    return f"{number:032x}.warm"
+    return f"{number:032x}{ENDING}"
 
 
 def connect(us: "tuple[Any, ...]") -> _socket.socket:
@@ -147,7 +159,8 @@ def is_taken(link: _socket.socket, request: bytes) -> bool:
 
 
 def is_begun(link: _socket.socket) -> bool:
-    """From here on Ctrl-C is passed on; one that comes in between waits until it can be."""
+    """Tell the other side to go ahead, and pass on Ctrl-C from then on; one that comes in between
+    waits until it can be passed on."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGINT])
     try:
         link.sendall(GO)
@@ -177,7 +190,7 @@ def answer(link: _socket.socket) -> "int | None":
 
 
 def start() -> None:
-    """Have a process ready for the next command, unless one is; nobody waits for it."""
+    """Start a process for the next command, unless one is ready; do not wait for it."""
     try:
         us = identity()
         path = socket_path(us)

@@ -63,7 +63,7 @@ def serve(path: str) -> None:
 
 
 def has_taken_one(listener: socket.socket, us: tuple[Any, ...]) -> bool:
-    """Have a child wait for a command; True once it has got one."""
+    """Let a child wait for a command; return True once it has received one."""
     ours, its = os.pipe()
     if os.fork() == 0:
         os.close(ours)
@@ -90,8 +90,8 @@ def wait_and_carry_out(listener: socket.socket, us: tuple[Any, ...], notice: int
 
 
 def rehearse() -> None:
-    """Once for nothing: the memory that a command changes is then our own already, and need not
-    be copied from the parent's while a user waits."""
+    """Carry out a command for nothing, so that the memory that a command changes is already our
+    own, and need not be copied from the parent's while a user waits."""
     os.environ["DRAY_HOME"] = "/nonexistent"
     result_of(["plan", "--no-snapshot", "--", "true"])
 
@@ -122,7 +122,7 @@ def carry_out(link: socket.socket, us: tuple[Any, ...]) -> None:
     )
     if theirs != us or len(fds) != 4:
         return
-    settle(fds, environment, umask)
+    take_over_process_state(fds, environment, umask)
     link.sendall(warm.TAKEN)
     link.settimeout(None)
     if link.recv(1) != warm.GO:
@@ -133,7 +133,7 @@ def carry_out(link: socket.socket, us: tuple[Any, ...]) -> None:
     threading.Thread(target=pass_signals_on, args=watch, daemon=True).start()
     result = result_of(arguments)
     is_done.set()
-    let_go()
+    release_user_files()
     link.sendall(result)
     background.finish()
 
@@ -149,8 +149,8 @@ def receive(link: socket.socket, length: int) -> bytes:
     return b"".join(pieces)
 
 
-def settle(fds: list[int], environment: dict[str, str], umask: int) -> None:
-    """Where the user's own process stands."""
+def take_over_process_state(fds: list[int], environment: dict[str, str], umask: int) -> None:
+    """Take over the user's files, folder, umask and environment."""
     for target, fd in enumerate(fds[:3]):
         os.dup2(fd, target)
     os.fchdir(fds[3])
@@ -166,15 +166,15 @@ def settle(fds: list[int], environment: dict[str, str], umask: int) -> None:
     gc.disable()
 
 
-def let_go() -> None:
-    """Of the user's files: whoever reads our output must see its end."""
+def release_user_files() -> None:
+    """Close the user's files: whoever reads our output must see its end."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
 
 
 def pass_signals_on(link: socket.socket, main_thread: int, is_done: threading.Event) -> None:
-    """What the user's process gets, we get; and as long as we work for it, we end with it."""
+    """Repeat the signals that the user's process gets, and end with it while we work for it."""
     while number := link.recv(1):
         signal.pthread_kill(main_thread, number[0])
     if not is_done.is_set():

@@ -1,4 +1,4 @@
-"""Shows a listing again and again: in place on a terminal, below each other elsewhere."""
+"""Shows a listing again and again: in place on a terminal, otherwise one below the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAUSE = 2.0  # seconds; a cluster's queue is not asked more often anyway
 
 
 def watch_jobs(verbs: Launcher, paint: Callable[[], Sequence[str]]) -> None:
-    """Paint until Ctrl-C. What there is to say of a cluster stands below the jobs."""
+    """Show the listing until Ctrl-C. Warnings about clusters are shown below the jobs."""
     notes: list[str] = []
     verbs.reporter = verbs.reporter._replace(say=notes.append)
     is_first = True
@@ -33,7 +33,7 @@ def watch_jobs(verbs: Launcher, paint: Callable[[], Sequence[str]]) -> None:
 
 
 def fitted(shown: Sequence[str], height: int) -> list[str]:
-    """As many lines as the screen has, but for the one that the cursor is in."""
+    """Return as many lines as fit on the screen, without the line that the cursor is in."""
     room = max(height - 1, 2)
     if len(shown) <= room:
         return list(shown)

@@ -1,4 +1,4 @@
-"""What ``doctor`` says of containers: pure, from what was found on a machine."""
+"""Turns what was found on a machine into what ``doctor`` says of containers. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ NEW_ARCHIVES, READS_THEM = (25,), (1, 3, 4)
 
 
 def findings(facts: Mapping[str, Any]) -> list[Finding]:
-    """``facts`` are those of ``runtimes``; nothing where there is no runtime."""
+    """Return what ``doctor`` says of a machine's containers, from the facts of ``runtimes``; an
+    empty list where there is no runtime."""
     if not facts:
         titles = " nor ".join(runtime.title for runtime in RUNTIMES)
         detail = f"neither {titles} here; a module may bring one (setting modules)"
@@ -30,12 +31,12 @@ def findings(facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def uses_fakeroot(names: Collection[str]) -> bool:
-    """Tell whether one of these runtimes does."""
+    """Return whether one of these runtimes builds with fakeroot."""
     return any(set(runtime.names) & set(names) for runtime in RUNTIMES if runtime.uses_fakeroot)
 
 
 def without_privilege(facts: Mapping[str, Any]) -> list[Finding]:
-    """What a runtime needs that has no rights of its own."""
+    """Check what a runtime without root's privilege needs: user namespaces and FUSE."""
     return [
         Finding(
             ok=facts["namespaces"],
@@ -57,7 +58,8 @@ def without_privilege(facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def fakeroot(facts: Mapping[str, Any]) -> Finding:
-    """Only a Dockerfile-like build on this machine would need it: converting does not."""
+    """Say whether fakeroot is set up. Never a failure: only a Dockerfile-like build on this machine
+    would need it, converting does not."""
     detail = "you have numbers for other users (/etc/subuid)"
     if not facts["subuid"]:
         detail = "no entry for you in /etc/subuid and /etc/subgid: images are made without it"
@@ -69,7 +71,7 @@ def sentence(text: str) -> str:
 
 
 def bad_pair(docker: str, apptainer: str) -> str:
-    """Why these versions do not work together, or nothing."""
+    """Return why these versions do not work together, or ''."""
     if not docker or not apptainer:
         return ""
     if numbers(docker) < NEW_ARCHIVES or numbers(apptainer) >= READS_THEM:
@@ -78,7 +80,8 @@ def bad_pair(docker: str, apptainer: str) -> str:
 
 
 def pair_findings(docker: str, apptainer: str) -> list[Finding]:
-    """For those who call Apptainer themselves: dray hands it layers, which every version reads."""
+    """Warn those who call Apptainer themselves of a bad pair of versions. dray is not affected: it
+    passes Apptainer layers, which every version reads."""
     problem = bad_pair(docker, apptainer)
     if not problem:
         return []
@@ -90,5 +93,5 @@ def pair_findings(docker: str, apptainer: str) -> list[Finding]:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """1.3.4-1.el9 → (1, 3, 4)."""
+    """Parse a version: 1.3.4-1.el9 → (1, 3, 4)."""
     return tuple(int(one) for one in re.findall(r"\d+", version)[:3])

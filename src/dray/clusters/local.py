@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from dray import background
 from dray.clusters.protocol import (
@@ -24,7 +22,7 @@ from dray.clusters.protocol import (
     Statuses,
     Unsent,
 )
-from dray.config.loading import inherited_environment, way_out
+from dray.config.loading import inherited_environment, network_variables
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.job.model import (
     Capabilities,
@@ -51,14 +49,15 @@ from dray.node.notifications.notices import LAPTOP
 from dray.node.processes import process
 from dray.node.root.root import Root
 from dray.node.schedulers.queue import Unusable, place_in, queue_of
-from dray.programs import shipping
 from dray.programs.local import count_gpus, keeper_command, start_keeper
 from dray.records import replace
 from dray.reporter import Progress
-from dray.snapshot import write_snapshot
 from dray.transport.tree import copy_changed, copy_files
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.node.root.images import RootImages
 
 LITTLE_SPACE = 1 << 30
@@ -68,7 +67,7 @@ LITTLE_SPACE = 1 << 30
 
 
 def refusal(job: JobSpec, have: Equipment) -> str:
-    """Why the job can never run here, or nothing."""
+    """Return why the job can never run here, or ''."""
     wanted = job.resources
     if wanted.gpu_type:
         return "GPUs are not asked for by type on this machine: write --gpus N"
@@ -89,7 +88,7 @@ def refusal(job: JobSpec, have: Equipment) -> str:
 
 
 def spread_refusal(job: JobSpec) -> str:
-    """Why the command cannot be spread here, or nothing."""
+    """Return why the command cannot be spread here, or ''."""
     if job.resources.nodes > 1:
         return f"{job.resources.nodes} nodes asked for, and this machine is one"
     if job.launch != "none":
@@ -106,6 +105,8 @@ def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:
 
 
 def make_plan(job: JobSpec, cluster: str, root: str, share: str | None = None) -> Plan:
+    from dray.programs import shipping  # only for a submission
+
     folder = f"{root}/jobs/{job.id}"
     description = {**job.to_dict(), **({"share": share} if share else {})}
     return Plan(
@@ -140,8 +141,8 @@ class LocalCluster:
         return settings.get("root") or data / name
 
     def checked_root(self) -> Root:
-        """What lies in the root. In a folder of somebody else's, or one that others can write to,
-        it may be theirs: it is not read, and no job is run there."""
+        """Return the root if it can be trusted. A folder that belongs to another user, or that
+        others can write to, may hold their files: it is not read, and no job runs there."""
         problem = foreign(self.root)
         if problem:
             raise Refused(
@@ -151,7 +152,7 @@ class LocalCluster:
         return Root(str(self.root))
 
     def equipment(self, *, search: bool = True) -> Equipment:
-        """What this machine has. Without ``search`` only declared GPUs are counted."""
+        """Return what this machine has. Without ``search``, only declared GPUs are counted."""
         declared = self.settings.get("gpus")
         return Equipment(
             cpus=self.settings.get("cpus") or os.cpu_count() or 1,
@@ -184,7 +185,7 @@ class LocalCluster:
         return make_plan(work, self.name, str(self.root), self.settings.get("share"))
 
     def hang_up(self) -> None:
-        """Do nothing: nothing hangs here."""
+        """Do nothing: no request to this machine can hang."""
 
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
@@ -220,7 +221,7 @@ class LocalCluster:
         return Finding(ok=True, what="root", detail=f"{self.root} can be written to")
 
     def _locks(self) -> Finding:
-        """The queue here is nothing but locks."""
+        """Check that files can be locked: the queue here is built on locks alone."""
         from dray.node.formats import leases
 
         try:
@@ -271,7 +272,7 @@ class LocalCluster:
 
 
 class LocalQueue:
-    """The jobs of this machine: tickets in a line, and a keeper for each job."""
+    """The jobs of this machine: a line of tickets, and a keeper for each job."""
 
     may_have_got = True
     array_size = 1000
@@ -287,7 +288,8 @@ class LocalQueue:
         return self.cluster.checked_root()
 
     def prepared(self) -> AbstractContextManager[None]:
-        """A job here has the limits and the priority of the process that submits it."""
+        """Require the foreground, as a job here inherits the limits and the priority of the process
+        that submits it."""
         background.require_foreground()
         return nullcontext()
 
@@ -303,8 +305,7 @@ class LocalQueue:
         job = plan.job
         self.cluster.checked_root()
         self.images.require(job)
-        if code is not None:
-            write_snapshot(str(self.root), code, progress)
+        bring(str(self.root), code, progress)
         faults.reach("run:packs-written")
         job_dir = self._files.job(job.id)
         if os.path.lexists(job_dir.job):
@@ -320,7 +321,7 @@ class LocalQueue:
                 with refusing():
                     self._files.give(job.to_dict(), new.path)
             new.write(contents_of(plan), durable=True)
-            with unbroken():
+            with holding_signals():
                 ticket = self.queue.take_ticket(job.id, job.to_dict()["resources"])
                 new.write(secrets.files(), durable=True)
                 new.become(job_dir.path)
@@ -329,7 +330,10 @@ class LocalQueue:
                 self._start(plan, job_dir, new.held, ticket)
 
     def _prepare(self, job: JobSpec) -> None:
-        """What every job here needs: folders, what the machine has, the node program."""
+        """Make what every job here needs: folders, the record of what the machine has, the node
+        program."""
+        from dray.programs import shipping
+
         files.make_folder(str(self.root / "jobs"))
         try:
             self.queue.make()
@@ -346,7 +350,7 @@ class LocalQueue:
     def _start(self, plan: Plan, job_dir: JobDir, alive: int, ticket: int) -> None:
         try:
             log = job_dir.dray_log
-            extra = {**faults.requested(), **way_out()}
+            extra = {**faults.requested(), **network_variables()}
             start_keeper(plan.command, alive, ticket, log, extra)
             faults.reach("run:keeper-started")
         except ClusterError:  # killed, maybe, when the keeper was on its own already
@@ -356,14 +360,15 @@ class LocalQueue:
             os.close(ticket)
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
-        """With ``brief``, there is one reason for all that wait, so that they can share a line."""
+        """Return the jobs as they are now. With ``brief``, all that wait have the same reason, so
+        that they can share a line."""
         tell = shared_reason if brief else place_in
         return Statuses(self._with_reasons(self._look(ids), tell))
 
     def _with_reasons(
         self, found: dict[str, JobView], tell: Callable[[Sequence[str], int, str], str]
     ) -> dict[str, JobView]:
-        """Tell of the jobs that wait what they wait for."""
+        """Add to each waiting job what it waits for."""
         if not any(waits(view) for view in found.values()):
             return found
         line, shortage = self.queue.waiting()
@@ -422,11 +427,10 @@ class LocalQueue:
         with refusing():
             self._files.require_checkpoint(job.id, job.start_from, job.to_dict())
         self.images.require(job)
-        if code is not None:
-            write_snapshot(str(self.root), code, progress)
+        bring(str(self.root), code, progress)
         self._prepare(job)
         contents = {**contents_of(plan), **secrets.files()}
-        with unbroken():
+        with holding_signals():
             alive = self._take_over(job_dir)
             try:
                 ticket = self.queue.take_ticket(job.id, job.to_dict()["resources"])
@@ -492,8 +496,9 @@ class LocalFiles:
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         root = self._files
+        told: Any = dict(rules)
         with refusing():
-            found = root.checkpoint(job_id, name, dict(rules))
+            found = root.checkpoint(job_id, name, told)
         top = root.outputs(job_id)
         return Found(
             found.path, tuple(followed(top, one) for one in found.files), tuple(found.remarks)
@@ -505,7 +510,7 @@ class LocalFiles:
         copy_files(top, found.files, landing, progress)
 
     def bring(self, given: Snapshot, progress: Progress) -> None:
-        write_snapshot(self._files.path, given, progress)
+        bring(self._files.path, given, progress)
 
 
 class LocalImages:
@@ -532,33 +537,43 @@ class LocalImages:
         return ImageState(**self._images.look(image, list(layers)))
 
     def announce(self, record: Mapping[str, Any]) -> None:
-        self._images.announce(dict(record))
+        told: Any = dict(record)
+        self._images.announce(told)
 
     def take(self, part: ImagePart) -> None:
         path = self._images.part(part.layer, part.offset, part.length, part.is_last)
         files.write_bytes(path, part.content, durable=False)
 
     def listing(self) -> list[dict[str, Any]]:
-        return self._images.listing()
+        return [dict(one) for one in self._images.listing()]
 
     def remove(self, image: str) -> None:
         with refusing():
             self._images.remove(image)
 
 
+def bring(root: str, code: Snapshot | None, progress: Progress) -> None:
+    """Write what a job needs of this machine's files below the root."""
+    if code is not None:
+        from dray.snapshot import write_snapshot  # only for a submission
+
+        write_snapshot(root, code, progress)
+
+
 def followed(top: str, path: str) -> Incoming:
-    """A file of a checkpoint. Links among them are known to stay within the outputs."""
+    """Describe a file of a checkpoint; links are followed, as they are known to stay within the
+    outputs."""
     status = os.stat(os.path.join(top, path))
     return Incoming(path, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
 def contents_of(plan: Plan) -> dict[str, bytes]:
-    """The plan's files, by their names in the job's directory."""
+    """Return the plan's files, by their names in the job's directory."""
     return {os.path.basename(path): text.encode() for path, text in plan.files.items()}
 
 
 def foreign(root: Path) -> str:
-    """Why a root cannot be trusted, or nothing. One that is not there is made, and is ours."""
+    """Return why a root cannot be trusted, or ''. One that does not exist yet is made by us."""
     try:
         about = os.stat(root)
     except OSError:
@@ -569,7 +584,7 @@ def foreign(root: Path) -> str:
 
 
 def has_keeper(job_dir: JobDir) -> bool:
-    """Whether a keeper has taken charge, or does so within a moment."""
+    """Return whether a keeper has taken charge, waiting a moment for it."""
     for _ in range(50):
         pid = job_dir.keeper_pid()
         if pid is not None and os.path.exists(f"/proc/{pid}"):
@@ -586,7 +601,7 @@ def expand(root: str) -> Path:
 
 
 def check_command(job: JobSpec) -> None:
-    """A program that is not there is told before anything is queued."""
+    """Raise Refused if the job's program does not exist, before anything is queued."""
     program = job.command[0]
     if "/" in program:
         place = Path(job.project) / job.folder / program
@@ -594,6 +609,8 @@ def check_command(job: JobSpec) -> None:
         missing = f"There is no such file: {place}"
         advice = "Make it executable (chmod +x)." if place.is_file() else missing
     else:
+        import shutil
+
         found = shutil.which(program, path=job.env.get("PATH")) is not None
         advice = "Is it installed, and is its environment active?"
     if not found:
@@ -617,8 +634,8 @@ def refusing() -> Iterator[None]:
 
 
 @contextmanager
-def unbroken() -> Iterator[None]:
-    """Ctrl-C waits for the few milliseconds in which a job is neither here nor there."""
+def holding_signals() -> Iterator[None]:
+    """Hold back Ctrl-C for the few milliseconds in which a job is neither queued nor gone."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:

@@ -11,9 +11,9 @@ from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import (
     NO_VERSION,
     Facts,
+    Placement,
     Problem,
     Shape,
-    Wish,
     partition_names,
     problem,
 )
@@ -52,11 +52,10 @@ REASONS = (
 
 
 def batch_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
-    """What qsub is given. Nothing of the user's command is in it: that is in job.json.
+    """Write the script for qsub. It contains nothing of the user's command, which is in job.json.
 
-    PBS brings its own file of output, ``pbs.log``, only when the batch job ends, in the place of
-    any that lies there.
-    """
+    PBS puts its own output file, ``pbs.log``, in place only when the batch job ends, and replaces
+    one that is there."""
     lines = ["#!/bin/bash -l", *(f"#PBS {flag}" for flag in qsub_flags(job, settings))]
     folder = f"{ROOT}/jobs/{job.id}"
     lines.append(f"exec >>'{folder}/batch.log' 2>&1")
@@ -83,7 +82,8 @@ def qsub_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
 
 
 def name_for(job_id: str, most: int) -> str:
-    """For people who look at the queue: begins with a letter, ends like the id."""
+    """Return a name for people who look at the queue: it begins with a letter and ends like the
+    id."""
     name = job_id if job_id[0].isalpha() else f"j{job_id}"
     return name if len(name) <= most else f"{name[: most - 5].rstrip('-')}{name[-5:]}"
 
@@ -101,7 +101,7 @@ def resources(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
 
 
 def torque_resources(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
-    """A type of GPU is a property of the node there."""
+    """Return the resource flags of Torque, where a GPU's type is a property of the node."""
     wanted = job.resources
     parts = ["1", f"ppn={wanted.cpus}"]
     if wanted.gpus:
@@ -145,11 +145,12 @@ def find_problem(
         return None  # nobody knows what these come to
     # What a type of GPU is called differs from site to site: only their number is certain.
     untyped = replace(job, resources=replace(job.resources, gpu_type=None))
-    return problem(untyped, Wish(partitions=(queue,) if queue else ()), facts_of(found))
+    return problem(untyped, Placement(partitions=(queue,) if queue else ()), facts_of(found))
 
 
 def facts_of(found: Mapping[str, Any]) -> Facts:
-    """Which nodes a queue has is not told: any of them may be."""
+    """Combine queues and nodes. PBS does not tell which nodes a queue has, so each queue may have
+    any of them."""
     return Facts(
         shapes=tuple(
             Shape(
@@ -170,7 +171,7 @@ def facts_of(found: Mapping[str, Any]) -> Facts:
 
 
 def waiting_reason(queued: Mapping[str, str]) -> str:
-    """Why a job is not running yet, and when it may."""
+    """Return why a job is not running yet, and when it may."""
     why = re.sub(r"^Not Running:? *", "", queued["why"].strip())
     text = f"PBS says: {why}" if why else ""
     for pattern, words in REASONS:
@@ -234,7 +235,7 @@ class PbsCluster(BatchCluster):
     capabilities = BatchCluster.capabilities._replace(found_by="qsub")
 
     def equipment(self) -> Equipment:
-        """Of the largest node; nothing where PBS does not show its nodes."""
+        """Return what the largest node has; empty where PBS does not show its nodes."""
         hello = self.facts()
         shapes = hello["nodes"]
         return Equipment(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Protocol
 
 from dray.job.model import (
     Capabilities,
@@ -23,10 +22,16 @@ from dray.landing import Incoming, Landing
 from dray.records import NamedTuple
 from dray.reporter import Progress
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+else:
+    Protocol = object  # only type checkers ask what fits
+
 
 class Selection(NamedTuple):
-    """Which outputs are wanted: what fits a glob, and the newest whole checkpoint; see
-    dray.node.checkpoints.selecting. All of them, where nothing is said."""
+    """Which outputs to bring: those that match a glob, and the newest whole checkpoint; see
+    dray.node.checkpoints.selecting. By default, all of them."""
 
     globs: tuple[str, ...] = ()
     latest_checkpoint: bool = False
@@ -35,7 +40,7 @@ class Selection(NamedTuple):
     checkpoint_globs: tuple[str, ...] = ()
 
     def takes(self) -> Callable[[str], bool]:
-        """What tells of a path that a cluster offers whether it may be one that is wanted."""
+        """Return a function that tells whether a path that a cluster offers may be selected."""
         if not self.globs and not self.latest_checkpoint:
             return lambda path: True
         from dray.node.checkpoints.selecting import matcher  # not for a listing
@@ -44,8 +49,8 @@ class Selection(NamedTuple):
 
 
 class ImageState(NamedTuple):
-    """An image as a cluster has it: ready to run, being made so by a job, or lacking these layers,
-    each with the parts (offset, length) that have arrived."""
+    """An image on a cluster: ready to run, being converted by a job, or lacking these layers, each
+    with the parts (offset, length) that have arrived."""
 
     ready: bool
     job: str = ""
@@ -55,7 +60,7 @@ class ImageState(NamedTuple):
 
 
 class ImagePart(NamedTuple):
-    """A piece of a layer on its way: ``content`` is a gzip of it."""
+    """A piece of a layer to upload: ``content`` is a gzip of it."""
 
     layer: str
     offset: int
@@ -88,7 +93,7 @@ class Conversion(NamedTuple):
 
 
 class Unsent(NamedTuple):
-    """A message that somebody is waiting for: a job's, or an array's."""
+    """A message about a job or an array that has not been sent yet."""
 
     id: str
     over: bool  # of its end, not of its start
@@ -96,14 +101,14 @@ class Unsent(NamedTuple):
 
 
 class Statuses(NamedTuple):
-    """Jobs as they are now. ``waiting``: those of which only the reason for that is told."""
+    """Jobs as they are now. ``waiting`` holds those of which only the reason is reported."""
 
     jobs: dict[str, JobView]
     waiting: Mapping[str, str] = MappingProxyType({})
 
 
 class Piece(NamedTuple):
-    """A piece of a log; and how long the whole of it is by now."""
+    """A piece of a log, and the current length of the whole log."""
 
     data: bytes
     size: int
@@ -133,52 +138,55 @@ class Cluster(Protocol):
     def sessions(self) -> Sessions | None: ...
 
     def equipment(self) -> Equipment:
-        """What it has, asked anew."""
+        """Ask the cluster what it has: CPUs, memory and GPUs."""
 
     def check(self, job: JobSpec) -> None:
         """Raise Refused, with what to change, where the job cannot run here."""
 
     def plan(self, work: JobSpec | JobArray) -> Plan:
-        """Say exactly what ``submit`` does for a job or an array; touches nothing."""
+        """Return exactly what ``submit`` does for a job or an array, without doing it."""
 
     def environment(self) -> Mapping[str, str]:
-        """Variables of the submitting shell that a job there sees."""
+        """Return the variables of the submitting shell that a job there sees."""
 
     def partitions(self) -> Sequence[str]:
-        """Its partitions or queues, as far as they are known here; nobody is asked."""
+        """Return the names of its partitions or queues, as far as they are known here, without
+        asking the cluster."""
 
     def last_answer(self) -> float | None:
-        """When it last answered a command of this machine; None where none is known of."""
+        """Return when it last answered a command of this machine, or None if unknown."""
 
     def hang_up(self) -> None:
-        """End what another thread is asking it at this moment."""
+        """Abort the request that another thread is making to it."""
 
     def reach(self, seconds: float) -> str:
-        """Ask whether it answers, without a question to the user; nothing is installed. Returns
-        why not, or ''."""
+        """Ask whether it answers, and return why not, or ''. Never prompts the user, and installs
+        nothing."""
 
     def doctor(self) -> list[Finding]:
-        """Everything a job here depends on, checked."""
+        """Check everything that a job here depends on."""
 
 
 class Queue(Protocol):
-    """What has the jobs: submits, tells, stops, resumes and removes them."""
+    """The jobs of a cluster: submits, reports, stops, resumes and removes them."""
 
     @property
     def may_have_got(self) -> bool:
-        """Whether a job may be there that was being submitted when it failed."""
+        """Whether a submission that failed may have left a job there all the same."""
 
     @property
     def array_size(self) -> int:
-        """How many jobs it takes in one array."""
+        """The largest number of jobs that it accepts in one array."""
 
     def prepared(self) -> AbstractContextManager[None]:
-        """While a submission is being made ready: begins what takes a while, such as connecting."""
+        """Return a context for preparing a submission. On entry it starts what takes a while, such
+        as connecting."""
 
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
-        """Bring the code there, then carry out the plan. Done twice, its jobs are queued once."""
+        """Bring the code there, then carry out the plan. Repeating it does not queue a job
+        twice."""
 
     def resume(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
@@ -186,55 +194,57 @@ class Queue(Protocol):
         """Start another attempt of an ended job, with this description."""
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
-        """The jobs as they are now, in one query; those unknown here are left out. With ``brief``,
-        those that still wait for their first attempt may be told by their reason alone: ten
-        thousand of them in a few lines."""
+        """Return the jobs as they are now, in one query; unknown ones are left out. With ``brief``,
+        jobs that wait for their first attempt may be reported by their reason alone, so that ten
+        thousand of them fit into a few lines."""
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        """Ask for the end: with a checkpoint first, or at once."""
+        """Ask the jobs to end: after a checkpoint, or at once."""
 
     def ids(self) -> Iterator[str]:
-        """Every job that lies here, for rebuilding the store."""
+        """Return the ids of all jobs there, for rebuilding the store."""
 
     def remove(self, ids: Sequence[str]) -> None:
         """Delete the jobs' directories, and code that no other job needs."""
 
     def unsent(self) -> Sequence[Unsent]:
-        """Messages that the cluster could not send, as of the last look at its jobs."""
+        """Return the messages that the cluster could not send, as of the last status."""
 
     def settle(self, message: Unsent) -> None:
-        """Say that nobody there need send it any more."""
+        """Tell the cluster that it need not send this message any more."""
 
 
 class JobFiles(Protocol):
     """The files of jobs: what they wrote, and what they begin from."""
 
     def path(self, job_id: str = "") -> str:
-        """Where the job's directory is, or all of them are, for people."""
+        """Return where the job's directory is, or that of all jobs, for people to read."""
 
     def read_log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> Piece:
-        """A piece of a rank's raw output, from ``offset``; empty at the end."""
+        """Read a piece of a rank's raw output from ``offset`` on; empty at the end."""
 
     def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
-        """When the first rank's output was how long, in order; see dray.node.jobs.log_times."""
+        """Return, in order, at which time the first rank's output had which length; see
+        dray.node.jobs.log_times."""
 
     def curve(self, job_id: str) -> Series:
-        """The job's main metric over all attempts."""
+        """Return the job's main metric over all attempts."""
 
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection
     ) -> tuple[int, int]:
-        """Bring new and changed outputs of those that are wanted: (files copied, files in all)."""
+        """Bring new and changed outputs among the selected ones. Returns how many files were
+        copied, and how many there are."""
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
-        """The checkpoint of this name, or the newest whole one; by these ``rules`` where the job
-        itself has none. Raises Refused where there is none."""
+        """Find the checkpoint of this name, or the newest whole one. ``rules`` apply where the job
+        has none of its own. Raises Refused where there is no such checkpoint."""
 
     def fetch(self, job_id: str, found: Found, landing: Landing, progress: Progress) -> None:
-        """Bring the files of a checkpoint, all of them whole."""
+        """Bring all files of a checkpoint, each of them whole."""
 
     def bring(self, given: Snapshot, progress: Progress) -> None:
-        """Take files there that a job begins from; only what is not there yet."""
+        """Upload the files that a job begins from, as far as they are not there yet."""
 
 
 class ImageStore(Protocol):
@@ -245,22 +255,23 @@ class ImageStore(Protocol):
     def look(self, image: str, layers: Sequence[str]) -> ImageState: ...
 
     def announce(self, record: Mapping[str, Any]) -> None:
-        """Write down what it is, before its layers come."""
+        """Register an image, before its layers are sent."""
 
     def take(self, part: ImagePart) -> None: ...
 
     def listing(self) -> list[dict[str, Any]]: ...
 
     def remove(self, image: str) -> None:
-        """With the layers that no other image has."""
+        """Remove an image, and the layers that no other image has."""
 
 
 class Sessions(Protocol):
     """A way into a running job; no kind of cluster has one yet."""
 
     def exec(self, job_id: str, argv: Sequence[str], stdio: tuple[int, int, int]) -> int:
-        """Run a program beside the job's command, with these file descriptors as its input, output
-        and errors; return its exit code."""
+        """Run a program beside the job's command, with these file descriptors as its stdin, stdout
+        and stderr; return its exit code."""
 
     def forward(self, job_id: str, port: int) -> AbstractContextManager[int]:
-        """Have a port of the job's node on this machine meanwhile; its number here."""
+        """Forward a port of the job's node to this machine while the context lasts; it yields the
+        port's number here."""

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dray.clusters.protocol import Cluster
 from dray.config.reading import ClusterConfig
@@ -14,7 +13,10 @@ from dray.errors import ClusterError, DrayError
 from dray.job.model import Capabilities
 from dray.job.options import kinds
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.clusters.local import LocalCluster
     from dray.clusters.pbs import PbsCluster
     from dray.clusters.slurm import SlurmCluster
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def capabilities_of(kind: str) -> Capabilities:
-    """Return what clusters of this kind can do; nothing is asked of any of them."""
+    """Return what clusters of this kind can do, without asking any of them."""
     declared: Capabilities = getattr(class_of(kind), "capabilities", Capabilities())
     return declared
 
 
 def roots_here(clusters: Iterable[ClusterConfig], data: Path) -> list[str | Path]:
-    """List where on this machine these clusters keep their jobs, of those that do."""
+    """Return where on this machine these clusters keep their jobs; those elsewhere are left out."""
     found: list[str | Path] = []
     for one in clusters:
         with suppress(ClusterError):  # of a package that cannot be used: it keeps nothing here
@@ -43,7 +45,8 @@ def roots_here(clusters: Iterable[ClusterConfig], data: Path) -> list[str | Path
 
 
 def root_here(cluster: ClusterConfig, data: Path) -> str | Path | None:
-    """Ask the kind's class; one of another package may not say, or fail."""
+    """Return where on this machine the cluster keeps its jobs. A class of another package may not
+    say, or fail: that is None."""
     find = getattr(class_of(cluster.kind), "root_here", None)
     try:
         root: str | Path | None = find(cluster.name, cluster.settings, data) if find else None
@@ -55,8 +58,8 @@ def root_here(cluster: ClusterConfig, data: Path) -> str | Path | None:
 
 
 def make(kind: str, name: str, settings: Mapping[str, Any], data: Path, cache: Path) -> Cluster:
-    """Make the cluster of this kind; its module is imported on first use. One of another package
-    that cannot be made is as good as one that does not answer: all others go on."""
+    """Make the cluster of this kind; its module is imported on first use. A failure of another
+    package's class is reported like a cluster that does not answer, so that the others go on."""
     cluster_class = class_of(kind, name)
     try:
         cluster: Cluster = cluster_class(name, settings, data, cache)

@@ -1,14 +1,17 @@
-"""What ``doctor`` says of the folder through which accounts share a machine. Pure."""
+"""Turns what was found of a shared folder into what ``doctor`` says of it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dray.job.model import Finding
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.node.formats.records import ShareFacts
 
-def findings(share: str, facts: Mapping[str, str] | None) -> list[Finding]:
-    """Tell whether the folder can be used, by what was found out where it is."""
+
+def findings(share: str, facts: ShareFacts | None) -> list[Finding]:
+    """Return whether accounts can share the machine through this folder; an empty list where
+    nothing was found out about it."""
     if facts is None:
         return []
     if facts["problem"]:

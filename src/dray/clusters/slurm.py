@@ -12,9 +12,9 @@ from dray.clusters.agent.cluster import ARRAY_SIZE, BatchCluster
 from dray.clusters.agent.facts import (
     NO_VERSION,
     Facts,
+    Placement,
     Problem,
     Shape,
-    Wish,
     partition_names,
     problem,
 )
@@ -48,8 +48,8 @@ REASONS = {
 
 
 def batch_script(job: JobSpec, settings: Mapping[str, Any], jobs: int = 0) -> str:
-    """What sbatch is given. Nothing of the user's command is in it: that is in job.json.
-    With a number of ``jobs``, it is an array's."""
+    """Write the script for sbatch. It contains nothing of the user's command, which is in job.json.
+    With a number of ``jobs``, it is the script of an array."""
     folder = f"{ROOT}/arrays/{job.id}" if jobs else f"{ROOT}/jobs/{job.id}"
     flags = [f"--output={folder}/{'%a' if jobs else 'batch'}.log", *sbatch_flags(job, settings)]
     flags += [f"--array=0-{jobs - 1}"] if jobs else []
@@ -88,7 +88,8 @@ def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
 
 
 def gpu_flag(job: JobSpec, settings: Mapping[str, Any]) -> str:
-    """As this cluster spells it; all but --gpus count those of one node."""
+    """Return the flag for GPUs as this cluster spells it; all but --gpus count those of one
+    node."""
     wanted = job.resources
     kind = wanted.gpu_type or settings.get("gpu_type")
     flag = GPU_FLAG.of(settings)
@@ -114,13 +115,15 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
 
 
 def description(job: JobSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What is in job.json. A job that submits its own successor does it with the same words."""
+    """Return the content of job.json. It includes the submission command, which a job uses again to
+    submit its own successor."""
     scheduler = {"kind": "slurm", "resume_with": settings.get("resume_with"), "command": SUBMIT}
     return {**job.to_dict(), "scheduler": scheduler}
 
 
 def make_array_plan(array: JobArray, cluster: str, settings: Mapping[str, Any]) -> Plan:
-    """One directory and one batch job for all; job.sh is for a job that goes on by itself."""
+    """Plan one directory and one batch job for the whole array; job.sh is for a job of it that is
+    resumed alone."""
     common = {**description(array.common, settings), "commands": array.commands}
     return Plan(
         job=array.common,
@@ -143,13 +146,13 @@ def find_problem(
     extra = settings.get("extra", ())
     if any(flag.startswith(("-p", "--partition", "--reservation", "-A")) for flag in extra):
         return None  # nobody knows what these come to
-    wish = Wish(
+    placement = Placement(
         partitions=tuple(name for name in settings.get("partition", "").split(",") if name),
         account=settings.get("account"),
         gpu_type=settings.get("gpu_type"),
         time_is_checked=not settings.get("qos") and not settings.get("reservation"),
     )
-    return problem(job, wish, facts_of(found))
+    return problem(job, placement, facts_of(found))
 
 
 def facts_of(found: Mapping[str, Any]) -> Facts:
@@ -173,7 +176,7 @@ def facts_of(found: Mapping[str, Any]) -> Facts:
 
 
 def waiting_reason(queued: Mapping[str, str]) -> str:
-    """Why a job is not running yet, and when it may."""
+    """Return why a job is not running yet, and when it may."""
     why = queued["why"]
     text = REASONS.get(why, "" if why in ("None", "") else f"Slurm says {why}")
     start = queued["start"]
@@ -191,7 +194,7 @@ def parse_partitions(text: str) -> list[dict[str, str]]:
 
 
 def gpus_by_type(gres: str) -> dict[str, int]:
-    """'gpu:a100:4(S:0-1),gpu:2' → {"a100": 4, "": 2}."""
+    """Parse a list of GPUs: 'gpu:a100:4(S:0-1),gpu:2' → {"a100": 4, "": 2}."""
     found: dict[str, int] = {}
     for kind, count in re.findall(r"gpu(?::([^:,(]+))?:(\d{1,9})(?=[,(]|$)", gres):
         found[kind] = found.get(kind, 0) + int(count)
@@ -236,7 +239,7 @@ def way_to_resume(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
 
 
 def account_findings(accounts: list[str], chosen: str | None) -> list[Finding]:
-    """Where Slurm keeps accounts at all."""
+    """Check the chosen account; return nothing where Slurm keeps no accounts."""
     if not accounts:
         return []
     names = ", ".join(accounts)
@@ -247,7 +250,7 @@ def account_findings(accounts: list[str], chosen: str | None) -> list[Finding]:
 
 
 def number(text: str) -> int:
-    """sinfo writes 8+ where nodes differ."""
+    """Parse a number of sinfo's, which writes 8+ where nodes differ."""
     found = re.match(r"\d{1,12}", text)
     return int(found[0]) if found else 0
 
@@ -262,7 +265,7 @@ class SlurmCluster(BatchCluster):
     )
 
     def equipment(self) -> Equipment:
-        """Of the largest node in any partition."""
+        """Return what the largest node in any partition has."""
         shapes = facts_of(self.facts()).shapes
         return Equipment(
             cpus=max((one.cpus for one in shapes), default=0),

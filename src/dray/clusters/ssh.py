@@ -20,8 +20,8 @@ DECLARED = ("cpus", "gpus", "memory")  # what jobs may use, where that is not al
 
 
 def keeper_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
-    """Write what starts the keeper, which is handed two open locks. Nothing of the user's command
-    is in it: that is in job.json."""
+    """Write the script that starts the keeper, which inherits two open locks. It contains nothing
+    of the user's command, which is in job.json."""
     folder = f"{ROOT}/jobs/{job.id}"
     lines = [
         "#!/bin/bash -l",
@@ -50,7 +50,7 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
 
 
 def equipment_of(found: Mapping[str, Any], settings: Mapping[str, Any]) -> Equipment | None:
-    """Return what jobs may use there; None where nothing is known of the machine."""
+    """Return what jobs may use there, or None where nothing is known of the machine."""
     shapes = found.get("nodes", ())
     if not shapes:
         return None
@@ -98,7 +98,7 @@ class SshCluster(BatchCluster):
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
         return find_problem(job, equipment_of(facts, self.settings))
 
-    def greeting(self) -> dict[str, Any]:
+    def probed_settings(self) -> dict[str, Any]:
         return {"share": self.settings["share"]} if self.settings.get("share") else {}
 
     def partitions(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Changes one thing in a config file: what else is in it stays as it is, byte for byte."""
+"""Changes one thing in a config file: the rest stays as it is, byte for byte."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ON = "job.on"  # the default cluster
 def cluster_table(
     name: str, kind: str, settings: Mapping[str, Any], notes: Iterable[str] = ()
 ) -> str:
-    """[clusters.NAME], with a comment for each note."""
+    """Write the table [clusters.NAME], with a comment for each note."""
     lines = [f"[{show_key(('clusters', name))}]"]
     lines += [f"{key} = {value(one)}" for key, one in {"kind": kind, **settings}.items()]
     lines += [f"# {one_line(note)}" for note in notes]
@@ -43,7 +43,7 @@ def cluster_table(
 
 
 def job_tables(settings: Mapping[str, Any]) -> str:
-    """[job] and the tables below it, from keys such as job.resources.gpus."""
+    """Write [job] and the tables below it, from keys such as job.resources.gpus."""
     tables: dict[str, list[str]] = {}
     for key, one in settings.items():
         table, _, name = key.rpartition(".")
@@ -54,7 +54,7 @@ def job_tables(settings: Mapping[str, Any]) -> str:
 
 
 def value(one: Any) -> str:
-    """As TOML."""
+    """Write a value as TOML."""
     if isinstance(one, list | tuple):
         return f"[{', '.join(value(each) for each in one)}]"
     if isinstance(one, str):
@@ -67,14 +67,15 @@ def value(one: Any) -> str:
 
 
 def escaped(letter: str) -> str:
-    """As TOML spells what does not print: nothing that is shown acts on a terminal."""
+    """Escape an unprintable character as TOML does, so that nothing that is shown acts on a
+    terminal."""
     if letter.isprintable():
         return letter
     return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"
 
 
 def one_line(text: str) -> str:
-    """Nothing in it ends the comment."""
+    """Escape what would end the comment."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in text
@@ -82,14 +83,14 @@ def one_line(text: str) -> str:
 
 
 def appended(text: str, table: str) -> str:
-    """At the end, after an empty line, with the file's own line ends."""
+    """Append the table, after an empty line, with the file's own line endings."""
     gap = "\n" if text.endswith("\n") else "\n\n"
     has_content = text.strip(f"{BOM}\r\n\t ")
     return text + with_ends_of(text, gap + table if has_content else table)
 
 
 def replaced(text: str, key: Key, table: str) -> str | None:
-    """With this table in the place of the one that has this header; None where there is none."""
+    """Put this table in the place of the one with this header; return None where there is none."""
     span = table_span(text, key)
     if span is None:
         return None
@@ -98,8 +99,8 @@ def replaced(text: str, key: Key, table: str) -> str | None:
 
 
 def without_table(text: str, key: Key) -> str | None:
-    """Without the table that has this header, and the empty line that set it apart; None where
-    there is none. Comments right below it go with it, unless they are above the next header."""
+    """Remove the table with this header, and the empty line before it; return None where there is
+    none. Comments right below it are removed with it, unless they are above the next header."""
     span = table_span(text, key)
     if span is None:
         return None
@@ -115,8 +116,8 @@ def without_table(text: str, key: Key) -> str | None:
 
 
 def table_span(text: str, key: Key) -> tuple[int, int] | None:
-    """From which line to which the table with this header goes. Comments behind its last setting
-    are not in it: they may be the next header's."""
+    """Return the first line of the table with this header, and the line after its last. Comments
+    behind its last setting are not part of it: they may be the next header's."""
     lines = text.split("\n")
     parts = statements(text)
     headers = [(start, end) for start, end in parts if header_of(lines, start, end) is not None]
@@ -131,8 +132,8 @@ def table_span(text: str, key: Key) -> tuple[int, int] | None:
 
 
 def with_setting(text: str, key: Key, new: Any) -> str | None:
-    """With this value, in the place of the one it has, or below its table's header, or in a new
-    table at the end; None where it is part of something bigger, such as an inline table."""
+    """Set this value: in the place of the old one, or below its table's header, or in a new table
+    at the end. Return None where it is part of something larger, such as an inline table."""
     *table, name = key
     lines = text.split("\n")
     found = setting_at(text, key)
@@ -154,7 +155,7 @@ def with_setting(text: str, key: Key, new: Any) -> str | None:
 
 
 def without_setting(text: str, key: Key) -> str | None:
-    """Without the line that sets this; None where it is part of something bigger."""
+    """Remove the line that sets this key; return None where it is part of something larger."""
     found = setting_at(text, key)
     if found is None:
         return None
@@ -163,7 +164,8 @@ def without_setting(text: str, key: Key) -> str | None:
 
 
 def setting_at(text: str, key: Key) -> tuple[int, int] | None:
-    """From which line to which the statement goes that sets this key and no other."""
+    """Return the first line of the statement that sets this key and no other, and the line after
+    its last."""
     import tomllib
 
     lines = text.split("\n")
@@ -186,12 +188,12 @@ def before_line(text: str, number: int) -> str:
 
 
 def joined_lines(text: str, line: str, rest: list[str]) -> str:
-    """A new line, and the rest of the file, which may have been without an end of line."""
+    """Join a new line and the rest of the file. The file may have had no newline at its end."""
     return with_ends_of(text, f"{line}\n") + "\n".join(rest)
 
 
 def header_of(lines: list[str], start: int, end: int) -> tuple[str, ...] | None:
-    """The key of a [table] or [[table]] line."""
+    """Return the key of a [table] or [[table]] line; None for any other."""
     text = plain(lines, start, end).strip()
     return header_key(text) if text.startswith("[") else None
 
@@ -269,7 +271,7 @@ def set_default(path: Path, name: str) -> None:
 
 
 def same_but(name: str, before: FileSettings, now: FileSettings) -> bool:
-    """Whether nothing differs but this cluster."""
+    """Return whether nothing differs but this cluster."""
     others = {key: one for key, one in before.clusters.items() if key != name}
     kept = {key: one for key, one in now.clusters.items() if key != name}
     return others == kept and before.settings == now.settings
@@ -282,7 +284,8 @@ def change(
     problem: str,
     hint: str,
 ) -> None:
-    """Write what is planned; it appears whole, read back and found right, or not at all."""
+    """Write what ``plan`` returns. The file is replaced only once the new content has been read
+    back and found right."""
     path = path.resolve()  # a link to a file elsewhere stays one
     files.make_folder(str(path.parent))
     with files.Lock(f"{path}.lock"):

@@ -1,4 +1,4 @@
-"""TOML files and the environment → typed settings. The only reader of os.environ."""
+"""Turns TOML files and the environment into typed settings. The only reader of os.environ."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from dray.config import trust
 from dray.config.reading import ClusterConfig, FileSettings, read_document, read_file
 from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.home import Home, find_home
-from dray.job import options
 from dray.project import PROJECT_FILE, find_project
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ON_VARIABLE = "DRAY_ON"
 
@@ -37,7 +39,7 @@ INHERITED = (
     "VIRTUAL_ENV",
 )
 
-WAY_OUT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+NETWORK = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
 class Config(NamedTuple):
@@ -45,18 +47,28 @@ class Config(NamedTuple):
     project: Path  # the folder that is snapshotted
     folder: str  # where in it the user stands
     job: Mapping[str, Any]  # by config key, such as job.resources.gpus
-    snapshot_max: int
     clusters: Mapping[str, ClusterConfig]
     untrusted: trust.Untrusted | None = None  # what of the project's file is not in here
     mistake: ConfigError | None = None  # why nothing of the project's file is in here
     flags: Mapping[str, Any] = MappingProxyType({})  # what of ``job`` this call itself says
     notify: Mapping[str, Any] = MappingProxyType({})  # by name, such as long_wait
+    snapshot: Mapping[str, Any] = MappingProxyType({})  # by config key
 
     @property
     def on(self) -> str:
         """The cluster that jobs go to: the default one, unless a flag names another."""
+        from dray.job import options  # not for a listing of jobs
+
         name: str = options.value_of(self.job, "job.on")
         return name
+
+    @property
+    def snapshot_max(self) -> int:
+        """How many bytes a job's code may have."""
+        from dray.job import options
+
+        size: int = options.SNAPSHOT_SIZE.of(self.snapshot)
+        return size
 
     def require_trust(self) -> None:
         """Refuse to submit a job that lacks settings of its project."""
@@ -64,13 +76,13 @@ class Config(NamedTuple):
             raise self.untrusted.error
 
     def distrusts(self, cluster: str) -> bool:
-        """Whether the project's file says something of this cluster that is not heeded."""
+        """Return whether the project's file has settings for this cluster that are not used."""
         keys = self.untrusted.keys if self.untrusted else ()
         return any(key[:2] == ("clusters", cluster) for key in keys)
 
     def own_folders(self, project: Path, roots: Sequence[str | Path]) -> tuple[str, ...]:
-        """Where below the project dray keeps jobs, their secrets and earlier code. ``roots``: those
-        of the clusters whose files are on this machine."""
+        """Return the folders below the project in which dray keeps jobs, their secrets and earlier
+        code. ``roots`` are those of the clusters whose files are on this machine."""
         top = os.path.realpath(project)
         found = {real_path(one) for one in (self.home.data, self.home.cache, *roots)}
         below = (os.path.relpath(one, top) for one in found if one.startswith(f"{top}/"))
@@ -101,9 +113,9 @@ def is_inherited(name: str) -> bool:
     return name in INHERITED or name.startswith("LC_")
 
 
-def way_out() -> dict[str, str]:
-    """What says how the internet is reached from here: proxies and certificates."""
-    return {name: value for name, value in os.environ.items() if name.lower() in WAY_OUT}
+def network_variables() -> dict[str, str]:
+    """Return the variables for reaching the internet from here: proxies and certificates."""
+    return {name: value for name, value in os.environ.items() if name.lower() in NETWORK}
 
 
 def real_path(folder: str | Path) -> str:
@@ -120,9 +132,9 @@ def current_folder() -> Path:
 def load(
     start: Path | None = None, flags: Mapping[str, Any] | None = None, *, submits: bool = True
 ) -> Config:
-    """Flags win over DRAY_ON, that over the project's file, and that over the user's. Unless a job
-    is submitted, a mistake in the project's file is told in the result: jobs that run can be looked
-    after."""
+    """Load the settings. Flags win over DRAY_ON, that over the project's file, and that over the
+    user's. Unless a job is to be submitted, a mistake in the project's file is part of the result,
+    so that running jobs can still be looked after."""
     start = start or current_folder()
     home = find_home()
     project = find_project(start)
@@ -130,7 +142,7 @@ def load(
     found, untrusted, mistake = FileSettings(), None, None
     try:
         document = read_document(project / PROJECT_FILE)
-        found, untrusted = trust.heed(document, own, trust.Records(home.data))
+        found, untrusted = trust.settings_in_force(document, own, trust.Records(home.data))
     except ConfigError as error:
         if submits:
             raise
@@ -147,7 +159,7 @@ def load(
         project=project,
         folder=folder,
         job={key: value for key, value in settings.items() if key.startswith("job.")},
-        snapshot_max=options.SNAPSHOT_SIZE.of(settings),
+        snapshot={key: value for key, value in settings.items() if key.startswith("snapshot.")},
         notify={
             key.removeprefix("notify."): value
             for key, value in settings.items()
@@ -161,7 +173,7 @@ def load(
 
 
 def own_settings(home: Home) -> FileSettings:
-    """What the user's own file says; ``local`` is there without it."""
+    """Read the user's own file; ``local`` is a cluster even without it."""
     found = read_file(home.config_file)
     clusters = {"local": ClusterConfig("local", "local")}
     combine_clusters(clusters, found.clusters)
@@ -169,13 +181,14 @@ def own_settings(home: Home) -> FileSettings:
 
 
 def chosen_by_variable() -> dict[str, str]:
-    """The cluster for this shell; an empty DRAY_ON is none."""
+    """Return the cluster that DRAY_ON chooses for this shell; an empty DRAY_ON chooses none."""
     name = os.environ.get(ON_VARIABLE)
     return {"job.on": name} if name else {}
 
 
 def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """A flag names an output as seen from where the user stands, as its command does."""
+    """Make outputs in flags relative to the project: the user names them relative to the current
+    folder, as the command does."""
     outputs = flags.get("job.outputs", ())
     if not folder or not outputs:
         return dict(flags)
@@ -189,6 +202,10 @@ def from_folder(flags: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
     """Let the stronger value win, or merge the two as the option says."""
+    if not stronger:
+        return
+    from dray.job import options  # not where nothing is set
+
     for key, value in stronger.items():
         option = options.DECLARED.get(key)
         if option is not None and option.merge is not None:
@@ -199,7 +216,8 @@ def combine(settings: dict[str, Any], stronger: Mapping[str, Any]) -> None:
 def combine_clusters(
     clusters: dict[str, ClusterConfig], stronger: Mapping[str, ClusterConfig]
 ) -> None:
-    """Setting by setting, so that a project can add one to the user's own cluster."""
+    """Combine clusters setting by setting, so that a project can add a setting to the user's own
+    cluster."""
     for name, cluster in stronger.items():
         weaker = clusters.get(name)
         if weaker is not None and weaker.kind == cluster.kind:

@@ -1,4 +1,4 @@
-"""One TOML file → typed settings; every complaint names file, line and key."""
+"""Turns one TOML file into typed settings; every error names file, line and key."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from dray import plain_files, project
 from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, show_key
 from dray.errors import ConfigError, nearest
-from dray.job import options
-from dray.job.options import Option, kinds
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dray.job.options import Option
 
 
 class ClusterConfig(NamedTuple):
@@ -67,19 +70,19 @@ class Document:
         return key_lines(self.text)
 
     def line(self, key: Key) -> int:
-        """Where this key is first set."""
+        """Return the line on which this key is first set."""
         return self._lines.get(key, 1)
 
     def value(self, key: Key) -> Any:
-        """As it is written there."""
+        """Return the value as it is written there."""
         found: Any = self.tables
         for name in key:
             found = found[name]
         return found
 
     def settings(self, known: Mapping[str, str] = MappingProxyType({})) -> FileSettings:
-        """Read what it says. ``known`` are the kinds of clusters that another file defines: one
-        that adds to a cluster need not repeat what it is."""
+        """Read the file's settings. ``known`` are the kinds of clusters that another file defines:
+        a file that adds to a cluster need not repeat its kind."""
         try:
             return _Reader(self, known).read(self.tables)
         except (RecursionError, ValueError) as error:  # such as a number too long to be told
@@ -87,7 +90,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document | None:
-    """None where there is no such file."""
+    """Read the file; None where it does not exist."""
     try:
         content, status = plain_files.read(path)
     except FileNotFoundError:
@@ -106,10 +109,14 @@ class _Reader:
     """Turns one document into settings."""
 
     def __init__(self, document: Document, known: Mapping[str, str]) -> None:
+        from dray.job.options import kinds  # no option is needed where there is no file
+
         self.document = document
         self.kinds = {**{name: name for name in kinds.BUILT_IN}, **known}
 
     def read(self, document: Mapping[str, Any]) -> FileSettings:
+        from dray.job import options
+
         self.check_names((), document, ["job", "snapshot", "notify", "clusters"])
         settings: dict[str, Any] = {}
         known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
@@ -140,6 +147,8 @@ class _Reader:
                 into[f"{where}.{name}"] = self.value((*table, name), here[name], value)
 
     def read_cluster(self, name: str, values: Any) -> ClusterConfig:
+        from dray.job.options import kinds
+
         where = ("clusters", name)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise self.error(where, "a cluster's name is of letters, digits, '-' and '_'")
@@ -188,7 +197,9 @@ class _Reader:
 
 
 def home_of(name: str) -> str:
-    """`` It belongs to [job.resources].`` or nothing, to be put behind a sentence."""
+    """Return " It belongs to [job.resources]." or '', to be appended to a sentence."""
+    from dray.job import options
+
     known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
     known += [option for kind in options.CLUSTERS.values() for option in kind]
     tables = dict.fromkeys(option.table for option in known if option.name == name)

@@ -1,4 +1,4 @@
-"""Where a secret's value comes from. Values are never part of a job's description."""
+"""Finds the values of secrets. They are never part of a job's description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NETRC_MACHINES = {"WANDB_API_KEY": "api.wandb.ai"}
 
 
 def resolve(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The values, from the environment, the system's keyring or ~/.netrc, in this order."""
+    """Return the values, from the environment, the system's keyring or ~/.netrc, in this order."""
     return {name: _resolve_one(name, environ) for name in names}
 
 

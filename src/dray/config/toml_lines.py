@@ -1,10 +1,13 @@
-"""Where in a TOML file something is said: tomllib does not tell."""
+"""Finds out where in a TOML file a key is set, as tomllib does not tell."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 Key = tuple[str, ...]  # job.resources.gpus, in parts
 
@@ -23,14 +26,14 @@ LONG_KEY = rf"(?<![\w-]) (?> {PART} [ \t]*+ \. [ \t]*+ ){{{MOST_PARTS}}}"
 
 
 def long_key(text: str) -> int:
-    """The line of a key with more parts than any has; 0 where there is none."""
+    """Return the line of a key with more parts than any setting has; 0 where there is none."""
     found = re.search(LONG_KEY, text, re.X)
     return text.count("\n", 0, found.start()) + 1 if found else 0
 
 
 def statements(text: str) -> list[tuple[int, int]]:
-    """From which line to which each statement of a valid document goes; an empty line and one
-    with a comment are like statements."""
+    """Return the first line of each statement of a valid document, and the line after its last. An
+    empty line or a comment counts as a statement."""
     found = []
     line = start = depth = 0
     for token in re.finditer(TOKEN, text, re.X | re.S):
@@ -44,12 +47,12 @@ def statements(text: str) -> list[tuple[int, int]]:
 
 
 def line_of(text: str, key: Key) -> int:
-    """The line on which the statement begins that first sets this key."""
+    """Return the line on which the statement begins that first sets this key."""
     return key_lines(text).get(key, 1)
 
 
 def key_lines(text: str) -> dict[Key, int]:
-    """For each key, the line on which the statement begins that first sets it."""
+    """Return, for each key, the line on which the statement begins that first sets it."""
     import tomllib
 
     lines = text.split("\n")
@@ -68,7 +71,8 @@ def key_lines(text: str) -> dict[Key, int]:
 
 
 def keys_in(value: Any, deepest: int = 4) -> Iterator[Key]:
-    """The keys of a table, and of those in it; of a list of tables those of the last."""
+    """Yield the keys of a table, and of the tables in it; of a list of tables, those of the
+    last."""
     if isinstance(value, list):
         value = value[-1] if value else None
     if isinstance(value, dict) and deepest:
@@ -78,7 +82,7 @@ def keys_in(value: Any, deepest: int = 4) -> Iterator[Key]:
 
 
 def header_key(text: str) -> Key:
-    """The key of a [table] or [[table]] line."""
+    """Return the key of a [table] or [[table]] line."""
     import tomllib
 
     found: Any = tomllib.loads(text)
@@ -101,6 +105,6 @@ def has_key(document: Mapping[str, Any], key: Key) -> bool:
 
 
 def show_key(key: Sequence[str]) -> str:
-    """As one would write it: quoted where it must be."""
+    """Write a key as TOML has it: quoted where it must be."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(name if bare.fullmatch(name) else f'"{name}"' for name in key)

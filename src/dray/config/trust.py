@@ -12,23 +12,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from dray import plain_files
 from dray.config.reading import ClusterConfig, Document, FileSettings
 from dray.config.toml_lines import Key, show_key
 from dray.errors import ConfigError
-from dray.job import options
-from dray.job.options import kinds
 from dray.node.formats import files
 from dray.project import strangers
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TOLD = 10  # settings that an error names
 
 
 class Untrusted(NamedTuple):
-    """Settings of a project's file that are not heeded: all of them if strangers can change it."""
+    """Settings of a project's file that are not used: all of them if other users can change it."""
 
     file: Path
     keys: Mapping[Key, int] = MappingProxyType({})  # with the lines
@@ -36,7 +37,7 @@ class Untrusted(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """One line."""
+        """A warning, in one line."""
         if self.strangers:
             return f"{self.file} {self.strangers}: it is not used (see dray trust)"
         keys = ", ".join(map(show_key, list(self.keys)[:3]))
@@ -64,34 +65,37 @@ class Untrusted(NamedTuple):
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def heed(
+def settings_in_force(
     document: Document | None, own: FileSettings, records: Records
 ) -> tuple[FileSettings, Untrusted | None]:
-    """What the project's file says to those who have not trusted it, or to those who have; and
-    what is missing from it."""
+    """Return which settings of the project's file are used, whether or not the user trusts it, and
+    which are not."""
     if document is None:
         return FileSettings(), None
     if document.strangers and not records.hold(document):
         return FileSettings(), Untrusted(document.path, strangers=document.strangers)
     found = document.settings(kinds_of(own))
-    heeded, keys = sift(found, own)
+    used, keys = split_by_trust(found, own)
     if not keys or records.hold(document):
         return found, None
     lines = {key: document.line(key) for key in keys}
-    return heeded, Untrusted(document.path, dict(sorted(lines.items(), key=lambda one: one[1])))
+    return used, Untrusted(document.path, dict(sorted(lines.items(), key=lambda one: one[1])))
 
 
 def kinds_of(own: FileSettings) -> dict[str, str]:
     return {name: cluster.kind for name, cluster in own.clusters.items()}
 
 
-def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
-    """What is harmless, or what the user's own file says as well; and the keys of the rest."""
+def split_by_trust(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key]]:
+    """Return the settings that are harmless, or that the user's own file has as well; and the keys
+    of the rest."""
+    from dray.job import options  # only where there is a project's file
+
     keys: list[Key] = []
     harmless = {one.key for one in (*options.JOB, *options.SNAPSHOT) if one.harmless}
     settings = {}
     for key, value in found.settings.items():
-        if key in harmless or is_said(value, own.settings.get(key)):
+        if key in harmless or is_in_own(value, own.settings.get(key)):
             settings[key] = value
         else:
             keys.append(tuple(key.split(".")))
@@ -101,13 +105,15 @@ def sift(found: FileSettings, own: FileSettings) -> tuple[FileSettings, list[Key
         if mine is None or mine.kind != cluster.kind:
             keys.append(("clusters", name))
             continue
-        kept = sift_cluster(cluster, mine)
+        kept = usable_settings(cluster, mine)
         clusters[name] = cluster._replace(settings=kept)
         keys += [("clusters", name, key) for key in cluster.settings if key not in kept]
     return FileSettings(settings, clusters), keys
 
 
-def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
+def usable_settings(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
+    from dray.job.options import kinds
+
     known = kinds.find(cluster.kind).options if cluster.settings else ()
     harmless = {one.name for one in known if one.harmless}
     return {
@@ -117,17 +123,18 @@ def sift_cluster(cluster: ClusterConfig, own: ClusterConfig) -> dict[str, Any]:
     }
 
 
-def is_said(value: Any, own: Any) -> bool:
-    """Whether the user's own file says the same, or more."""
+def is_in_own(value: Any, own: Any) -> bool:
+    """Return whether the user's own file has the same value, or a list that contains it."""
     if isinstance(value, tuple) and isinstance(own, tuple):
         return set(value) <= set(own)
     return bool(value == own)
 
 
 def effects(document: Document, own: FileSettings) -> list[tuple[int, Key, Any]]:
-    """What trusting this file changes: each setting with its line, and its value as written."""
+    """Return what trusting this file changes: each setting with its line, and its value as
+    written."""
     kinds = kinds_of(own)
-    keys = sift(document.settings(kinds), own)[1]
+    keys = split_by_trust(document.settings(kinds), own)[1]
     if document.strangers:
         keys = [(name,) for name in document.tables]
     found = (leaf for key in keys for leaf in leaves(key, document.value(key)))
@@ -159,13 +166,13 @@ class Records:
         return not strangers(status) and content.split()[:1] == [self._digest(document.content)]
 
     def add(self, document: Document) -> None:
-        """This content takes the place of what was trusted there before."""
+        """Trust this content, in the place of what was trusted at this path before."""
         files.make_folder(str(self.folder))
         line = self._digest(document.content) + b"  " + self._real(document.path) + b"\n"
         files.write_bytes(str(self._place(document.path)), line)
 
     def revoke(self, path: Path) -> bool:
-        """Whether the file was trusted."""
+        """Stop trusting the file; return whether it was trusted."""
         with suppress(FileNotFoundError):
             self._place(path).unlink()
             return True
@@ -175,8 +182,8 @@ class Records:
         return self.folder / self._digest(self._real(path)).decode()
 
     def _real(self, path: Path) -> bytes:
-        """Where the file itself stands, also where it is a link: a clone must not borrow the trust
-        in another project's file."""
+        """Return the path with its folder resolved. If the file itself is a link, it is not
+        followed: a clone must not borrow the trust in another project's file."""
         folder, name = os.path.split(os.path.abspath(path))
         return os.fsencode(os.path.join(os.path.realpath(folder), name))
 

@@ -108,11 +108,10 @@ def episode_return(parameters: list[float], seed: int) -> int:
 
 
 def evaluate(parameters: list[float]) -> float:
-    """Give the mean return over a fixed set of episodes.
+    """Compute the mean return over a fixed set of episodes.
 
     The episodes are always the same, so that policies are compared on equal terms and measuring
-    does not disturb the random numbers of the training.
-    """
+    does not disturb the random numbers of the training."""
     returns = [episode_return(parameters, seed) for seed in range(EVALUATION_EPISODES)]
     return sum(returns) / len(returns)
 

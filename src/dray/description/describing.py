@@ -89,8 +89,8 @@ def describe(
         links=dict(filled.links),
         notes=filled.notes
         + unused_binds(settings)
-        + note_unheld_checkpoint(settings)
-        + note_exposed_secrets(value_of(settings, "job.env")),
+        + notes_on_unheld_checkpoint(settings)
+        + notes_on_exposed_secrets(value_of(settings, "job.env")),
         created=now,
         limits=limits,
         hold=settings.get("job.hold"),
@@ -249,7 +249,7 @@ def unused_binds(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return ("the binds are not used: there is no image, so the command sees all of the node",)
 
 
-def note_unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def notes_on_unheld_checkpoint(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note if no declared output can hold what the checkpoint's pattern matches."""
     from glob import has_magic  # not for a listing
 
@@ -274,7 +274,7 @@ def overlap(path: Sequence[str], output: Sequence[str]) -> bool:
     return list(path[:shorter]) == list(output[:shorter])
 
 
-def note_exposed_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
+def notes_on_exposed_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return a note for each variable that looks like a secret."""
     return tuple(
         f"{name} looks like a secret, and its value is written down in the job's description: "

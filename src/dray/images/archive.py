@@ -1,10 +1,9 @@
-"""The layers of an image, out of what docker, podman and others save.
+"""Reads the layers of an image from what docker, podman and others save.
 
-A layer is named by the digest of its uncompressed tar. In an archive it may be a file that is
-named so (podman; docker from 25 on), one that is compressed (OCI), or one whose name says nothing
-(docker before 25). An engine's output cannot be read twice, and its table of contents may come
-last: a layer that does not tell its name is put aside and hashed.
-"""
+A layer is named by the digest of its uncompressed tar. In an archive it may be a file of that name
+(podman; docker from 25 on), a compressed one (OCI), or one whose name says nothing (docker before
+25). An engine's output cannot be read twice, and its table of contents may come last: so a layer
+whose name is not known is copied to a temporary file and hashed."""
 
 from __future__ import annotations
 
@@ -45,8 +44,9 @@ class Damaged(Refused):
 def layers(
     stream: IO[bytes], wanted: Iterable[str], known: Mapping[str, str] | None = None
 ) -> Layers:
-    """Each wanted layer once, uncompressed, in the archive's order; to be read before the next.
-    ``known``: layers by their names in the archive, where it has been looked through before."""
+    """Yield each wanted layer once, uncompressed, in the archive's order; each has to be read
+    before the next. ``known`` maps files of the archive to layers, if it has been searched
+    before."""
     missing = set(wanted)
     with reading_errors(), tarfile.open(fileobj=stream, mode="r|*", bufsize=PIECE) as archive:
         for member in archive:
@@ -72,7 +72,7 @@ def tidy(name: str) -> str:
 def identified(
     name: str, file: Peekable, missing: set[str], known: Mapping[str, str]
 ) -> Iterator[tuple[str, Peekable]]:
-    """The layer that a file of the archive is; none where it cannot be one that is missing."""
+    """Yield the layer that a file of the archive is; '' where it cannot be one that is missing."""
     named = NAMED.fullmatch(name)
     layer = known.get(name) or (f"sha256:{named[1] or named[2]}" if named else "")
     tells = name in known or layer in missing or (layer and not is_compressed(file))
@@ -85,14 +85,14 @@ def identified(
             yield layer, aside
 
 
-def roomy() -> str | None:
-    """Where a layer fits in."""
+def folder_with_room() -> str | None:
+    """Return a folder with room for a layer."""
     return os.environ.get("TMPDIR") or (LARGE if os.path.isdir(LARGE) else None)
 
 
 @contextmanager
 def put_aside(file: IO[bytes]) -> Iterator[io.BufferedRandom]:
-    with tempfile.TemporaryFile(dir=roomy()) as aside:
+    with tempfile.TemporaryFile(dir=folder_with_room()) as aside:
         assert isinstance(aside, io.BufferedRandom)
         shutil.copyfileobj(file, aside, PIECE)
         aside.seek(0)
@@ -122,7 +122,7 @@ def is_compressed(file: Peekable) -> bool:
 
 
 def plain(file: Peekable) -> IO[bytes]:
-    """What is in it, uncompressed."""
+    """Return the file's content, uncompressed."""
     first = file.peek(4)
     if first.startswith(ZSTD):
         raise Refused(
@@ -133,7 +133,7 @@ def plain(file: Peekable) -> IO[bytes]:
 
 
 class Checked(io.RawIOBase):
-    """Complains at its end if it was not what the digest says."""
+    """Raises Damaged at its end if the content does not match the digest."""
 
     def __init__(self, file: IO[bytes], digest: str) -> None:
         self._file = file

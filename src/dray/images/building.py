@@ -1,8 +1,7 @@
-"""What is built from a folder or a Dockerfile, and in which order.
+"""Plans what is built from a folder or a Dockerfile, and in which order.
 
 Isaac Lab keeps several Dockerfiles in one folder, its profiles: ``Dockerfile.PROFILE``, with the
-values of their arguments in ``.env.base`` and ``.env.PROFILE``. One may stand on another.
-"""
+values of their arguments in ``.env.base`` and ``.env.PROFILE``. One may build on another."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class Build(NamedTuple):
 def plan(
     where: Path, tag: str | None, profile: str | None, arguments: Mapping[str, str]
 ) -> list[Build]:
-    """One after the other; the last one is what was asked for."""
+    """Return the builds in their order; the last one is what was asked for."""
     if not where.exists():
         raise NotFound(f"there is no {where} to build from")
     own = dockerfile_in(where)
@@ -78,12 +77,12 @@ def dockerfile_in(where: Path) -> Path | None:
 
 
 def name_after(folder: Path) -> str:
-    """What an image made there is called, in the letters that engines allow."""
+    """Name an image after its folder, in the letters that engines allow."""
     return re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "image"
 
 
 def profiles_in(where: Path) -> Path | None:
-    """The folder of them: this one, or docker/ in it."""
+    """Return the folder with the profiles: this one, or docker/ in it."""
     for folder in (where, where / "docker"):
         if all((folder / name).is_file() for name in (f"Dockerfile.{BASE}", f".env.{BASE}")):
             return folder
@@ -91,7 +90,7 @@ def profiles_in(where: Path) -> Path | None:
 
 
 def chain(folder: Path, profile: str, above: tuple[str, ...] = ()) -> list[str]:
-    """The profiles that this one stands on, and itself."""
+    """Return the profiles that this one builds on, and itself."""
     known = sorted(path.name.removeprefix("Dockerfile.") for path in folder.glob("Dockerfile.*"))
     if profile not in known:
         raise NotFound(
@@ -122,7 +121,7 @@ def build_of(folder: Path, profile: str, arguments: Mapping[str, str]) -> Build:
 
 
 def environment(folder: Path, profile: str) -> dict[str, str]:
-    """What .env.base sets, and what .env.PROFILE sets in its place."""
+    """Return what .env.base sets, and what .env.PROFILE sets in its place."""
     values: dict[str, str] = {}
     for name in dict.fromkeys((BASE, profile)):
         path = folder / f".env.{name}"
@@ -137,13 +136,14 @@ def environment(folder: Path, profile: str) -> dict[str, str]:
 
 
 def declared(text: str) -> list[str]:
-    """The arguments that a Dockerfile takes."""
+    """Return the arguments that a Dockerfile takes."""
     words = [word for line in ARGUMENTS.findall(text) for word in line.split()]
     return [name for name in (word.partition("=")[0] for word in words) if name.isidentifier()]
 
 
 def filled(names: Iterable[str], profile: str, values: Mapping[str, str]) -> dict[str, str]:
-    """As Isaac Lab's docker-compose.yaml does: X_ARG is X, DOCKER_X or PROFILE_X."""
+    """Fill in arguments as Isaac Lab's docker-compose.yaml does: X_ARG is X, DOCKER_X or
+    PROFILE_X."""
     found = {}
     for name in names:
         stem = name.removesuffix("_ARG")

@@ -1,4 +1,4 @@
-"""An image that is a file or a folder: docker-archive:FILE, oci-archive:FILE, oci:DIR."""
+"""Reads an image from a file or a folder: docker-archive:FILE, oci-archive:FILE, oci:DIR."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Contents(NamedTuple):
 
 
 def is_archive(reference: str) -> bool:
-    """Else it is the name of an image."""
+    """Return whether a reference is an archive, and not the name of an image."""
     return reference.partition(":")[0] in SCHEMES or reference.endswith((".tar", ".tar.gz", ".tgz"))
 
 
 def located(reference: str) -> tuple[Path, str]:
-    """Where it lies, and which of its images is meant: docker-archive:FILE[:NAME]."""
+    """Return the archive's path, and which of its images is meant: docker-archive:FILE[:NAME]."""
     scheme, _, rest = reference.partition(":")
     rest = rest if scheme in SCHEMES else reference
     path, colon, name = rest, "", ""
@@ -109,7 +109,8 @@ def oci_image(entry: Mapping[str, Any], read: Read) -> Contents:
 
 
 def manifests(index: Mapping[str, Any], read: Read) -> Iterator[Mapping[str, Any]]:
-    """An index may name further ones, and manifests that are no image's but tell about one."""
+    """Yield the images' manifests. An index may name further indexes, and manifests that only
+    describe an image."""
     for entry in index["manifests"]:
         if "index" in entry.get("mediaType", "") or "manifest.list" in entry.get("mediaType", ""):
             yield from manifests(json.loads(need(blob(entry), read)), read)
@@ -138,7 +139,8 @@ def need(file: str, read: Read) -> bytes:
 
 
 def pick(found: list[Contents], path: Path, name: str) -> Contents:
-    """By its name, or by the architecture where an archive has one image for several."""
+    """Choose an image by its name, or by the architecture where an archive has one image for
+    several."""
     fitting = [
         one
         for one in found

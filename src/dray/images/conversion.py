@@ -1,8 +1,7 @@
-"""Chooses what makes the file that containers start from, and where: pure.
+"""Chooses what makes the file that containers start from, and where. Pure.
 
-On the cluster wherever that can be done, because only there are the layers of earlier images: a
-file that is made here has to be sent whole each time.
-"""
+It is made on the cluster wherever that is possible, because only there are the layers of earlier
+images: a file that is made here has to be sent whole each time."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class Builder(NamedTuple):
 
 
 class ConversionSite(NamedTuple):
-    """A cluster, as far as it matters here."""
+    """What matters here of a cluster."""
 
     name: str
     runtime: str  # its setting `container`
@@ -40,7 +39,7 @@ class ConversionSite(NamedTuple):
 
 
 def choose_builder(source: str, site: ConversionSite, here: Collection[str]) -> Builder:
-    """Choose for an image of this kind of source, with these builders on this machine."""
+    """Choose the builder for an image of this kind of source; ``here`` are this machine's."""
     runtime = runtime_of(site)
     there = next((name for name in runtime.names if name in site.builders), "")
     own = next((name for name in runtime.names if name in here), "")
@@ -53,16 +52,17 @@ def choose_builder(source: str, site: ConversionSite, here: Collection[str]) -> 
         return Builder(own, here=True)
     raise Refused(
         f"{site.name}: there is nothing to make a container image with",
-        hint=way_out(runtime, source),
+        hint=advice(runtime, source),
     )
 
 
 def runtime_of(site: ConversionSite) -> type[Runtime]:
-    """Return the runtime of a cluster's setting, else the first that it has a program of."""
+    """Return the runtime that the cluster's setting names, else the first that it has a program
+    of."""
     there = [one for one in RUNTIMES if set(one.names) & set(site.builders)]
     return named(site.runtime) or next(iter(there), RUNTIMES[0])
 
 
-def way_out(runtime: type[Runtime], source: str) -> str:
+def advice(runtime: type[Runtime], source: str) -> str:
     """Say what to do where nothing can make the image."""
-    return runtime.way_out if source == "registry" else runtime.way_out_of_layers or runtime.way_out
+    return runtime.advice if source == "registry" else runtime.advice_for_layers or runtime.advice

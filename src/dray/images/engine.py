@@ -1,4 +1,4 @@
-"""Images as docker and podman have them: which there are, and what is in one."""
+"""Images of docker and podman: lists them, and reads their layers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNUSABLE = (
 
 
 class Image(NamedTuple):
-    """``read`` gives those of its layers that are wanted."""
+    """``read`` yields the wanted ones of its layers."""
 
     id: str  # the digest of its config, or of its manifest where docker keeps images that way
     name: str
@@ -59,7 +59,7 @@ class Unusable(Refused):
 
 
 def find(reference: str) -> Image:
-    """An image by its name or id, in the first engine that has it; or in an archive."""
+    """Find an image by its name or id, in the first engine that has it, or in an archive."""
     if contents.is_archive(reference):
         return from_archive(reference)
     problems = {}
@@ -98,7 +98,7 @@ def missing(reference: str, problems: Mapping[str, Unusable]) -> Refused | NotFo
 
 
 def listing(engine: str) -> list[str]:
-    """The names of the images that it has."""
+    """Return the names of the engine's images."""
     ended = calling.ask([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
     return [short(name) for name in ended.output.split() if "<none>" not in name]
 
@@ -114,7 +114,7 @@ def inspect(engine: str, reference: str) -> Image | None:
 
 
 def explained(engine: str, errors: str) -> Refused:
-    """What an engine said on its way out, as a sentence with the way out."""
+    """Turn an engine's error output into an error with advice."""
     for pattern, what, hint in UNUSABLE:
         if pattern.search(errors):
             return Unusable(f"{engine} {what}", hint=hint)
@@ -138,7 +138,7 @@ def described(engine: str, record: Mapping[str, Any], reference: str) -> Image:
 
 
 def config_of(record: Mapping[str, Any], layers: Sequence[str]) -> str:
-    """As an image's own config has it: engines print all of it that a container needs."""
+    """Rebuild an image's own config: engines print all of it that a container needs."""
     config = {
         "architecture": record.get("Architecture", ""),
         "os": record.get("Os", "linux"),
@@ -151,14 +151,14 @@ def config_of(record: Mapping[str, Any], layers: Sequence[str]) -> str:
 
 
 def name_of(tags: Sequence[str], reference: str, number: str) -> str:
-    """As it was asked for where that is a name, with its tag."""
+    """Return the image's name as it was asked for, if that is a name, with its tag."""
     names = [short(tag) for tag in tags]
     asked = [name for name in names if short(reference) in (name, name.rpartition(":")[0])]
     return next(iter(asked or names), number.removeprefix("sha256:")[:12])
 
 
 def short(name: str) -> str:
-    """Without the place that an engine adds by itself."""
+    """Remove the registry that an engine adds by itself."""
     return re.sub(r"^(localhost|docker\.io/library|docker\.io)/", "", name)
 
 
@@ -196,7 +196,7 @@ def from_archive(reference: str) -> Image:
 
 
 def usable() -> str:
-    """The engine to build with: the first that answers."""
+    """Return the engine to build with: the first that answers."""
     problems = []
     for engine in installed():
         ended = calling.ask([engine, "version"])
@@ -207,7 +207,7 @@ def usable() -> str:
 
 
 def build(engine: str, what: Build) -> str:
-    """The image's id. What the engine tells is for people, on stderr."""
+    """Build an image and return its id. The engine's own output goes to stderr, for people."""
     with tempfile.TemporaryDirectory() as folder:
         number = Path(folder, "id")
         code = calling.show([*what.words(engine), "--iidfile", str(number), str(what.context)])

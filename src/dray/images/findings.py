@@ -22,6 +22,7 @@ def image_findings() -> list[Finding]:
 
 
 def version_of(engine: str) -> str:
-    """Docker version 28.2.2, build e6534b4 → 28.2.2. Its daemon need not answer."""
+    """Return an engine's version: Docker version 28.2.2, build e6534b4 → 28.2.2. Its daemon need
+    not answer."""
     said = calling.ask([engine, "--version"]).output
     return ".".join(str(one) for one in numbers(said))

@@ -1,4 +1,4 @@
-"""Images made ready to run on this machine, for a cluster that cannot do it itself."""
+"""Converts images on this machine, for a cluster that cannot do it itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_file(source: Source, builder: Builder, folder: Path, target: Path) -> N
 
 
 def prune(folder: Path) -> None:
-    """Remove all but those that were made last."""
+    """Remove all but the newest files."""
     with suppress(FileNotFoundError):  # another dray does the same
         made = [path for path in folder.iterdir() if path.suffix in ENDINGS]
         for path in sorted(made, key=lambda one: one.stat().st_mtime_ns)[:-KEPT]:

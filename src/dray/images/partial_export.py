@@ -1,10 +1,9 @@
-"""Some layers of an image that podman has, without reading the others.
+"""Exports some layers of an image from podman, without reading the others.
 
 podman saves an image whole, which takes minutes for a large one. It can also push it into a folder
-(an OCI layout), and does not write what lies there already. So empty files are laid there under the
-names of the layers that nobody wants. What comes of it is looked at: where it is not what it should
-be, the image is saved whole.
-"""
+(an OCI layout), and does not write layers that are there already. So empty files are put there
+under the names of the layers that are not wanted. The result is checked: if it is not as expected,
+the image is saved whole."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from dray.programs import calling
 def exported(
     image_id: str, layers: Iterable[str], wanted: frozenset[str]
 ) -> Iterator[tuple[Path, Mapping[str, str]] | None]:
-    """Export the wanted layers into a folder, with the layer that each file there is; None where
-    podman did something else."""
-    with tempfile.TemporaryDirectory(prefix="dray-", dir=archive.roomy()) as folder:
+    """Export the wanted layers into a folder; yield it with a map from its files to layers, or None
+    where podman did something else."""
+    with tempfile.TemporaryDirectory(prefix="dray-", dir=archive.folder_with_room()) as folder:
         blobs = Path(folder, "blobs/sha256")
         blobs.mkdir(parents=True)
         for layer in set(layers) - wanted:

@@ -1,4 +1,4 @@
-"""An image on its way to a cluster: what of it has to be sent, and never twice."""
+"""Sends an image to a cluster: only what is missing there, and nothing twice."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dray.clusters.protocol import ImagePart, ImageStore
 from dray.errors import ClusterError, DrayError
 from dray.images.archive import Layers
 from dray.reporter import Progress
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import ImageRecord
 
 PART = 32 << 20  # bytes of a layer that are sent in one go
 SENDERS = 3  # one SSH channel alone does not fill a long link
@@ -21,8 +24,8 @@ QUICK = 1  # gzip's level: a link is rarely slower than a higher one
 
 
 class Source(NamedTuple):
-    """An image on this machine, and how its layers are read. ``kind``: "layers", "file" (one that
-    is ready to run, as its only layer) or "registry" (the cluster fetches it)."""
+    """An image on this machine, and how its layers are read. ``kind`` is "layers", "file" (ready to
+    run, as its only layer) or "registry" (the cluster fetches it)."""
 
     id: str
     name: str
@@ -35,8 +38,8 @@ class Source(NamedTuple):
     read: Callable[[frozenset[str]], AbstractContextManager[Layers]]
     engine: str = ""  # the one that has it
 
-    def record(self, job: str, keep_layers: bool) -> dict[str, Any]:
-        """What the cluster writes down of it."""
+    def record(self, job: str, keep_layers: bool) -> ImageRecord:
+        """Return the record of the image that the cluster keeps."""
         return {
             "id": self.id,
             "name": self.name,
@@ -63,7 +66,7 @@ def send(
     progress: Progress,
     level: int = QUICK,
 ) -> Sent:
-    """The layers that the cluster lacks, but for the parts that have arrived there."""
+    """Send the layers that the cluster lacks, without the parts that have arrived there."""
     sending = Sending(store, level, progress, expected_size(source, lacking))
     with source.read(frozenset(lacking)) as layers, sending:
         for layer, stream in layers:
@@ -74,12 +77,12 @@ def send(
 
 
 def expected_size(source: Source, lacking: Mapping[str, Any]) -> int:
-    """No engine tells the size of one layer before it is read."""
+    """Estimate how much has to be read: no engine tells the size of a layer before it is read."""
     return source.size * len(lacking) // max(len(source.layers), 1)
 
 
 def pieces_of(layer: str, stream: IO[bytes], size: int = PART) -> Iterator[ImagePart]:
-    """Not compressed yet."""
+    """Cut a layer into parts, which are not compressed yet."""
     offset, piece = 0, read_exactly(stream, size)
     while piece:
         following = read_exactly(stream, size)
@@ -88,7 +91,7 @@ def pieces_of(layer: str, stream: IO[bytes], size: int = PART) -> Iterator[Image
 
 
 def read_exactly(stream: IO[bytes], size: int) -> bytes:
-    """A pipe may give less than is asked of it."""
+    """Read so many bytes, as a pipe may give less than is asked for."""
     pieces, left = [], size
     while left and (piece := stream.read(left)):
         pieces.append(piece)

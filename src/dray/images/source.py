@@ -1,4 +1,4 @@
-"""What a name for an image means on this machine."""
+"""Finds the image on this machine that a name means."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def find(reference: str, cache: Path) -> Source:
 
 
 def from_registry(reference: str) -> Source:
-    """Name an image by the digest in it; without one by its text, since nobody here knows its
-    content."""
+    """Identify an image by the digest in its reference, else by the reference itself, as its
+    content is not known here."""
     pinned = re.search(r"@(sha256:[0-9a-f]{64})$", reference)
     own = "sha256:" + hashlib.sha256(reference.encode()).hexdigest()
     return Source(
@@ -46,12 +46,12 @@ def from_registry(reference: str) -> Source:
         size=0,
         layers=(),
         config="",
-        read=nothing,
+        read=no_layers,
     )
 
 
 @contextmanager
-def nothing(_: frozenset[str]) -> Iterator[Layers]:
+def no_layers(_: frozenset[str]) -> Iterator[Layers]:
     yield iter(())
 
 
@@ -84,7 +84,7 @@ def from_file(path: Path, cache: Path) -> Source:
 
 
 def inspect_file(path: Path, runtime: type[Runtime]) -> str:
-    """Return the architecture, where the file tells it; refuse what is no image."""
+    """Return the architecture, if the file shows it; refuse a file that is not an image."""
     with path.open("rb") as file:
         head = file.read(64)
     if not runtime.recognizes(head):
@@ -96,7 +96,7 @@ def inspect_file(path: Path, runtime: type[Runtime]) -> str:
 
 
 def digest_of(path: Path, cache: Path) -> str:
-    """Return a file's digest, remembered as long as the file stays as it is: they are large."""
+    """Return a file's digest. As image files are large, it is remembered until the file changes."""
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
     name = hashlib.sha256(str(path.absolute()).encode("utf-8", "surrogateescape")).hexdigest()

@@ -27,8 +27,8 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 CPUS, MEMORY, SECONDS = 2, 4 << 30, 3600.0
 
 
-class Brought(NamedTuple):
-    """What was done to have an image on a cluster. ``job`` makes it ready, where one does."""
+class PushedImage(NamedTuple):
+    """What was done to have an image on a cluster. ``job`` converts it, if one does."""
 
     id: str
     name: str
@@ -69,29 +69,30 @@ class ImageVerbs:
 
     def bring(self, container: Container, cluster: Cluster) -> None:
         """Bring the image of a job that is about to be submitted. On a batch system the job waits
-        for its image in the queue; here it is waited for."""
+        for its image in the queue; elsewhere this function waits."""
         source = self._sources.get(container.image)
         if source is None:
             raise Refused(
                 f"the image {container.name} is not on {cluster.name} any more",
                 hint=f"Bring it there: dray image push {container.name} --on {cluster.name}",
             )
-        brought = self._bring(source, cluster)
-        if brought.job:
+        pushed = self._bring(source, cluster)
+        if pushed.job:
             waits = (
                 ""
                 if not cluster.capabilities.awaits_images
                 else "; this one waits for it in the queue"
             )
-            self.reporter.say(f"the job {brought.job} makes {brought.name} ready to run{waits}")
+            self.reporter.say(f"the job {pushed.job} makes {pushed.name} ready to run{waits}")
         if not cluster.capabilities.awaits_images:
-            self.require(brought, cluster)
+            self.require(pushed, cluster)
 
-    def push(self, reference: str, cluster: Cluster) -> Brought:
-        """Bring an image; returns once its layers are there. A job makes it ready if it is not."""
+    def push(self, reference: str, cluster: Cluster) -> PushedImage:
+        """Bring an image; return once its layers are there. If it is not ready to run, a job
+        converts it."""
         return self._bring(self._find(reference), cluster)
 
-    def _bring(self, source: Source, cluster: Cluster) -> Brought:
+    def _bring(self, source: Source, cluster: Cluster) -> PushedImage:
         images = cluster.images
         state = images.look(source.id, source.layers)
         if not (state.ready or state.job):
@@ -103,13 +104,13 @@ class ImageVerbs:
             # Now its layers stay. Somebody else may have been quicker.
             state = images.look(source.id, source.layers)
         if state.ready or state.job:
-            return Brought(source.id, source.name, state.job)
+            return PushedImage(source.id, source.name, state.job)
         sent = self._send(source, state, cluster)
         images.announce(source.record(job.id, keep_layers=not cluster.capabilities.is_local))
-        return Brought(source.id, source.name, self._submit(job, cluster), *sent)
+        return PushedImage(source.id, source.name, self._submit(job, cluster), *sent)
 
     def _with_builder(self, source: Source, site: ConversionSite) -> Source:
-        """Settle the format of an image's file; make it here where the cluster cannot."""
+        """Choose the format of an image's file; make it here if the cluster cannot."""
         if source.kind == "file":
             return source
         here = [runtime.name for runtime in installed()]
@@ -139,13 +140,13 @@ class ImageVerbs:
             hint = f"Free some space there; dray image rm {source.name} --on {cluster.name} removes"
             raise StorageError(error.message, hint=f"{hint} what has arrived.") from error
 
-    def require(self, brought: Brought, cluster: Cluster) -> None:
-        """Wait until it is ready."""
-        view = self._wait(brought.job, cluster) if brought.job else None
+    def require(self, pushed: PushedImage, cluster: Cluster) -> None:
+        """Wait until the image is ready."""
+        view = self._wait(pushed.job, cluster) if pushed.job else None
         if view is not None and view.state is not JobState.DONE:
             raise ClusterError(
-                f"{brought.name} could not be made ready on {cluster.name}: "
-                f"{last_words(view, cluster) or view.reason}",
+                f"{pushed.name} could not be made ready on {cluster.name}: "
+                f"{last_output(view, cluster) or view.reason}",
                 hint=f"dray logs {view.id} tells more.",
             )
 
@@ -162,12 +163,12 @@ class ImageVerbs:
 
 
 def is_on_cluster(reference: str) -> bool:
-    """Tell whether it is on the cluster: an absolute path is one there; what is on this machine is
-    named or given relatively."""
+    """Return whether it is on the cluster: an absolute path is there; an image on this machine is
+    named, or given as a relative path."""
     return reference.startswith("/")
 
 
-def last_words(view: JobView, cluster: Cluster) -> str:
+def last_output(view: JobView, cluster: Cluster) -> str:
     if not view.attempts:
         return ""
     number = view.attempts[-1].number

@@ -1,8 +1,7 @@
-"""The words of dray as frozen types. Nothing here acts.
+"""The concepts of dray as frozen types. Nothing here acts.
 
 Small records are named tuples, which take a tenth of a frozen dataclass's time to define: this
-module is loaded by every verb.
-"""
+module is loaded by every verb."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
 from dray import checks
 from dray.checks import (
@@ -27,14 +25,16 @@ from dray.checks import (
 )
 from dray.checks import text as text_of
 from dray.node.formats.files import encode
-from dray.node.formats.shapes import MOST_RECENT
+from dray.node.formats.shapes import DESCRIPTION_VERSION, FIRST_VERSION, MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
 from dray.records import NamedTuple, asdict, dataclass, field, replace
 
-# Of the form of job.json. Whoever reads one of an earlier version gets defaults for what that did
-# not have; one of a later version is shown, and not resumed. The first had no version in it.
-DESCRIPTION_VERSION = 2
-FIRST_VERSION = 1
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dray.node.formats.records import AttemptRecord, Description
+
 JSON_VERSION = 1  # of what --json prints; it changes when a key changes its meaning or goes
 
 
@@ -99,7 +99,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Where it is seen how a training does: see dray.node.metrics.sources."""
+    """Where to find out how well a training does: see dray.node.metrics.sources."""
 
     main: tuple[str, ...] = ()
     tensorboard: str | None = None
@@ -162,8 +162,11 @@ class JobSpec:
     origin: Mapping[str, str] = field(default_factory=dict)
     version: int = DESCRIPTION_VERSION  # of this description's form
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> Description:
+        """Return what job.json has in it."""
+        fields: Any = asdict(self)
+        record: Description = fields
+        return record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
@@ -197,6 +200,12 @@ class Attempt:
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
 
+    def to_dict(self) -> AttemptRecord:
+        """Return the attempt as the node side tells of it."""
+        fields: Any = asdict(self)
+        record: AttemptRecord = fields
+        return record
+
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Attempt:
         checks.required(record, number=ATTEMPT["number"])
@@ -217,8 +226,8 @@ class JobView:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], cluster: str, job_id: str) -> JobView:
-        """Read what the node side tells of this job (``states.status``). Its id is the
-        one that was asked for, whatever its description says: a job can edit that."""
+        """Read what the node side reports of this job (``states.status``). Its id is the one that
+        was asked for, whatever its description says: a job can edit that."""
         try:
             told = checks.required(record, state=_state, reason=note, ended=optional(moment))
             spec = JobSpec.from_dict({**checks.record(record.get("job")), "id": job_id})
@@ -236,12 +245,12 @@ class JobView:
 
     @property
     def metric(self) -> Mapping[str, Any] | None:
-        """The latest value that any attempt has come to."""
+        """The latest value that any attempt has reached."""
         found = [one.metric for one in self.attempts if one.metric]
         return found[-1] if found else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented form that ``show --json`` prints."""
+        """Return the documented form that ``show --json`` prints."""
         last = self.attempts[-1] if self.attempts else None
         return {
             "version": JSON_VERSION,
@@ -337,7 +346,7 @@ class JobArray(NamedTuple):
 
 class Plan(NamedTuple):
     """Exactly what is submitted: the cluster writes these files and starts this command, and adds
-    only what nobody else can know, such as the number of a batch job that has to be over first."""
+    only what is known there alone, such as the number of a batch job that has to be over first."""
 
     job: JobSpec  # or what the jobs of an array share
     cluster: str
@@ -349,12 +358,12 @@ class Plan(NamedTuple):
 
     @classmethod
     def one_by_one(cls, array: JobArray, cluster: str, each: Iterable[Plan]) -> Plan:
-        """Plan an array as its jobs."""
+        """Plan an array as single jobs."""
         return cls(job=array.common, cluster=cluster, files={}, command=(), each=tuple(each))
 
 
 class Private(NamedTuple):
-    """What goes along with a job and is never part of its description."""
+    """What is sent with a job and is never part of its description."""
 
     secrets: Mapping[str, str] = MappingProxyType({})  # for the command's environment
     notify: Mapping[str, Any] = MappingProxyType(
@@ -362,14 +371,14 @@ class Private(NamedTuple):
     )  # who is told of it: see dray.node.notifications.notify
 
     def files(self) -> dict[str, bytes]:
-        """By their names in the job's directory."""
+        """Return the files to write, by their names in the job's directory."""
         both = ((SECRETS, self.secrets), (NOTIFY, self.notify))
         return {name: encode(dict(content)) for name, content in both if content}
 
 
 class Capabilities(NamedTuple):
-    """What a kind of cluster can do: declared by its module, and known without asking anybody.
-    Whoever is not that module asks for these, never for the kind."""
+    """What a kind of cluster can do: declared by its module, and known without asking a cluster.
+    Other code goes by these, never by the kind."""
 
     is_local: bool = False  # its jobs run on this machine, with the user's own environment
     has_host: bool = False  # it is reached by SSH, unless its settings name no host
@@ -380,6 +389,7 @@ class Capabilities(NamedTuple):
     # The variables by which a library takes itself for a part of a batch job begin with this.
     batch_variables: str = ""
     awaits_images: bool = False  # a job waits in the queue until its image is ready
+    registry_images: bool = False  # images are pulled from a registry, by name
 
 
 class Equipment(NamedTuple):

@@ -1,12 +1,13 @@
-"""Durations, sizes and GPU counts: read from what people write, written as people read."""
+"""Durations, sizes and GPU counts: reads them as people write them, and writes them as people read
+them."""
 
 from __future__ import annotations
 
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -17,10 +18,9 @@ BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
 def parse_duration(value: object) -> float:
-    """'90s', '30m', '4h', '1d12h', '04:00:00', '1-12:00:00' → seconds.
+    """Parse '90s', '30m', '4h', '1d12h', '04:00:00', '1-12:00:00' to seconds.
 
-    '04:00' is refused: Slurm's users read it as minutes, everybody else as hours.
-    """
+    '04:00' is refused: Slurm's users read it as minutes, everybody else as hours."""
     text = str(value).strip().lower()
     clock = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d)", text)
     if clock:
@@ -37,12 +37,12 @@ def parse_duration(value: object) -> float:
 
 
 def parse_shortest(value: object) -> float:
-    """A duration; 0 or 'none' is none."""
+    """Parse a duration; '0' and 'none' are 0."""
     return 0.0 if str(value).strip().lower() in ("0", "none") else parse_duration(value)
 
 
 def parse_hours(value: object) -> float:
-    """'8', '0.5' → a number of hours; '8h' is understood, too."""
+    """Parse a number of hours: '8', '0.5'; '8h' is understood, too."""
     found = re.fullmatch(rf"({NUMBER})h?", str(value).strip().lower())
     if not found or float(found[1]) <= 0:
         raise ValueError(f"cannot read the hours '{value}': write 8 or 0.5")
@@ -50,8 +50,8 @@ def parse_hours(value: object) -> float:
 
 
 def parse_moment(value: object) -> float | datetime:
-    """A duration from now on ('2h') in seconds, or a moment: '2026-11-17 08:00'. One without a
-    time zone is that of this machine."""
+    """Parse a duration from now on ('2h') to seconds, or a moment: '2026-11-17 08:00'. Without a
+    time zone, it is that of this machine."""
     from datetime import datetime  # only where one is given
 
     try:
@@ -67,9 +67,10 @@ def parse_moment(value: object) -> float | datetime:
 
 
 def parse_since(value: object, now: float) -> float:
-    """'10m' (that long ago), '21:00', '2026-11-16 21:00', '2026-11-16T21:00:05' → unix seconds.
+    """Parse '10m' (that long ago), '21:00', '2026-11-16 21:00' or '2026-11-16T21:00:05' to unix
+    seconds.
 
-    A time of day is the last one that has been."""
+    A time of day means its last occurrence."""
     text = str(value).strip()
     if ":" not in text:
         with suppress(ValueError):
@@ -86,7 +87,7 @@ def parse_since(value: object, now: float) -> float:
 
 
 def parse_size(value: object) -> int:
-    """'512M', '32G', '1.5T' → bytes (1024-based)."""
+    """Parse '512M', '32G', '1.5T' to bytes (1024-based)."""
     match = re.fullmatch(rf"({NUMBER})\s*([KMGTP]?)(?:i?B)?", str(value).strip(), re.I)
     if not match or (match[2] == "" and float(match[1]) < 2**20):
         raise ValueError(f"cannot read the size '{value}': write 512M, 32G or 1.5T")
@@ -97,7 +98,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_gpus(value: object) -> float:
-    """A whole number of GPUs, or a fraction of one."""
+    """Parse a whole number of GPUs, or a fraction of one."""
     try:
         number = float(str(value))
     except ValueError:
@@ -119,7 +120,7 @@ def parse_count(value: object, least: int = 1) -> int:
 
 
 def show_duration(seconds: float) -> str:
-    """In the two largest units: 3d4h, 2h05m, 4m20s, 12s."""
+    """Show the two largest units: 3d4h, 2h05m, 4m20s, 12s."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"

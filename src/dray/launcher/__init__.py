@@ -10,17 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Unpack
 
 from dray.clusters.protocol import Cluster, Selection
 from dray.config.loading import Config
 from dray.job.model import Finding, JobSpec, JobView, Plan, Series, Snapshot
 from dray.launcher.context import Context
-from dray.launcher.watching import GONE, Listing, Sieve, Watching
+from dray.launcher.watching import GONE, JobFilter, Listing, Watching
 from dray.reporter import Reporter
 from dray.store import Store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from dray.images.verbs import ImageVerbs
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.logs import Logs, Wanted
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
     from dray.launcher.resuming import Changes
     from dray.launcher.running import How, Running
 
-__all__ = ["GONE", "Launcher", "Listing", "Sieve"]
+__all__ = ["GONE", "JobFilter", "Launcher", "Listing"]
 
 
 class Launcher:
-    """Every verb, as one method; what it does is said where it is done."""
+    """Every verb, as one method; each is documented where it is implemented."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Launcher:
         reporter: Reporter | None = None,
         clusters: Mapping[str, Cluster] = MappingProxyType({}),
     ) -> None:
-        """``clusters``: those that are made already, by name; see dray.testing."""
+        """Make a launcher; ``clusters`` are those that exist already, by name: see dray.testing."""
         self.context = Context(config, reporter or Reporter(), clusters)
         self.watching = Watching(self.context)
 
@@ -105,9 +107,9 @@ class Launcher:
         everything: bool = False,
         most: int = 50,
         on: str | None = None,
-        sieve: Sieve | None = None,
+        job_filter: JobFilter | None = None,
     ) -> Listing:
-        return self.watching.listing(everything=everything, most=most, on=on, sieve=sieve)
+        return self.watching.listing(everything=everything, most=most, on=on, job_filter=job_filter)
 
     def find(self, reference: str) -> str:
         return self.watching.jobs.find(reference)[0]

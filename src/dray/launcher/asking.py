@@ -1,29 +1,29 @@
-"""Asking several clusters side by side, so that one that hangs does not hold up the others."""
+"""Asks several clusters side by side, so that one that hangs does not delay the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from dray.clusters.protocol import Cluster
 from dray.errors import LoginNeeded
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from queue import SimpleQueue
+    from typing import NoReturn, TypeVar
 
-T = TypeVar("T")
-Answer = Callable[[], T]  # returns what the cluster has answered, or raises why it has not
-Take = Callable[[Cluster, Answer[T]], None]
+    T = TypeVar("T")
+    Answer = Callable[[], T]  # returns what the cluster has answered, or raises why it has not
+    Take = Callable[[Cluster, Answer[T]], None]
 
 
 def ask_each(clusters: Sequence[Cluster], question: Callable[[Cluster], T], take: Take[T]) -> None:
-    """Ask every cluster, and hand each answer to ``take`` when it comes.
+    """Ask every cluster, and pass each answer to ``take`` when it comes.
 
     Threads only ask: ``take`` is called in the caller's own thread, where the store may be used.
-    Only one login at a time can ask the user for a password, so that those that need one are tried
-    again one after another, at the end. Whatever ends the caller, such as Ctrl-C, ends all.
-    """
+    Only one login at a time can ask the user for a password, so clusters that need one are asked
+    again at the end, one after another. Whatever ends the caller, such as Ctrl-C, ends all."""
     away = [one for one in clusters if not one.capabilities.is_local]
     if len(away) < 2:
         for one in clusters:
@@ -41,7 +41,7 @@ def _ask_at_once(
     question: Callable[[Cluster], T],
     take: Take[T],
 ) -> list[Cluster]:
-    """Return those that only answer somebody who can be asked for a password."""
+    """Ask without a terminal; return the clusters that need a password."""
     from queue import SimpleQueue  # not for a listing of one cluster's jobs
     from threading import Thread
 

@@ -1,4 +1,4 @@
-"""Why a command failed, in words, by the last lines of its output."""
+"""Finds out why a command failed, from the last lines of its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAUSES = (
 
 
 def cause_of(lines: list[str]) -> str:
-    """The likely cause, or nothing where the lines tell none."""
+    """Return the likely cause in words, or '' where the lines do not show one."""
     text = "\n".join(lines)
     for pattern, sentence in CAUSES:
         found = re.search(pattern, text, re.M)

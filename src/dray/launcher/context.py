@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from dray import background
-from dray.clusters import registry
 from dray.clusters.protocol import Cluster
 from dray.config.loading import Config
 from dray.errors import ClusterError, DrayError, Refused, StorageError, from_os_error
 from dray.job.model import JobView
-from dray.launcher.asking import Answer, ask_each
+from dray.launcher.asking import ask_each
 from dray.reporter import Reporter
 from dray.store import Damaged, Store, rebuilding, set_aside
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dray.launcher.asking import Answer
     from dray.launcher.notifying import Notifier
 
 # A cluster cannot be asked: it does not answer, has trouble with its disk, or its root cannot be
@@ -27,7 +27,7 @@ UNAVAILABLE = (ClusterError, StorageError, Refused, OSError)
 
 
 class Context:
-    """``clusters``: those that are made already, such as a test's."""
+    """``clusters`` are those that exist already, such as a test's."""
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Context:
 
     def cluster(self, name: str) -> Cluster:
         if name not in self._clusters:
+            from dray.clusters import registry  # with every option; not for a listing
+
             chosen = self.config.cluster(name)
             home = self.config.home
             self._clusters[name] = registry.make(
@@ -52,13 +54,13 @@ class Context:
         return self._clusters[name]
 
     def for_config(self, config: Config) -> Context:
-        """Return the context of another folder's settings, with the same person at the terminal."""
+        """Return the context of another folder's settings, with the same reporter."""
         return Context(config, self.reporter, self._made)
 
     # -- the store
 
     def open_store(self) -> Store:
-        """Open the database of jobs, once. One that is new, or was damaged, is filled from the
+        """Open the database of jobs, once. If it is new, or was damaged, it is filled from the
         jobs' own directories: every cluster is asked then."""
         if self._store is None:
             path = self.config.home.store
@@ -100,12 +102,12 @@ class Context:
 
     @contextmanager
     def _unlisted(self, name: str) -> Iterator[None]:
-        """Say of a cluster that cannot be asked that its jobs are not known."""
+        """Warn that a cluster cannot be asked, and that its jobs are not known."""
         try:
             yield
         except UNAVAILABLE as error:
             self.reporter.say(
-                f"jobs on {name} are not listed: {told(error)}. "
+                f"jobs on {name} are not listed: {message_of(error)}. "
                 f"dray ps --on {name} --all finds them once it answers."
             )
 
@@ -123,7 +125,7 @@ class Context:
             self._complaints.add(message)
 
     def keep(self, write: Callable[[], None]) -> None:
-        """Write down what was seen; where there is no room for that, it is shown all the same."""
+        """Save what was seen. If the disk is full, it is shown all the same."""
         try:
             write()
         except StorageError as error:
@@ -131,15 +133,15 @@ class Context:
 
 
 def jobs_on(cluster: Cluster) -> list[JobView]:
-    """Ask a cluster for every job that lies there."""
+    """Ask a cluster for all of its jobs."""
     return list(cluster.queue.status(list(cluster.queue.ids())).jobs.values())
 
 
 def unclaimed(store: Store, views: Iterable[JobView]) -> list[JobView]:
-    """Leave out jobs that are known as another cluster's; add what only the store knows of the
+    """Drop jobs that are known as another cluster's; add what only the store knows of the
     others."""
     return [seen for view in views if (seen := store.as_seen(view)) is not None]
 
 
-def told(error: DrayError | OSError) -> str:
+def message_of(error: DrayError | OSError) -> str:
     return (error if isinstance(error, DrayError) else from_os_error(error)).message

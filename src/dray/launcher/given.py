@@ -1,5 +1,6 @@
-"""The checkpoint of another run that a new job begins from, on the laptop's side: which one is
-meant, and how it is frozen to be sent. How it lies in the job's directory: ``given``."""
+"""The checkpoint of another run that a new job begins from, on the laptop's side: finds the one
+that is meant, and freezes it to be sent. dray.node.checkpoints.given puts it into the job's
+directory."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from dray.clusters.protocol import Cluster, Found
 from dray.errors import NotFound, Refused
@@ -21,6 +22,9 @@ from dray.node.code.packs import CHUNK, hash_of, new_hash
 from dray.records import NamedTuple, asdict, replace
 from dray.reporter import Progress, Reporter
 
+if TYPE_CHECKING:
+    from dray.node.formats.records import Rules
+
 
 class OfJob(NamedTuple):
     """A checkpoint of a job; "" is its newest whole one."""
@@ -30,8 +34,8 @@ class OfJob(NamedTuple):
 
 
 def read(reference: str, find_job: Callable[[str], str]) -> OfJob | Path:
-    """What --from means: JOB, JOB:CHECKPOINT or a path. A job wins over a path of the same name,
-    as a pulled job's folder has it."""
+    """Read what --from means: JOB, JOB:CHECKPOINT or a path. A job takes precedence over a path of
+    the same name, as the folder of a pulled job has it."""
     path = Path(reference).expanduser()
     job, _, name = reference.partition(":")
     if "/" in job or job.startswith(("~", ".")):
@@ -61,7 +65,8 @@ def require_a_way(job: JobSpec) -> None:
 
 
 def notes_for(job: JobSpec) -> tuple[str, ...]:
-    """Where the command has to look for the checkpoint by itself, or may do less than it seems."""
+    """Return notes for a command that has to look for the checkpoint by itself, or that may do less
+    than it seems."""
     resume, found = job.resume, []
     if not resume.args and not resume.begin_args:
         found.append(
@@ -78,8 +83,8 @@ def notes_for(job: JobSpec) -> tuple[str, ...]:
 
 
 def place_of(path: str, resume: Resume, otherwise: str) -> str:
-    """Where among a run's outputs it belongs: the end of its path that the job's own pattern finds,
-    or ``otherwise``; "" for that where its place is not known."""
+    """Return where the checkpoint belongs among a run's outputs: the end of its path that the job's
+    own pattern matches, else ``otherwise``, which is '' where its place is not known."""
     found = place_for(path, resume.checkpoint)
     if not found and not otherwise and resuming.needs_place(rules_of(resume)):
         raise Refused(
@@ -90,13 +95,13 @@ def place_of(path: str, resume: Resume, otherwise: str) -> str:
     return found or otherwise or path.rpartition("/")[2]
 
 
-def rules_of(resume: Resume) -> dict[str, Any]:
-    """As the node side reads them."""
-    return asdict(resume)
+def rules_of(resume: Resume) -> Rules:
+    """Return the rules as the node side reads them."""
+    return cast("Rules", asdict(resume))
 
 
 class Frozen(NamedTuple):
-    """What is to be sent, and the checkpoint's path in it; ``told``: what people call it."""
+    """Files to send, and the checkpoint's path among them; ``told`` is its name for people."""
 
     path: str
     files: Snapshot
@@ -105,8 +110,8 @@ class Frozen(NamedTuple):
 
 
 def freeze_path(path: Path, resume: Resume, progress: Progress) -> Frozen:
-    """A checkpoint on this machine; or, where a folder holds a run's outputs, the newest whole one
-    in it."""
+    """Freeze a checkpoint of this machine; in a folder with a run's outputs, the newest whole
+    one."""
     remarks: tuple[str, ...] = ()
     rules, given = rules_of(resume), path
     if path.is_dir() and (found := newest.candidates(str(path), rules)):
@@ -125,8 +130,9 @@ def freeze_path(path: Path, resume: Resume, progress: Progress) -> Frozen:
 
 
 def require_inside(given: Path, files: Sequence[str]) -> None:
-    """Refuse a checkpoint whose files are links to elsewhere: somebody else may have made them, and
-    what they lead to would leave this machine. A file that was named itself may be a link."""
+    """Refuse a checkpoint whose files are links that lead elsewhere: somebody else may have made
+    them, and the files they lead to would leave this machine. Only the file that the user named may
+    be a link."""
     top = os.path.realpath(given if given.is_dir() else given.parent)
     for file in files:
         if file != str(given) and not newest.is_inside(top, file):
@@ -137,7 +143,7 @@ def require_inside(given: Path, files: Sequence[str]) -> None:
 
 
 def freeze(files: Sequence[str], path: Path, place: str, progress: Progress) -> Snapshot:
-    """The files of a checkpoint as a snapshot, in which it lies at ``place``, the end of its
+    """Make a snapshot of a checkpoint's files, in which it lies at ``place``, the end of its
     path."""
     top = path.as_posix()[: -len(place)]
     total = sum(os.path.getsize(file) for file in files)
@@ -162,9 +168,9 @@ def digest_of(path: str) -> str:
     return hasher.hexdigest()
 
 
-class Giver:
-    """Finds the checkpoint that a job is to begin from, and says how it gets there. ``find`` tells
-    the id and the cluster of a job by what the user calls it."""
+class GivenCheckpoints:
+    """Finds the checkpoint that a job is to begin from, and plans how it gets there. ``find``
+    returns the id and the cluster of a job by what the user calls it."""
 
     def __init__(
         self, find: Callable[[str], tuple[str, Cluster]], reporter: Reporter, cache: Path
@@ -174,7 +180,7 @@ class Giver:
         self.cache = cache
 
     def planned(self, job: JobSpec, reference: str) -> JobSpec:
-        """The job as ``plan`` shows it: no cluster is asked."""
+        """Return the job as ``plan`` shows it; no cluster is asked."""
         require_a_way(job)
         read(reference, lambda name: self.find(name)[0])
         return replace(job, origin={"told": reference}, notes=job.notes + notes_for(job))
@@ -183,7 +189,7 @@ class Giver:
     def given(
         self, job: JobSpec, reference: str, target: Cluster
     ) -> Iterator[tuple[JobSpec, Snapshot | None]]:
-        """The job with its origin, and what has to be sent to its cluster first."""
+        """Yield the job with its origin, and what has to be sent to its cluster first."""
         job = self.planned(job, reference)
         meant = read(reference, lambda name: self.find(name)[0])
         if isinstance(meant, Path):
@@ -215,7 +221,7 @@ class Giver:
 
     @contextmanager
     def _fetched(self, source: Cluster, job: str, found: Found) -> Iterator[Path]:
-        """A folder of ours with the files of a checkpoint of another cluster's job."""
+        """Yield a temporary folder with the files of a checkpoint of another cluster's job."""
         self.cache.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="given-", dir=self.cache) as folder:
             with Landing(Path(folder)) as landing:
@@ -225,11 +231,11 @@ class Giver:
 
 
 def from_job(job: str, checkpoint: str, place: str) -> Mapping[str, str]:
-    """The origin of a job that begins from one of the same root."""
+    """Return the origin of a job that begins from a checkpoint of the same root."""
     told = f"{job}:{checkpoint}"
     return {"job": job, "checkpoint": checkpoint, "path": place, "told": told}
 
 
 def from_files(frozen: Frozen) -> Mapping[str, str]:
-    """The origin of a job that begins from what is sent along."""
+    """Return the origin of a job that begins from files that are sent with it."""
     return {"snapshot": frozen.files.id, "path": frozen.path, "told": frozen.told}

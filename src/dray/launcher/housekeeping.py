@@ -1,4 +1,4 @@
-"""Stopping, removing and forgetting jobs; checking what they depend on."""
+"""Stops, removes and forgets jobs, and checks what they depend on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Housekeeping:
         self.jobs = self.watching.jobs
 
     def stop(self, reference: str, *, now: bool) -> JobView:
-        """Ask for a checkpoint and the end, or with ``now`` for the end at once; wait for it."""
+        """Ask for a checkpoint and the end, or with ``now`` for the end at once; wait for the
+        end."""
         view = self.watching.show(reference)
         if not view.state.active:
             raise Refused(f"{view.id} is {view.state}: there is nothing to stop")
@@ -28,7 +29,7 @@ class Housekeeping:
         return self.watching.wait(view.id)
 
     def stop_all(self, ids: Sequence[str], *, now: bool) -> list[JobView]:
-        """Stop those of them that have not ended; one call per cluster."""
+        """Stop those of the jobs that have not ended, with one call per cluster."""
         if len(ids) == 1:
             return [self.stop(ids[0], now=now)]
         self.jobs.require_all_here(ids)
@@ -40,11 +41,11 @@ class Housekeeping:
 
     def _ask_to_stop(self, cluster: str, ids: Sequence[str], now: bool) -> None:
         self.context.cluster(cluster).queue.stop(ids, now=now)
-        self.context.open_store().note("stop requested", *ids)
+        self.context.open_store().add_event("stop requested", *ids)
 
     def remove_all(self, ids: Sequence[str]) -> list[str]:
-        """Remove all or, where one has not ended, none. What the store knows of them is not enough:
-        another machine may have resumed one."""
+        """Remove all jobs, or none if one has not ended. The clusters are asked, as the store may
+        be out of date: another machine may have resumed a job."""
         store = self.context.open_store()
         places: dict[str, list[str]] = {}
         out_of_reach: list[str] = []
@@ -68,14 +69,15 @@ class Housekeeping:
         return list(ids)
 
     def _can_only_be_forgotten(self, job_id: str, cluster: Cluster) -> bool:
-        """Whether its files are elsewhere, and it had ended when it was last seen: one that may
-        still run is not forgotten."""
+        """Return whether its files are elsewhere, and it had ended when it was last seen. A job
+        that may still run is not forgotten."""
         place = self.context.open_store().place(job_id)
         is_elsewhere = bool(place) and not self.jobs.is_here(job_id, cluster)
         return is_elsewhere and not self.jobs.last_seen(job_id).state.active
 
     def forget(self, name: str) -> int:
-        """Drop what is known of this cluster's jobs, whose files stay there; how many they are."""
+        """Remove this cluster's jobs from the store, and return how many they were; their files
+        stay on the cluster."""
         if not self.context.config.home.store.exists():
             return 0
         store = self.context.open_store()
@@ -85,7 +87,7 @@ class Housekeeping:
         return len(ids)
 
     def reach(self, names: Sequence[str], seconds: float) -> dict[str, str]:
-        """Ask these clusters side by side whether they answer: why not, or '', by name."""
+        """Ask these clusters side by side whether they answer; return why not, or '', by name."""
         if not names:
             return {}
         there = [self.context.cluster(name) for name in names]

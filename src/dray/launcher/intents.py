@@ -1,4 +1,5 @@
-"""What is about to be submitted: written down before, and forgotten where nothing came of it."""
+"""Records what is about to be submitted, before it is sent, and forgets it if nothing came of
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from dray.clusters.protocol import Cluster
 from dray.errors import NotFound, Refused, SnapshotError, UsageError
 from dray.launcher.context import UNAVAILABLE, Context
 from dray.node.formats import files
-from dray.node.jobs.arrays import split
 
 ABANDONED = 60.0  # a submission that nobody works on any more has not succeeded after so long
 CERTAIN = (UsageError, NotFound, Refused, SnapshotError)  # nothing was submitted
@@ -24,8 +24,8 @@ class Intents:
 
     @contextmanager
     def under_way(self, ids: Sequence[str], cluster: Cluster) -> Iterator[None]:
-        """Tell other processes by a lock that these are being submitted; forget them where that
-        fails."""
+        """Hold a lock that tells other processes that these are being submitted; forget them if
+        that fails."""
         try:
             files.make_folder(str(self.folder))
             self._sweep()
@@ -42,7 +42,7 @@ class Intents:
             raise
 
     def is_abandoned(self, job_id: str) -> bool:
-        """Whether it was about to be submitted, and nobody works on that any more."""
+        """Return whether it was about to be submitted, and no process works on that any more."""
         age = self.context.open_store().intent_age(job_id)
         return age is not None and age > ABANDONED and not files.is_locked(self._lock_of(job_id))
 
@@ -59,7 +59,10 @@ class Intents:
                     (self.folder / name).unlink()
 
     def _lock_of(self, job_id: str) -> str:
-        """Jobs of an array are submitted together."""
+        """Return the path of the submission's lock; the jobs of an array, which are submitted
+        together, share one."""
+        from dray.node.jobs.arrays import split  # not for a listing
+
         place = split(job_id)
         return str(self.folder / (place[0] if place else job_id))
 

@@ -1,4 +1,4 @@
-"""Finds the jobs that a person means, and tells whether the settings of today lead to them."""
+"""Finds the jobs that a person means, and whether the current settings lead to them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Jobs:
                 hint="dray ps --all lists the jobs.",
             )
         if len(found) > 1:
-            raise UsageError(f"'{reference}' is not unique: {self._told(found)}")
+            raise UsageError(f"'{reference}' is not unique: {self._choices(found)}")
         job_id, name = found[0]
         return job_id, self.context.cluster(name)
 
-    def _told(self, found: Sequence[tuple[str, str]]) -> str:
-        """Jobs to choose from, with state and age."""
+    def _choices(self, found: Sequence[tuple[str, str]]) -> str:
+        """List jobs to choose from, with state and age."""
         store = self.context.open_store()
         views = [store.view(job_id) for job_id, _ in found[:SOME]]
         now = time.time()
@@ -73,8 +73,9 @@ class Jobs:
         return job_id, cluster
 
     def is_here(self, job_id: str, cluster: Cluster) -> bool:
-        """The settings of another folder, or without those that are not trusted, may lead to
-        another root, where nothing is known of the job."""
+        """Return whether the cluster, as it is set now, has the job. The settings of another
+        folder, or without those that are not trusted, may lead to another root, where nothing is
+        known of the job."""
         known = self.context.open_store().place(job_id)
         if known:
             return known == cluster.files.path()

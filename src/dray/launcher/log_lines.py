@@ -1,4 +1,4 @@
-"""A job's output line by line: which lines are wanted, and when each was written."""
+"""Splits a job's output into lines, selects them, and tells when each was written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Times = Sequence[tuple[float, int]]  # see dray.node.jobs.log_times
 
 
 def lines_of(pieces: Iterable[Piece]) -> Iterator[Line]:
-    """Whole lines. What an attempt has left unfinished becomes one, where another attempt comes."""
+    """Yield whole lines. If an attempt ended without a newline and another follows, one is
+    added."""
     kept, of, end = b"", 0, 0
     for attempt, offset, piece in pieces:
         if kept and attempt != of:
@@ -38,7 +39,7 @@ def lines_of(pieces: Iterable[Piece]) -> Iterator[Line]:
 
 
 def search(pattern: re.Pattern[str]) -> Callable[[bytes], bool]:
-    """Whether the pattern is found in a line; colours are not part of its text."""
+    """Return a function that tells whether the pattern is found in a line, ignoring colours."""
 
     def found(line: bytes) -> bool:
         text = line.rstrip(b"\r\n")[: 4 * SEARCHED].decode("utf-8", "replace")
@@ -48,8 +49,9 @@ def search(pattern: re.Pattern[str]) -> Callable[[bytes], bool]:
 
 
 def stamped(lines: Iterable[Line], times_of: Callable[[int], Times | None]) -> Iterator[Line]:
-    """Each line with the time by which it was there. ``times_of`` an attempt are asked for once;
-    None where nobody has written them down. What is newer than all of them is seen just now."""
+    """Put the time before each line by which it had been written. ``times_of`` is called once for
+    each attempt, and returns None where its times are not known. A line that is newer than all of
+    them was written just now."""
     known: dict[int, Times | None] = {}
     for attempt, end, line in lines:
         if attempt not in known:
@@ -67,6 +69,6 @@ def stamp_of(times: Times | None, end: int, now: float) -> str:
 
 
 def size_at(times: Times, moment: float) -> int:
-    """How long the output was at that time, as far as it was written down."""
+    """Return how long the output was at that time, as far as it was recorded."""
     at = bisect_right(times, moment, key=lambda one: one[0])
     return times[at - 1][1] if at else 0

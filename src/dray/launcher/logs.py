@@ -1,11 +1,10 @@
-"""A job's output: from where, which lines, and as it grows."""
+"""Reads a job's output: from which place, which lines, and as it grows."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypedDict
 
 from dray.clusters.protocol import END, Cluster
 from dray.errors import NotFound
@@ -19,17 +18,20 @@ from dray.records import NamedTuple
 
 LAST_WORDS = 8192  # bytes at the end of a log
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # at run time it would compile each annotation
+    from typing import TypedDict
 
-class Wanted(TypedDict, total=False):
-    """Which part of a job's output is read: all of it, unless something is said."""
+    class Wanted(TypedDict, total=False):
+        """Which part of a job's output is read; by default, all of it."""
 
-    attempt: int | None
-    rank: int
-    tail: int | None  # so many lines at the end
-    follow: bool
-    grep: re.Pattern[str] | None  # only lines in which it is found
-    since: float | None
-    stamps: bool  # each line with a time
+        attempt: int | None
+        rank: int
+        tail: int | None  # so many lines at the end
+        follow: bool
+        grep: re.Pattern[str] | None  # only lines in which it is found
+        since: float | None
+        stamps: bool  # each line with a time
 
 
 class Output(NamedTuple):
@@ -61,7 +63,7 @@ class Logs:
         since: float | None = None,
         stamps: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield pieces of one rank's raw output with the attempt they are of, in order."""
+        """Yield pieces of one rank's raw output, each with its attempt, in order."""
         view = self.watching.require_files(reference)
         require_attempt(view, None if follow else attempt)
         require_rank(view, rank)
@@ -82,7 +84,7 @@ class Logs:
         return ((number, line) for number, _, line in lines)
 
     def _times(self, output: Output, attempt: int) -> log_lines.Times | None:
-        """When the output was how long; None where that was not written down."""
+        """Return at which time the output had which length; None where that was not recorded."""
         view, rank = output.view, output.rank
         times = output.cluster.files.log_times(view.id, attempt) if rank == 0 else []
         of = next((one for one in view.attempts if one.number == attempt), None)
@@ -95,7 +97,7 @@ class Logs:
         return None
 
     def _offsets_since(self, output: Output, since: float) -> dict[int, int]:
-        """Where the first attempt that was not over by then begins, and how much of it to skip."""
+        """Return the first attempt that had not ended by then, with the offset to begin at."""
         view, cluster, _, rank = output
         numbers = output.attempts()
         for one in view.attempts:
@@ -134,7 +136,7 @@ class Logs:
                 pause = min(pause * 1.3, 1.0)
 
     def last_lines(self, view: JobView, most: int = 10) -> list[str]:
-        """Return the end of what the last attempt wrote; nothing where that cannot be had."""
+        """Return the last lines of the last attempt; none where they cannot be read."""
         if not view.attempts:
             return []
         cluster, attempt = self.context.cluster(view.cluster), view.attempts[-1].number

@@ -1,10 +1,9 @@
-"""Words of a command that name a file which the job will not have. Pure, but for a look at what is
-here.
+"""Finds words of a command that name a file which the job will not have. Pure, except for a look at
+the project's files.
 
 A job is refused only where it is certain that it cannot start: its program or script is a relative
-path, and not in the snapshot. Of any other word nobody can tell whether it is to be read or to be
-written, so little is said of those, and nothing is refused.
-"""
+path, and not in the snapshot. For any other word it is unknown whether the file is to be read or to
+be written, so there is at most a note, and nothing is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ MOST_NAMES = 2000  # among which a similar one is looked for
 
 
 class Tree:
-    """What of a project is in the snapshot, and what is not."""
+    """Which files of a project are in the snapshot, and which are not."""
 
     def __init__(self, project: Path, manifest: bytes, outputs: Sequence[str]) -> None:
         self.project = project
@@ -40,7 +39,7 @@ class Tree:
         self.outputs = outputs
 
     def has(self, path: str) -> bool:
-        """A file or folder of the snapshot; also what may be there behind a link."""
+        """Return whether the path is in the snapshot, or may be, behind a link."""
         name = os.fsencode(path)
         if b" %s\0" % name in self.manifest or b" %s/" % name in self.manifest:
             return True
@@ -51,12 +50,12 @@ class Tree:
         return re.search(line, self.manifest) is not None
 
     def output_of(self, path: str) -> str:
-        """The declared output that it lies in, or that lies in it."""
+        """Return the declared output that contains the path, or is below it."""
         return next((one for one in self.outputs if is_around(one, path)), "")
 
     def similar(self, path: str) -> str:
-        """A file that may be meant: of a similar name in the same folder, or of the same name in
-        another one."""
+        """Find a file that may be meant: one of a similar name in the same folder, or of the same
+        name in another."""
         import difflib  # only where a file is missing
 
         paths = [os.fsdecode(one.path) for one in entries(self.manifest[1:]) if one.kind != "d"]
@@ -67,32 +66,32 @@ class Tree:
 
 
 def is_around(output: str, path: str) -> bool:
-    """Whether one of the two lies below the other, or they are the same."""
+    """Return whether one of the two paths is below the other, or they are the same."""
     return f"{path}/".startswith(f"{output}/") or f"{output}/".startswith(f"{path}/")
 
 
 class Word(NamedTuple):
-    """A word as it is written, and the path in the project that it may name."""
+    """A word of the command, and the path in the project that it may name."""
 
     text: str
     path: str
 
 
 def look(job: JobSpec, manifest: bytes) -> tuple[str, ...]:
-    """Notes on words that name what is not in the job; raises Refused where that is what has to be
-    started."""
+    """Return notes on words that name files which the job will not have. Raises Refused where the
+    program or script to start is missing."""
     tree = Tree(Path(job.project), manifest, job.outputs)
     starts = [word for text in started(job.command) if (word := named(text, job))]
     for word in starts:
         if not tree.has(word.path):
             raise refusal(word, tree, job.folder)
     words = (word for text in others(job.command) if (word := named(text, job)))
-    notes = (note(word, tree, job.folder) for word in words if word not in starts)
+    notes = (note_on(word, tree, job.folder) for word in words if word not in starts)
     return tuple(dict.fromkeys(one for one in notes if one))
 
 
 def started(command: Sequence[str]) -> Iterator[str]:
-    """The program, where it is a path, and the script that an interpreter is to run."""
+    """Yield the program, if it is a path, and the script that an interpreter is to run."""
     program = command[0]
     if "/" in program:
         yield program
@@ -106,8 +105,8 @@ def started(command: Sequence[str]) -> Iterator[str]:
 def script_of(
     words: Sequence[str], flags: re.Pattern[str], with_value: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The first word that is no flag. What comes behind a flag that is not known here is no
-    certain matter."""
+    """Yield the first word that is not a flag. Behind a flag that is not known here nothing is
+    certain, so nothing is yielded."""
     rest = iter(words)
     for word in rest:
         if word in with_value:
@@ -120,7 +119,7 @@ def script_of(
 
 
 def others(command: Sequence[str]) -> Iterator[str]:
-    """Words that may be paths, and the values of flags such as --config=x.yaml."""
+    """Yield words that may be paths, and the values of flags such as --config=x.yaml."""
     for before, word in pairwise(command):
         if before in ("-c", "-m"):
             continue
@@ -128,8 +127,8 @@ def others(command: Sequence[str]) -> Iterator[str]:
 
 
 def named(text: str, job: JobSpec) -> Word | None:
-    """The path below the project that a word may name; None where it names none, or something
-    that is made on the node."""
+    """Return the path below the project that a word may name; None where it names none, or
+    something that is made on the node."""
     if not text or NO_PATH.search(text) or text.startswith(ABSOLUTE) or not text.isprintable():
         return None
     path = os.path.normpath(os.path.join(job.folder, text))
@@ -151,13 +150,13 @@ def refusal(word: Word, tree: Tree, folder: str) -> Refused:
         hint = f"Take it out of there, or name it as it is found on the node, such as {place}"
     else:
         why = f"there is no such file in {tree.project / folder}"
-        hint = meant(word, tree, folder) or "Is it the right folder?"
+        hint = suggestion(word, tree, folder) or "Is it the right folder?"
     what = f"the command starts '{word.text}', which the job does not have"
     return Refused(f"{what}: {why}", hint=hint)
 
 
-def note(word: Word, tree: Tree, folder: str) -> str:
-    """What is to be said of a word that is not what is started; "" for nothing."""
+def note_on(word: Word, tree: Tree, folder: str) -> str:
+    """Return a note on a word that is not what is started, or ''."""
     if tree.has(word.path):
         return ""
     place, output = tree.project / word.path, tree.output_of(word.path)
@@ -170,12 +169,12 @@ def note(word: Word, tree: Tree, folder: str) -> str:
     if os.path.lexists(place):
         return ""
     if word.path.endswith(CODE + SETTINGS):
-        similar = meant(word, tree, folder)
+        similar = suggestion(word, tree, folder)
         if similar or word.path.endswith(CODE):
             return f"'{word.text}' is not in the project's folder. {similar}".strip()
     return ""
 
 
-def meant(word: Word, tree: Tree, folder: str) -> str:
+def suggestion(word: Word, tree: Tree, folder: str) -> str:
     similar = tree.similar(word.path)
     return f"Did you mean '{os.path.relpath(similar, folder or '.')}'?" if similar else ""

@@ -1,5 +1,5 @@
-"""Messages about jobs, as far as they are this machine's business: where they go, and sending those
-that the cluster could not send."""
+"""Sends messages about jobs from this machine: decides where they go, and sends those that the
+cluster could not send."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from dray.clusters.protocol import Cluster, Unsent
 from dray.config import loading as configuration
@@ -21,6 +20,12 @@ from dray.node.jobs.arrays import split
 from dray.node.notifications import notify
 from dray.reporter import Reporter
 from dray.store import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dray.node.formats.records import Notice, NoticeSettings, Status
 
 ON, LONG_WAIT = NOTIFY_ON.initial, NOTIFY_LONG_WAIT.initial
 MOST_AT_ONCE = 20  # messages that one look sends from here
@@ -36,12 +41,13 @@ TOLD = {True: "told of its end", False: "told of its start"}  # whatever the clu
 
 
 def channels(settings: Mapping[str, Any]) -> list[str]:
-    """Those that a cluster can send by."""
+    """Return the channels that a cluster can send by."""
     return [name for name in notify.CHANNELS if settings.get(name)]
 
 
-def rules(settings: Mapping[str, Any], wanted: bool | None) -> dict[str, Any]:
-    """When something is told. Of a job that it was asked for by name, also a quick end is."""
+def rules(settings: Mapping[str, Any], wanted: bool | None) -> NoticeSettings:
+    """Return when to send a message. A job that was submitted with --notify is reported even if it
+    ends quickly."""
     return {
         "on": list(settings.get("on", ON)),
         "after": 0.0 if wanted else settings.get("after", 0.0),
@@ -49,17 +55,20 @@ def rules(settings: Mapping[str, Any], wanted: bool | None) -> dict[str, Any]:
     }
 
 
-def facts_of(view: JobView, event: str) -> dict[str, Any]:
-    """What is told of a job that was seen from here."""
-    job = {"name": view.spec.name, "created": view.spec.created}
-    attempts = [{"exit_code": one.exit_code, "metric": one.metric} for one in view.attempts]
-    status = {"id": view.id, "job": job, "state": str(view.state), "reason": view.reason}
-    return notify.facts_of(
-        event, {**status, "ended": view.ended, "attempts": attempts}, view.cluster
-    )
+def facts_of(view: JobView, event: str) -> Notice:
+    """Return what a message says of a job that was seen from here."""
+    status: Status = {
+        "id": view.id,
+        "job": {"name": view.spec.name, "created": view.spec.created},
+        "state": str(view.state),
+        "reason": view.reason,
+        "ended": view.ended,
+        "attempts": [one.to_dict() for one in view.attempts],
+    }
+    return notify.facts_of(event, status, view.cluster)
 
 
-def facts_of_array(array: str, views: Sequence[JobView]) -> dict[str, Any]:
+def facts_of_array(array: str, views: Sequence[JobView]) -> Notice:
     spec = views[0].spec
     ended = max((one.ended or 0.0 for one in views), default=0.0)
     return notify.facts_of_array(
@@ -71,13 +80,13 @@ def facts_of_array(array: str, views: Sequence[JobView]) -> dict[str, Any]:
 
 
 def since_resumed(events: Sequence[str]) -> Sequence[str]:
-    """What has happened to a job since it began, or began again."""
+    """Return the events of a job since it began, or was resumed last."""
     last = max((index for index, what in enumerate(events) if what == "resumed"), default=-1)
     return events[last + 1 :]
 
 
 def summary(views: Sequence[JobView]) -> tuple[str, str]:
-    """A title and a text for jobs that were seen to end at once."""
+    """Return a title and a text for jobs that were seen to end at the same time."""
     if len(views) == 1:
         facts = facts_of(views[0], notify.end_event(str(views[0].state)))
         return notify.title(facts), notify.text(facts)
@@ -96,7 +105,8 @@ class Notifier:
         self.reporter = reporter
 
     def send_left(self, cluster: Cluster) -> None:
-        """Send what the cluster could not, of jobs that were submitted from here."""
+        """Send the messages that the cluster could not send, of jobs that were submitted from
+        here."""
         until, tried = time.monotonic() + PATIENCE, 0
         for message in cluster.queue.unsent():
             if tried == MOST_AT_ONCE or time.monotonic() > until:
@@ -112,8 +122,8 @@ class Notifier:
 
     @contextmanager
     def _alone(self, seconds: float = 0.0) -> Iterator[bool]:
-        """Whether no other process sends or shows something, within this time. One that does may
-        be suspended: nobody waits for it."""
+        """Yield whether no other process is sending, after waiting for at most this time. The other
+        one may be suspended, so it is not waited for any longer."""
         files.make_folder(str(self.config.home.data))
         lock = files.Lock(str(self.config.home.data / LOCK))
         until = time.monotonic() + seconds
@@ -126,8 +136,8 @@ class Notifier:
                 lock.__exit__()
 
     def _jobs_of(self, message: Unsent, cluster: str) -> list[JobView]:
-        """What it is about; nothing where a job of that was not submitted from here to this
-        cluster, which has no say in what else is sent from this machine."""
+        """Return the jobs that a message is about; none where one of them was not submitted from
+        here to this cluster, as a cluster has no say in what else is sent from this machine."""
         ids = self.store.in_array(message.id) or [message.id]
         views = [view for one in ids if self.store.is_own(one) and (view := self.store.view(one))]
         is_theirs = len(views) == len(ids) and all(one.cluster == cluster for one in views)
@@ -136,7 +146,8 @@ class Notifier:
         return views
 
     def _is_told_with_others(self, name: str) -> bool:
-        """A job of an array has no message of its own, until it is resumed."""
+        """Return whether the job is part of an array's message: it has none of its own until it is
+        resumed."""
         place = split(name)
         if place is None or len(self.store.in_array(place[0])) < 2:
             return False
@@ -154,7 +165,7 @@ class Notifier:
         with suppress(ClusterError, OSError):  # the next look asks again, and sends nothing again
             cluster.queue.settle(message)
 
-    def _facts(self, message: Unsent, views: Sequence[JobView]) -> dict[str, Any]:
+    def _facts(self, message: Unsent, views: Sequence[JobView]) -> Notice:
         if not message.over:
             return facts_of(views[0], notify.STARTED)
         if views[0].id != message.id:
@@ -162,10 +173,10 @@ class Notifier:
         return facts_of(views[0], notify.end_event(str(views[0].state)))
 
     def _is_wanted(
-        self, message: Unsent, views: Sequence[JobView], facts: Mapping[str, Any], asked: bool
+        self, message: Unsent, views: Sequence[JobView], facts: Notice, asked: bool
     ) -> bool:
-        """By the settings of this machine, whatever the cluster makes of them; ``asked``: whether
-        the job was submitted with --notify."""
+        """Decide by the settings of this machine, whatever the cluster makes of them. ``asked``
+        says whether the job was submitted with --notify."""
         settings, now = rules(self.config.notify, asked), time.time()
         spec, attempts = views[0].spec, views[0].attempts
         if message.over:
@@ -175,11 +186,11 @@ class Notifier:
         started = attempts[0].started if attempts else None
         if started is None or views[0].id != message.id:
             return False
-        job = {"created": spec.created, "resumed_after": spec.resumed_after}
-        return notify.waited_long(settings, job, min(started, now))
+        return notify.waited_long(settings, spec.to_dict(), min(started, now))
 
-    def _send(self, message: Unsent, job_id: str, facts: Mapping[str, Any]) -> bool:
-        """Whether it was tried, or never can be; else a look from another shell may send it."""
+    def _send(self, message: Unsent, job_id: str, facts: Notice) -> bool:
+        """Send the message; return whether that was tried, or never can be. If not, a later
+        command, perhaps from another shell, may send it."""
         from dray.node.notifications import sending  # only here
 
         wanted = [one for one in channels(self.config.notify) if one in message.channels]
@@ -190,7 +201,7 @@ class Notifier:
             return False
         told = sending.send_all(to, {**facts, "sent_by": "laptop"}) if to else {}
         if to:
-            self.store.note(TOLD[message.over], job_id)
+            self.store.add_event(TOLD[message.over], job_id)
         missing = dict.fromkeys(sorted(set(message.channels) - set(to)), "it is not set here")
         failed = {**{name: why for name, why in told.items() if why}, **missing}
         if failed:
@@ -201,7 +212,7 @@ class Notifier:
     # -- on the desktop
 
     def save(self, views: Sequence[JobView]) -> None:
-        """Write down what was seen, and show which of our jobs have ended: one process does."""
+        """Save what was seen, and show which of our jobs have ended; one process alone shows it."""
         if not self.config.notify.get("desktop") or all(one.state.active for one in views):
             self.store.save(views)
             return
@@ -214,7 +225,8 @@ class Notifier:
             self._show(news)
 
     def _is_news(self, view: JobView) -> bool:
-        """Of an array, only the end of its last job is."""
+        """Return whether the end of this job is to be shown; of an array, only that of its last job
+        is."""
         told = self.config.notify.get("on", ON)
         if view.state.active or notify.end_event(str(view.state)) not in told:
             return False
@@ -238,7 +250,7 @@ class Notifier:
 def private_settings(
     config: Config, cluster: str, wanted: bool | None, jobs: int = 0
 ) -> dict[str, Any]:
-    """What goes along with a job that somebody is to be told of; nothing where nobody is."""
+    """Return the notification settings that are sent with a job; empty where nobody is notified."""
     names = channels(config.notify)
     if wanted and not names and not config.notify.get("desktop"):
         raise UsageError(
@@ -252,12 +264,12 @@ def private_settings(
 
 
 def private_values(secrets: Sequence[str], settings: Mapping[str, Any]) -> Private:
-    """What goes along with a job: its secrets' values, and who is told of it."""
+    """Return what is sent with a job: its secrets' values, and who is notified."""
     return Private(secret_values(secrets, configuration.environment()), settings)
 
 
 def addresses(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Where to send; a URL is the value of a secret."""
+    """Return where to send, by channel; a URL is the value of a secret."""
     found = {}
     for name in names:
         value = settings[name]
@@ -282,7 +294,7 @@ def address(channel: str, secret: str) -> str:
 
 
 def notes(config: Config, wanted: bool | None) -> tuple[str, ...]:
-    """What ``plan`` says of it."""
+    """Return what ``plan`` says of notifications."""
     names = channels(config.notify)
     if wanted is False or not names:
         return ()
@@ -291,14 +303,20 @@ def notes(config: Config, wanted: bool | None) -> tuple[str, ...]:
 
 
 def test(config: Config) -> dict[str, str]:
-    """Send one message from here by every channel; why each failed, or nothing."""
+    """Send one message from here by every channel; return why each failed, or ''."""
     from dray.node.notifications import sending
     from dray.programs import desktop
 
     now = time.time()
-    job = {"name": "dray-test", "created": now}
-    status = {"id": "dray-test", "job": job, "state": "done", "reason": "this is only a test"}
-    facts = notify.facts_of(notify.DONE, {**status, "ended": now, "attempts": []}, "this machine")
+    status: Status = {
+        "id": "dray-test",
+        "job": {"name": "dray-test", "created": now},
+        "state": "done",
+        "reason": "this is only a test",
+        "ended": now,
+        "attempts": [],
+    }
+    facts = notify.facts_of(notify.DONE, status, "this machine")
     told: dict[str, str] = {}
     for name in channels(config.notify):
         try:

@@ -1,4 +1,4 @@
-"""Bringing a job's outputs home."""
+"""Brings a job's outputs to this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outputs:
         self.watching = Watching(context)
 
     def pull(self, reference: str, target: Path | None, wanted: Selection | None) -> Pulled:
-        """Bring the outputs home. Can be repeated."""
+        """Copy the outputs to this machine. Can be repeated."""
         view = self.watching.require_files(reference)
         cluster, target = self.context.cluster(view.cluster), target or Path(view.id)
         wanted = wanted or ALL_OUTPUTS
@@ -49,7 +49,7 @@ class Outputs:
 
 
 def checkpoint_globs(job: JobSpec) -> tuple[str, ...]:
-    """What the files of a job's checkpoints are called, and their partners."""
+    """Return globs that match the files of a job's checkpoints, and their partners."""
     partner = (job.resume.partner or "").replace("{number}", "*")
     return tuple(filter(None, (job.resume.checkpoint, partner)))
 

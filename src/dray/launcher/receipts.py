@@ -1,9 +1,8 @@
-"""What a pull leaves behind, so that the next one knows which files it may replace.
+"""Records what a pull has written, so that the next one knows which files it may replace.
 
 A folder that a pull has made, or found empty, is marked as the job's: all in it is the job's, and
 none of it is code. In any other folder only files that an earlier pull has written, and nobody has
-changed since, are replaced: which files those are is written down among dray's own.
-"""
+changed since, are replaced; dray keeps a list of them among its own files."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ LONGEST_MARK = 200
 
 
 class Pulled(NamedTuple):
-    """``left``: what was not brought, because it could do harm here."""
+    """``left`` are files that were not brought, because they could do harm here."""
 
     folder: Path
     copied: int
@@ -31,7 +30,7 @@ class Pulled(NamedTuple):
 
 
 def mark_outputs(landing: Landing, job_id: str) -> bool:
-    """Whether the folder is this job's alone; an empty one becomes so."""
+    """Return whether the folder is this job's alone; an empty one becomes so."""
     found = landing.read(OUTPUTS_MARK, LONGEST_MARK)
     if found is not None:
         marked = found.decode("utf-8", "replace").strip()
@@ -56,7 +55,7 @@ class Receipts:
         self.all_is_ours = False
 
     def owns(self, path: str, stamp: Stamp) -> bool:
-        """Whether the file that is there may be replaced."""
+        """Return whether the file that is there may be replaced."""
         return self.all_is_ours or self.known().get(path) == list(stamp)
 
     def known(self) -> Mapping[str, list[object]]:

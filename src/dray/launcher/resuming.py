@@ -1,4 +1,4 @@
-"""Going on with a job that has ended."""
+"""Resumes a job that has ended."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from dray.description.describing import renewed_limits
 from dray.errors import Refused, UsageError
-from dray.job.model import DESCRIPTION_VERSION, JobSpec, JobState, JobView
+from dray.job.model import JobSpec, JobState, JobView
 from dray.job.options import env_name
 from dray.launcher.context import Context
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.submission import Submission
 from dray.launcher.watching import Watching
+from dray.node.formats.shapes import DESCRIPTION_VERSION
 from dray.node.jobs import budget
-from dray.records import asdict, replace
+from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
 
 
 class Changes(TypedDict, total=False):
-    """What is to be different from the last attempt."""
+    """What is to differ from the last attempt."""
 
     update_code: bool
     start_from: str  # a checkpoint of the job's, or "scratch" for none
@@ -74,15 +75,15 @@ class Resuming:
         submission = Submission(self.context, self.images, cluster, job, private, project)
         submission.resume()
         store = self.context.open_store()
-        store.note("resumed", view.id)
+        store.add_event("resumed", view.id)
         queued = replace(view, state=JobState.QUEUED, reason="", ended=None)
         store.save_own(replace(queued, spec=submission.job))
         return view.id
 
     def _ours(self, view: JobView, secrets: Sequence[str]) -> JobSpec:
-        """The job's description, in which no cluster has a say over what leaves this machine: of
-        a job that another one has submitted, the secrets are named anew, and the code is that of
-        the folder that the user stands in."""
+        """Return the job's description, in which no cluster has a say over what leaves this
+        machine: for a job that another machine has submitted, the user names the secrets again, and
+        the code is that of the current folder."""
         spec = view.spec
         for name in secrets:
             try:
@@ -105,8 +106,8 @@ class Resuming:
 
 
 def require_allowance(job: JobSpec, view: JobView) -> None:
-    """Refuse to go on with a job that has used up what it may use as a whole."""
-    spent = budget.used_up(job.to_dict(), [asdict(one) for one in view.attempts])
+    """Refuse to resume a job that has used up its limits."""
+    spent = budget.used_up(job.to_dict(), [one.to_dict() for one in view.attempts])
     if spent is not None:
         flag = "--gpu-hours" if job.limits.gpu_hours else "--total-time"
         raise Refused(

@@ -1,4 +1,4 @@
-"""Starting jobs: from a command and the settings to what is submitted."""
+"""Starts jobs: turns a command and the settings into what is submitted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
-    from dray.launcher.given import Giver
+    from dray.launcher.given import GivenCheckpoints
 
 
 class How(TypedDict, total=False):
@@ -36,7 +36,7 @@ class How(TypedDict, total=False):
 
 
 class Running:
-    """``again``: the job whose command is run where there is none."""
+    """``again`` is the job whose command is run where none is given."""
 
     def __init__(self, context: Context, again: JobSpec | None = None) -> None:
         self.context = context
@@ -60,7 +60,7 @@ class Running:
         like: str = "",
         notify: bool | None = None,
     ) -> tuple[Plan, Snapshot | None]:
-        """Say exactly what ``run`` would submit; touches nothing."""
+        """Return exactly what ``run`` would submit, without submitting it."""
         if like:
             again = self._like(like, command)
             return again.plan(command, snapshot=snapshot, start_from=start_from, notify=notify)
@@ -68,7 +68,7 @@ class Running:
         job = self.describe(command)
         cluster.check(job)
         if start_from:
-            job = self._giver().planned(job, start_from)
+            job = self._given_checkpoints().planned(job, start_from)
         submission = self._submission(cluster, job, snapshot=snapshot)
         submission.freeze(only_look=True)
         notes = (*job.notes, *submission.missing_words())
@@ -100,11 +100,11 @@ class Running:
             work = self._submission(cluster, job, private, snapshot=snapshot, given=given)
             (job_id,) = work.submit()
         if notify is not None:
-            self.context.open_store().note(ASKED if notify else QUIET, job_id)
+            self.context.open_store().add_event(ASKED if notify else QUIET, job_id)
         return job_id
 
     def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:
-        """Say exactly what ``run_many`` would submit; touches nothing."""
+        """Return exactly what ``run_many`` would submit, without submitting it."""
         plans = []
         for array in self._arrays(commands):
             submission = self._submission(self._target(), array, snapshot=snapshot)
@@ -113,8 +113,8 @@ class Running:
         return plans
 
     def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
-        """Do the same for many commands that share all settings; on a batch system as one array.
-        Returns the jobs' ids, in order."""
+        """Submit many commands that share all settings; on a batch system as one array. Returns the
+        jobs' ids, in order."""
         cluster = self._target()
         ids: list[str] = []
         for array in self._arrays(commands):
@@ -158,12 +158,12 @@ class Running:
 
             filled = as_before(self.again, config)
         job = describe(command, config, base, time.time(), filled)
-        if job.container is None:
+        if job.container is None or self._target().capabilities.registry_images:
             return job
         return replace(job, container=self.images.resolve(job.container))
 
     def _arrays(self, commands: Sequence[Sequence[str]]) -> Iterator[JobArray]:
-        """Make arrays of many commands, each as large as the cluster takes."""
+        """Divide many commands into arrays, each as large as the cluster accepts."""
         cluster, config = self._target(), self.context.config
         most = cluster.queue.array_size
         for start in range(0, len(commands), most):
@@ -173,8 +173,8 @@ class Running:
             yield JobArray(common, tuple(fill_in(one, config).command for one in some))
 
     def _like(self, reference: str, command: Sequence[str]) -> Running:
-        """Start a job like this one, from the folder that it was submitted from. Its description is
-        the one that is written down here: no cluster has a say in it."""
+        """Return what starts a job like this one, from the folder that it was submitted from. Its
+        description is the one that is stored here: no cluster has a say in it."""
         from dray.description.like import config_like  # only here
 
         job_id, cluster = self.jobs.find(reference)
@@ -196,11 +196,11 @@ class Running:
             )
         return Running(self.context.for_config(config), spec)
 
-    def _giver(self) -> Giver:
-        from dray.launcher.given import Giver  # only for a job that begins from a checkpoint
+    def _given_checkpoints(self) -> GivenCheckpoints:
+        from dray.launcher.given import GivenCheckpoints  # only for a job that has one
 
         home = self.context.config.home
-        return Giver(self.jobs.find_here, self.context.reporter, home.cache)
+        return GivenCheckpoints(self.jobs.find_here, self.context.reporter, home.cache)
 
     def _given(
         self, job: JobSpec, start_from: str, cluster: Cluster
@@ -208,4 +208,4 @@ class Running:
         if not start_from:
             return nullcontext((job, None))
         background.require_foreground()  # what is fetched, and told, is so once
-        return self._giver().given(job, start_from, cluster)
+        return self._given_checkpoints().given(job, start_from, cluster)

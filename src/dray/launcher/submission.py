@@ -1,4 +1,4 @@
-"""One job, or one array, on its way to a cluster, in named steps."""
+"""Submits one job, or one array, in named steps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ NOTHING_PRIVATE = Private()
 
 class Submission:
     """``submit`` and ``resume`` take all steps: claim the id, freeze the code, plan, send; push the
-    image and send again where the cluster lacks it; freeze and send again where the code has
-    changed in between.
+    image and send again if the cluster lacks it; freeze and send again if the code has changed in
+    between.
 
-    ``project``: the folder whose code is frozen; without one, the work is sent as it is described.
-    ``given``: files that the job begins from, brought there before it.
-    """
+    ``project`` is the folder whose code is frozen; without one, the work is sent as it is
+    described. ``given`` are files that the job begins from, sent before it."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Submission:
 
     @property
     def job(self) -> JobSpec:
-        """The job; or what the jobs of the array share."""
+        """The job; for an array, what its jobs share."""
         return self.work.common if isinstance(self.work, JobArray) else self.work
 
     @property
@@ -72,7 +71,7 @@ class Submission:
     # -- all steps
 
     def submit(self) -> list[str]:
-        """Return the ids of the jobs, which are queued by then."""
+        """Submit the work, and return the ids of the jobs, which are queued by then."""
         with self.cluster.queue.prepared():
             self.claim()
             background.commit()
@@ -109,7 +108,7 @@ class Submission:
             self.cluster.files.bring(self._given, progress)
 
     def freeze(self, *, only_look: bool = False) -> None:
-        """Read the project's code. With ``only_look``, nothing of it is remembered."""
+        """Read the project's code. With ``only_look``, nothing is kept."""
         if self.project is None:
             return
         reading = self.context.reporter.progress("reading code")
@@ -127,11 +126,11 @@ class Submission:
         return Scanner(self.project, left_out, config.home.cache, config.snapshot_max)
 
     def plan(self) -> Plan:
-        """Say what is sent; touches nothing."""
+        """Return what is sent, without sending it."""
         return self.cluster.plan(self.work)
 
     def missing_words(self) -> tuple[str, ...]:
-        """Note the words of the command that name files which are not in the code."""
+        """Return notes on words of the command that name files which are not in the code."""
         from dray.launcher import missing
 
         command = self.work.commands[0] if isinstance(self.work, JobArray) else self.job.command
@@ -140,7 +139,7 @@ class Submission:
         return missing.look(replace(self.job, command=command), self.code.manifest)
 
     def send(self) -> None:
-        """Freeze the code and send the work; once more where the tree changed in between."""
+        """Freeze the code and send the work; repeat once if the tree changed in between."""
         if self.project is None:
             self._send_with_image()
             return
@@ -160,8 +159,8 @@ class Submission:
             self.context.reporter.say(warning)
 
     def _send_with_image(self) -> None:
-        """Send the work; push the job's image where the cluster turns out not to have it, and send
-        it once more."""
+        """Send the work. If the cluster turns out to lack the job's image, push it and send
+        again."""
         for _ in range(2):  # another one may remove it, or end its job, in between
             try:
                 self._send_once()
@@ -180,7 +179,7 @@ class Submission:
         self.cluster.queue.submit(self.plan(), private, code, progress)
 
     def record(self) -> None:
-        """Write down what was sent."""
+        """Save what was sent to the store."""
         store = self.context.open_store()
         if isinstance(self.work, JobArray):
             store.save_submitted(self.work)

@@ -1,4 +1,4 @@
-"""The last lines of a job's output, read backwards from its end."""
+"""Reads the last lines of a job's output, backwards from its end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tail_offsets(
     rank: int,
     counts: Counts | None = None,
 ) -> dict[int, int]:
-    """Where the last ``lines`` lines over these attempts begin; with ``counts``, the last ones that
-    do."""
+    """Return, by attempt, where the last ``lines`` lines begin. With ``counts``, only lines that it
+    accepts are counted."""
     offsets: dict[int, int] = {}
     for attempt in reversed(attempts):
         offset, found = last_lines(cluster, job_id, attempt, lines, rank, counts)
@@ -40,7 +40,8 @@ def last_lines(
     rank: int,
     counts: Counts | None = None,
 ) -> tuple[int, int]:
-    """(where they begin, how many there are): read backwards, each byte once."""
+    """Return where the last lines of an attempt begin, and how many there are. Reads backwards,
+    each byte once."""
     end = start = cluster.files.read_log(job_id, attempt, END, rank).size
     found = 0
     block = TAIL_BLOCK
@@ -68,7 +69,8 @@ def last_lines(
 
 
 def line_start(cluster: Cluster, job_id: str, attempt: int, offset: int, rank: int) -> int:
-    """Where the line begins that this place is in; of a very long one, a place in it."""
+    """Return where the line that contains this offset begins; in a very long line, some place in
+    it."""
     start = max(0, offset - TAIL_BLOCK)
     before = read_span(cluster, job_id, attempt, start, offset, rank)
     return start + before.rfind(b"\n") + 1

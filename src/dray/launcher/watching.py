@@ -1,4 +1,4 @@
-"""Looking at jobs: what their clusters say of them now, and what was last seen of the others."""
+"""Looks at jobs: what their clusters say of them now, and what was last seen of the others."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from contextlib import contextmanager, suppress
 from dray.clusters.protocol import Cluster, Statuses
 from dray.errors import NotFound, TimedOut
 from dray.job.model import JobState, JobView, Series
-from dray.launcher.asking import Answer, ask_each
-from dray.launcher.context import UNAVAILABLE, Context, jobs_on, told, unclaimed
+from dray.launcher.asking import ask_each
+from dray.launcher.context import UNAVAILABLE, Context, jobs_on, message_of, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.jobs import Jobs
 from dray.records import NamedTuple, replace
 from dray.store import Last, Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.launcher.asking import Answer
 
 DAY = 86400.0
 GONE = "is gone"
 
 
 class Listing(NamedTuple):
-    """Jobs, newest first; and how many others there are, which are older."""
+    """Jobs, newest first, and how many older ones there are besides."""
 
     rows: list[Row]
     hidden: int
 
 
-class Sieve(NamedTuple):
+class JobFilter(NamedTuple):
     """Which jobs are listed: those in one of these states, of this project, with this text."""
 
     states: Sequence[str] = ()
@@ -36,14 +40,15 @@ class Sieve(NamedTuple):
     text: str = ""
 
     def passes(self, row: Row, here: set[str] | None) -> bool:
-        """``here``: the ids of the project's jobs, where only those are asked for."""
+        """Return whether the job is listed; ``here`` are the ids of the project's jobs, if only
+        those are."""
         if self.states and row.state not in self.states:
             return False
         if here is not None and row.id not in here:
             return False
         words = " ".join(json.loads(row.command))
-        told = "\n".join((row.id, row.name, words, row.reason))
-        return self.text.casefold() in told.casefold()
+        searched = "\n".join((row.id, row.name, words, row.reason))
+        return self.text.casefold() in searched.casefold()
 
 
 class Watching:
@@ -55,13 +60,13 @@ class Watching:
     # -- all jobs
 
     def refresh(self, on: str | None = None) -> None:
-        """Bring the store up to date: one query per cluster with active jobs. One that does not
-        answer is told of; its jobs stay as they were last seen."""
+        """Update the store, with one query per cluster that has active jobs. If a cluster does not
+        answer, the user is told, and its jobs stay as they were last seen."""
         active = self.context.open_store().active()
         self.refresh_those({name: active[name] for name in active if on in (None, name)})
 
     def refresh_those(self, active: Mapping[str, Mapping[str, Last]]) -> None:
-        """Ask for these jobs, by cluster: all clusters side by side."""
+        """Ask for these jobs, all clusters side by side."""
         clusters: list[Cluster] = []
         there: dict[str, Mapping[str, Last]] = {}
 
@@ -82,14 +87,14 @@ class Watching:
 
     @contextmanager
     def _shown_as_last_seen(self, name: str) -> Iterator[None]:
-        """Say of a cluster that cannot be asked that its jobs may have changed since."""
+        """Warn that a cluster cannot be asked, and that its jobs may have changed since."""
         try:
             yield
         except UNAVAILABLE as error:
-            self.context.reporter.say(f"{told(error)}; jobs on {name} are shown as last seen")
+            self.context.reporter.say(f"{message_of(error)}; jobs on {name} are shown as last seen")
 
     def _found_there(self, cluster: Cluster, last: Mapping[str, Last]) -> Mapping[str, Last]:
-        """Those that were submitted to the cluster as it is set now."""
+        """Return those of the jobs that were submitted to the cluster as it is set now."""
         if self.context.open_store().active_places(cluster.name) == {cluster.files.path()}:
             return last
         here = {job_id: one for job_id, one in last.items() if self.jobs.is_here(job_id, cluster)}
@@ -101,7 +106,7 @@ class Watching:
         return here
 
     def _take(self, cluster: Cluster, last: Mapping[str, Last], statuses: Statuses) -> None:
-        """Write down what a cluster has answered."""
+        """Save what a cluster has answered."""
         store, (views, waiting) = self.context.open_store(), statuses
         seen = {view.id: view for view in unclaimed(store, views.values())}
         changed = [view for view in seen.values() if self._is_news(view)]
@@ -138,7 +143,7 @@ class Watching:
         everything: bool = False,
         most: int = 50,
         on: str | None = None,
-        sieve: Sieve | None = None,
+        job_filter: JobFilter | None = None,
     ) -> Listing:
         """List active jobs and those of the last day; or all. With ``on``, only that cluster's, and
         with ``everything`` also those that another machine submitted to it."""
@@ -153,16 +158,16 @@ class Watching:
         self.refresh(on)
         since = 0.0 if everything else time.time() - DAY
         most = -1 if everything else most
-        if sieve is None:
+        if job_filter is None:
             rows = store.listing(since, most, on)
             return Listing(rows, store.others(len(rows), on))
         project = str(self.context.config.project)
-        here = store.ids_of_project(project) if sieve.here else None
-        return Listing(*store.fitting(since, most, on, lambda row: sieve.passes(row, here)))
+        here = store.ids_of_project(project) if job_filter.here else None
+        return Listing(*store.fitting(since, most, on, lambda row: job_filter.passes(row, here)))
 
     def active_numbers(self) -> dict[str, dict[str, int]]:
-        """How many jobs are queued and running on each cluster, as last seen. No cluster is asked,
-        so no store is made where there is none: that would be filled from all of them."""
+        """Count the queued and running jobs of each cluster, as last seen. No cluster is asked, so
+        no store is made where there is none: that would be filled from all of them."""
         if not self.context.config.home.store.exists():
             return {}
         return self.context.open_store().numbers()
@@ -173,7 +178,7 @@ class Watching:
         return self._look_at(reference)[0]
 
     def require_files(self, reference: str) -> JobView:
-        """Return the job, whose directory is there."""
+        """Return the job; raise NotFound if its directory is gone."""
         view, is_there = self._look_at(reference)
         if not is_there or view.reason.endswith(GONE):
             gone = f"its directory on {view.cluster} {GONE}"
@@ -181,8 +186,8 @@ class Watching:
         return view
 
     def _look_at(self, reference: str) -> tuple[JobView, bool]:
-        """The job, and whether its cluster has it; one that was done there may have been removed
-        by somebody else."""
+        """Return the job, and whether its cluster has it: somebody may have removed a job there
+        that was done."""
         store = self.context.open_store()
         job_id, cluster = self.jobs.find_here(reference)
         answer = cluster.queue.status([job_id]).jobs.get(job_id)
@@ -201,7 +206,7 @@ class Watching:
         return view, answer is not None
 
     def metrics(self, view: JobView) -> Series:
-        """Return the curve of its main metric; asked for only where there is one."""
+        """Return the curve of its main metric; the cluster is asked only if there is one."""
         if view.metric is None or view.reason.endswith(GONE):
             return Series()
         return self.context.cluster(view.cluster).files.curve(view.id)
@@ -209,7 +214,7 @@ class Watching:
     # -- waiting
 
     def wait(self, reference: str, timeout: float | None = None) -> JobView:
-        """Return once the job has ended."""
+        """Wait until the job has ended."""
         until = time.monotonic() + timeout if timeout is not None else None
         pause = 0.02
         while (view := self.show(reference)).state.active:
@@ -220,14 +225,15 @@ class Watching:
         return view
 
     def wait_on(self, job_id: str, cluster: Cluster) -> JobView:
-        """Wait for a job that may be another machine's."""
+        """Wait for a job that another machine may have submitted."""
         store = self.context.open_store()
         if store.view(job_id) is None:
             store.save(unclaimed(store, cluster.queue.status([job_id]).jobs.values()))
         return self.wait(job_id)
 
     def wait_all(self, ids: Sequence[str], timeout: float | None = None) -> list[JobView]:
-        """Return once all have ended: one question per cluster at a time, for any number."""
+        """Wait until all have ended, with one query per cluster at a time, for any number of
+        jobs."""
         if len(ids) == 1:
             return [self.wait(ids[0], timeout)]
         self.jobs.require_all_here(ids)
@@ -250,14 +256,14 @@ class Watching:
             pause = min(pause * 1.3, 2.0)
 
     def _end_of(self, view: JobView) -> JobView:
-        """How a job has ended; another dray may have removed it before that was seen."""
+        """Return how a job has ended; another dray may have removed it before that was seen."""
         removed = f"it was removed meanwhile, its record {GONE}"
         lost = replace(view, state=JobState.LOST, reason=removed, ended=time.time())
         return self.context.open_store().view(view.id) or lost
 
     def active_among(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return those that had not ended when last seen, and have not yet, with their cluster.
-        Only their clusters are asked: another one may not answer."""
+        """Return the jobs that have not ended, with their clusters. Only their clusters are asked:
+        another one may not answer."""
         wanted, store = set(ids), self.context.open_store()
         active = store.active()
         self.refresh_those(

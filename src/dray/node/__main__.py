@@ -2,6 +2,7 @@
 
 keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
+pod JOBDIR                        all attempts that a pod has time for, as its first process
 rank JOBDIR                       one task of an attempt that is spread over several
 convert IMAGE                     make an image ready to run, as a job's command
 agent ROOT KIND                   answer the laptop's requests, for a scheduler of this kind
@@ -30,6 +31,10 @@ def main(arguments: "List[str]") -> int:
         from .attempt import allocation
 
         return allocation.attempt(arguments[1])
+    if len(arguments) == 2 and arguments[0] == "pod":
+        from .attempt import pod
+
+        return pod.run(arguments[1])
     if len(arguments) == 2 and arguments[0] == "rank":
         from .attempt import rank
 
@@ -38,7 +43,7 @@ def main(arguments: "List[str]") -> int:
         from .agent import agent
 
         return agent.main(arguments[1], arguments[2])
-    sys.stderr.write("usage: dray-node keep|attempt|rank|convert|agent ...\n")
+    sys.stderr.write("usage: dray-node keep|attempt|pod|rank|convert|agent ...\n")
     return 2
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +26,8 @@ def start_keeper(
 
     ``alive``: the job's lock. ``ticket``: its place in the queue.
     """
+    import subprocess  # only for a submission
+
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     argv = [*command[:-2], str(alive), str(ticket)]
     tracing.trace_program(argv)
@@ -52,6 +52,9 @@ def start_keeper(
 
 def count_gpus() -> int:
     """Return how many GPUs nvidia-smi lists; 0 if it is missing or does not answer."""
+    import shutil  # only where GPUs are asked for
+    import subprocess
+
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0

@@ -98,7 +98,7 @@ def find(name: str) -> Recipe:
     return load(others[name])
 
 
-def everyone() -> Iterator[Recipe]:
+def all_recipes() -> Iterator[Recipe]:
     """Yield the built-in recipes, then those of other packages."""
     for name in RECIPES:
         yield find(name)

@@ -10,7 +10,7 @@ from dray.errors import SnapshotError
 from dray.snapshot.globs import MOST, Patterns, TooMany
 from dray.snapshot.repository import Remembered as OfRepository
 from dray.snapshot.repository import Repository, find_dot_git, read_bytes
-from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
+from dray.snapshot.stamps import Stamp, stamp_of_file, to_remember
 
 ALWAYS_OUT = frozenset(
     [
@@ -43,7 +43,7 @@ class Rules:
         self.root = str(root)
         self.left_out = frozenset(left_out)
         self.file_name = ".drayignore" if (root / ".drayignore").exists() else ".gitignore"
-        self.heeds_git = self.file_name == ".gitignore"
+        self.uses_git = self.file_name == ".gitignore"
         # path → stamp, of every ignore file that applies
         self.files: dict[str, Stamp] = {}
         # place in the tree → repository: the one around the tree, and those found within
@@ -51,17 +51,17 @@ class Rules:
         self._read: dict[str, Patterns | None] = {}
         self._outer_levels: dict[str, list[Level]] = {}
         self._ignored: dict[str, bool] = {}  # folders
-        self.note_repository("", find_dot_git(self.root) if self.heeds_git else None)
+        self.add_repository("", find_dot_git(self.root) if self.uses_git else None)
 
-    def note(self, path: str) -> None:
+    def add_file(self, path: str) -> None:
         self.files[path] = stamp_of_file(path)
 
-    def note_repository(self, place: str, dot_git: str | None) -> None:
+    def add_repository(self, place: str, dot_git: str | None) -> None:
         """Record which repository the folder at this place of the tree lies in; None: in none."""
         top = os.path.join(self.root, place) if place else self.root
         self.repositories[place] = Repository(top, dot_git)
         for path, _ in self.repositories[place].outer:
-            self.note(path)
+            self.add_file(path)
 
     @property
     def notes(self) -> list[str]:
@@ -69,7 +69,7 @@ class Rules:
 
     def seen(self, fresh: int) -> Remembered:
         """Return what to remember for the next snapshot."""
-        files = {path: doubted(one, fresh) for path, one in self.files.items()}
+        files = {path: to_remember(one, fresh) for path, one in self.files.items()}
         repositories = {place: one.seen(fresh) for place, one in self.repositories.items()}
         return self.file_name, files, repositories
 
@@ -89,7 +89,7 @@ class Rules:
         if file_name != self.file_name or not all(map(os.path.lexists, nested.values())):
             return False
         for place, dot_git in nested.items():
-            self.note_repository(place, dot_git)
+            self.add_repository(place, dot_git)
         self.files.update(files)
         return all(stamp_of_file(path) == stamp for path, stamp in self.files.items()) and all(
             self.repositories[place].recall(*one) for place, one in repositories.items()

@@ -13,7 +13,7 @@ from dray.errors import SnapshotError
 from dray.node.code.packs import hash_of
 from dray.project import searched
 from dray.snapshot import index
-from dray.snapshot.stamps import Stamp, doubted, stamp_of_file
+from dray.snapshot.stamps import Stamp, stamp_of_file, to_remember
 
 Remembered = tuple[list[tuple[str, str]], Stamp, str]  # of a repository: rules, index, identity
 
@@ -64,7 +64,7 @@ class Repository:
 
     def seen(self, fresh: int) -> Remembered:
         """Return what to remember for the next snapshot."""
-        return self.outer, doubted(self.stamp, fresh), self.identity
+        return self.outer, to_remember(self.stamp, fresh), self.identity
 
     def recall(self, outer: list[tuple[str, str]], stamp: Stamp, identity: str) -> bool:
         """Return whether git would say the same as when this was remembered."""

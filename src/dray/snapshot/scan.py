@@ -21,7 +21,7 @@ from dray.node.code.packs import CHUNK, hash_of, new_hash
 from dray.node.formats import files
 from dray.plain_files import special_kind
 from dray.snapshot.ignore import TELLTALES, Rules, ancestors, as_rule
-from dray.snapshot.stamps import UNSURE, Stamp, doubted, stamp_of
+from dray.snapshot.stamps import UNSURE, Stamp, stamp_of, to_remember
 
 Progress = Callable[[int, int], None]
 
@@ -88,7 +88,7 @@ class Scanner:
         self, progress: Progress = lambda done, total: None, remember: bool = True
     ) -> Snapshot:
         """Take a snapshot of the tree as it is now. ``remember=False`` leaves no trace on disk."""
-        refuse_hopeless_root(self.root)
+        refuse_unusable_root(self.root)
         for attempt in range(TRIES):
             scan = _Scan(self.root, Rules(self.root, self.left_out), self.max_size)
             scan.recall(self._load(), trust_listings=attempt == 0)
@@ -228,9 +228,9 @@ class _Scan:
             folder.is_code = False
             return folder
         if self.rules.file_name in names:
-            self._note_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
-        if ".git" in names and self.rules.heeds_git:
-            self._note_repository(folder.path)
+            self._add_rules(f"{self.root}/{folder.below(self.rules.file_name)}")
+        if ".git" in names and self.rules.uses_git:
+            self._add_repository(folder.path)
         rules = self.rules.inside(folder.path)
         seen = (
             dict(zip(old.names, zip(old.stamps, old.lines, strict=True), strict=True))
@@ -246,14 +246,14 @@ class _Scan:
                 self._add(folder, name, fd, seen.get(name))
         return folder
 
-    def _note_rules(self, path: str) -> None:
+    def _add_rules(self, path: str) -> None:
         if path not in self.rules.files:
-            self.rules.note(path)
+            self.rules.add_file(path)
             self.trust_listings = False  # what is below was judged without this file
 
-    def _note_repository(self, place: str) -> None:
+    def _add_repository(self, place: str) -> None:
         if place not in self.rules.repositories:
-            self.rules.note_repository(place, f"{self.root}/{place}/.git")
+            self.rules.add_repository(place, f"{self.root}/{place}/.git")
             self.trust_listings = False  # what is below was judged by the rules above
 
     def _add(self, folder: Folder, name: str, fd: int, seen: tuple[Stamp, bytes] | None) -> None:
@@ -334,7 +334,7 @@ class _Scan:
         if not self.changed:
             return
         for folder in self.folders:
-            folder.stamp = doubted(folder.stamp, self.fresh)
+            folder.stamp = to_remember(folder.stamp, self.fresh)
             for index, stamp in enumerate(folder.stamps):
                 if stamp[0] > self.fresh:
                     folder.stamps[index] = (UNSURE[0], stamp[1], UNSURE[2])
@@ -353,7 +353,7 @@ def reading(path: str) -> Iterator[None]:
         raise
 
 
-def refuse_hopeless_root(root: Path) -> None:
+def refuse_unusable_root(root: Path) -> None:
     if os.path.realpath(root) in ("/", os.path.realpath(os.path.expanduser("~"))):
         raise SnapshotError(
             f"{root} is not a project: all of it would be taken as code",

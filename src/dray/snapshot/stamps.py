@@ -22,7 +22,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return (status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def doubted(stamp: Stamp, fresh: int) -> Stamp:
+def to_remember(stamp: Stamp, fresh: int) -> Stamp:
     """Return the stamp as it is to be remembered: one that moved just now could miss the next
     change."""
     return UNSURE if stamp[0] > fresh else stamp

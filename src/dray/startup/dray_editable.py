@@ -98,7 +98,7 @@ class Tree:
                 return place
         return ""
 
-    def note(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Write a line for the supervisor, once for all processes of the job."""
         line = text.encode("utf-8", "replace").replace(b"\n", b"?") + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -255,7 +255,7 @@ class Lacking:
         said = "importing {} from the job's own code instead of the editable install {}"
         for own, live in pairs:
             place = os.path.relpath(own, self.tree.path)
-            self.tree.note(said.format(os.path.basename(live) if place == "." else place, live))
+            self.tree.report(said.format(os.path.basename(live) if place == "." else place, live))
 
     def find_spec(
         self,
@@ -270,7 +270,7 @@ class Lacking:
         if found is None or found.loader is None:
             return None
         said = "{} is not in the job's own code: imported from {}"
-        self.tree.note(said.format(name, found.origin))
+        self.tree.report(said.format(name, found.origin))
         return found
 
     def _beside(self, path: "Iterable[str]") -> "List[str]":

@@ -18,11 +18,18 @@ class LinkLost(ClusterError):
     transient = True
 
 
+class ChannelGone(LinkLost):
+    """There is nobody at the other end: who answers there has to be started first."""
+
+
 class Channel(Protocol):
     place: str  # where it leads, as messages call it
     # Whether opening it takes so long that it is kept open between commands, and may ask for a
     # password.
     is_remote: bool
+    # Whether what the other side said last is lost when it ends first, and whether something on the
+    # way ends a connection on which nothing is said for a while.
+    is_fragile: bool
 
     def spec(self) -> tuple[str, ...]:
         """Return the arguments from which ``from_spec`` makes the same channel in another
@@ -35,12 +42,17 @@ class Channel(Protocol):
     def explain(self, code: int | None, said: str) -> DrayError | None:
         """Return why the channel itself failed; None where the command there did."""
 
+    def companion(self, socket: str) -> list[str]:
+        """Return a program that the standing connection keeps beside it, and which listens on this
+        socket; empty for none."""
+
 
 class Here:
     """A shell on this machine."""
 
     place = "this machine"
     is_remote = False
+    is_fragile = False
 
     def spec(self) -> tuple[str, ...]:
         return ("here",)
@@ -53,13 +65,21 @@ class Here:
         del code, said
         return None
 
+    def companion(self, socket: str) -> list[str]:
+        del socket
+        return []
+
 
 def from_spec(kind: str, *arguments: str) -> Channel:
     if kind == "here":
         return Here()
+    if kind == "kubectl":
+        from dray.transport.kubectl import Kubectl, PodExec  # imports this module
+
+        return PodExec(Kubectl(*arguments[:3]), arguments[3])
     from dray.transport.ssh import Ssh  # imports this module
 
-    return {"ssh": Ssh}[kind](*arguments)
+    return Ssh(*arguments)
 
 
 def last_lines(text: str, count: int = 5) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from dray import background, tracing
 from dray.errors import (
@@ -28,9 +28,14 @@ from dray.node.formats.bootstrap import MISSING, PRESENT
 from dray.node.formats.wire import MARK, VERSION
 from dray.programs import shipping
 from dray.transport import frames, standing
-from dray.transport.channel import Channel, LinkLost, last_lines
+from dray.transport.channel import Channel, ChannelGone, LinkLost, last_lines
 from dray.transport.session import Feeding, Opening, Payload, Session
 from dray.transport.sockets import socket_folder
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from dray.node.formats.records import Asked
 
 BOOTSTRAP = "dray_node/formats/bootstrap.py"
 TRIES = 3
@@ -92,15 +97,16 @@ class AgentLink:
         scheduler: str,
         *,
         on_answer: Callable[[], None] = lambda: None,
+        revive: Callable[[], None] | None = None,
     ) -> None:
         self.channel = channel
+        self.revive = revive  # starts who answers at the other end, where nobody is there
         self.on_answer = on_answer  # called whenever the agent has answered
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
         self._shell_root = re.sub(r"\$\{?(\w+)\}?", r"${\1:?is not set there}", self.root)
         self.python = python
         self.scheduler = scheduler
-        self.app = shipping.name()
         self.may_ask = True  # whether a login may ask the user for a password
         self._opening: Opening | None = None
         self._in_use: Session | None = None
@@ -162,9 +168,7 @@ class AgentLink:
         return None
 
     @contextmanager
-    def call(
-        self, verb: str, request: Mapping[str, Any], payload: Payload | None = None
-    ) -> Iterator[Answer]:
+    def call(self, verb: str, request: Asked, payload: Payload | None = None) -> Iterator[Answer]:
         """Send one request and read its answer in one round trip. The agent is installed first if
         it is missing."""
         if self.channel.is_remote and self._opening is None:
@@ -194,6 +198,10 @@ class AgentLink:
                         yield answer
                         return
                 install = True
+            except ChannelGone:
+                if self.revive is None or attempt == TRIES - 1:
+                    raise
+                self.revive()
             except LinkLost:
                 # A link that was cut is tried again at once; one that hangs would hang again.
                 if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
@@ -210,7 +218,7 @@ class AgentLink:
             f"ask {self.channel.place} to {verb} {way}: {size:,} bytes, answer in {seconds:.3f} s"
         )
 
-    def ask(self, verb: str, **request: Any) -> dict[str, Any]:
+    def ask(self, verb: str, **request: Unpack[Asked]) -> dict[str, Any]:
         with self.call(verb, request) as answer:
             return dict(answer.record)
 
@@ -242,7 +250,11 @@ class AgentLink:
         return (self.root, self.python, self.scheduler, *self.channel.spec())
 
     def _socket(self) -> Path:
-        return standing.socket_of(socket_folder(), *self._spec(), self.app)
+        return standing.socket_of(socket_folder(), *self._spec(), shipping.name())
+
+    def companion_socket(self) -> Path:
+        """Return where the program listens that the standing connection keeps beside it."""
+        return standing.companion_of(self._socket())
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """Start an agent that answers many requests, on a connection that asks for no password."""
@@ -257,7 +269,8 @@ class AgentLink:
         """Send the request over a session of its own; yield None if the agent is missing there."""
         session = self._take_early() or self._open(install)
         self._sent = self._verb
-        with session, Feeding(session, message, payload) as feeding:
+        fragile = self.channel.is_fragile
+        with session, Feeding(session, message, payload, ends=not fragile) as feeding:
             try:
                 with session.watch.expecting(patience_for(payload)):
                     answer = self._read_answer(session)
@@ -267,6 +280,8 @@ class AgentLink:
                     raise feeding.error from None
                 raise
             yield answer
+            if fragile:
+                session.hang_up()
 
     def _open(self, install: bool) -> Session:
         session = Session(self._argv(install=install, may_ask=self.may_ask))
@@ -291,7 +306,7 @@ class AgentLink:
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        arguments = f'"$r" {self.app} {size} agent "$r" {self.scheduler}'
+        arguments = f'"$r" {shipping.name()} {size} agent "$r" {self.scheduler}'
         script = f'r="{self._shell_root}"; exec {python} {arguments}'
         return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 

@@ -23,6 +23,8 @@ from dray.transport.standing import SILENCE_SECONDS
 IDLE_SECONDS = 600.0
 SPARE_SECONDS = 30.0  # how long an idle agent beyond the first is kept
 FIRST_WORD_SECONDS = 1.0  # for a client that only checks whether we are here
+PING_SECONDS = 20.0  # a connection on which nothing is said for longer may be cut on its way
+PING = b'{"verb": "ping"}'
 AGENTS = 4
 CLIENTS = 64
 REQUEST_LIMIT = 8 << 20
@@ -55,14 +57,27 @@ class Agent:
         self.client: Client | None = None
         self.unsent = memoryview(b"")
         self.until = inf
+        self.is_pinged = False
         self.rest()
 
     def rest(self) -> None:
         """Make the agent free for the next client. What it prints before it is asked is a login
         shell's banner."""
         self.client = None
+        self.is_pinged = False
         self.answer = answer_from_agent(ANSWER_LIMIT)
         self.until = time.monotonic() + SPARE_SECONDS
+        self.ping_at = time.monotonic() + PING_SECONDS
+
+    @property
+    def is_free(self) -> bool:
+        return self.client is None and not self.is_pinged
+
+    def ping(self) -> None:
+        """Ask for a sign of life, for nobody."""
+        self.is_pinged = True
+        self.unsent = memoryview(b"%d 0\n" % len(PING) + PING)
+        self.until = time.monotonic() + SILENCE_SECONDS
 
     def begin(self, client: Client) -> None:
         self.client = client
@@ -72,9 +87,16 @@ class Agent:
 
 
 class Relay:
+    """``pings``: whether agents that are idle are asked for a sign of life now and then."""
+
     def __init__(
-        self, listener: socket.socket, open_session: Callable[[], subprocess.Popen[bytes]]
+        self,
+        listener: socket.socket,
+        open_session: Callable[[], subprocess.Popen[bytes]],
+        *,
+        pings: bool = False,
     ) -> None:
+        self.pings = pings
         self.listener = listener
         self.open_session = open_session
         self.selector = selectors.DefaultSelector()
@@ -94,6 +116,7 @@ class Relay:
                     key.data(events)
                 self._expire()
                 self._assign()
+                self._ping()
         finally:
             for agent in list(self.agents):
                 self._end(agent)
@@ -102,6 +125,7 @@ class Relay:
 
     def _patience(self) -> float:
         clients, agents = [one.until for one in self.clients], [one.until for one in self.agents]
+        agents += [one.ping_at for one in self.agents if self.pings and one.is_free]
         return max(min(self.until, *clients, *agents) - time.monotonic(), 0.0)
 
     def _expire(self) -> None:
@@ -109,7 +133,7 @@ class Relay:
         for client in [one for one in self.clients if one.until <= now]:
             self._drop(client)
         for agent in [one for one in self.agents if one.until <= now]:
-            if agent.client is not None or len(self.agents) > 1:
+            if not agent.is_free or len(self.agents) > 1:
                 self._end(agent)
             else:
                 agent.until = inf
@@ -174,7 +198,7 @@ class Relay:
 
     def _assign(self) -> None:
         while self.waiting:
-            agent = next((one for one in self.agents if one.client is None), None)
+            agent = next((one for one in self.agents if one.is_free), None)
             if agent is None and len(self.agents) == AGENTS:
                 return
             client = self.waiting.popleft()
@@ -185,6 +209,13 @@ class Relay:
                 continue
             agent.begin(client)
             self._watch_input(agent)
+
+    def _ping(self) -> None:
+        now = time.monotonic()
+        for agent in self.agents if self.pings else ():
+            if agent.is_free and agent.ping_at <= now:
+                agent.ping()
+                self._watch_input(agent)
 
     def _watch_input(self, agent: Agent) -> None:
         self.selector.register(agent.input, WRITE, lambda _: self._work(agent, self._tell))
@@ -210,9 +241,9 @@ class Relay:
         if not agent.answer.feed(piece):
             return
         client = agent.client
-        if client is None or agent.unsent:
+        if agent.is_free or agent.unsent:
             raise NotAMessage  # an answer to nothing
-        if client in self.clients:
+        if client is not None and client in self.clients:
             client.unsent = memoryview(agent.answer.whole())
             client.until = time.monotonic() + SILENCE_SECONDS
             self.selector.modify(client.link, READ | WRITE, self.selector.get_key(client.link).data)

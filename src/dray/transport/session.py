@@ -70,6 +70,13 @@ class Session:
             self.process.kill()
             return None
 
+    def hang_up(self) -> None:
+        """End a session whose answer has come whole: nobody waits for the other side's end."""
+        with suppress(OSError):
+            self.stdin.write(GOODBYE)
+            self.stdin.close()
+        self.process.terminate()
+
     def is_flooded(self) -> bool:
         try:
             return os.fstat(self._errors.fileno()).st_size > FLOOD
@@ -153,11 +160,15 @@ class Opening(Worker):
 
 
 class Feeding(Worker):
-    """Sends a request while its answer may already arrive."""
+    """Sends a request while its answer may already arrive. ``ends``: whether the other side may end
+    as soon as it has answered."""
 
-    def __init__(self, session: Session, message: bytes, payload: Payload | None) -> None:
+    def __init__(
+        self, session: Session, message: bytes, payload: Payload | None, *, ends: bool = True
+    ) -> None:
         super().__init__(session)
         self.message, self.payload = message, payload
+        self.ends = ends
         self.error: DrayError | None = None
 
     def run(self) -> None:
@@ -167,11 +178,12 @@ class Feeding(Worker):
             try:
                 pipe.write(self.message)
                 pipe.writelines(self.payload.pieces() if self.payload else ())
-                pipe.write(GOODBYE)
+                pipe.write(GOODBYE if self.ends else b"")
                 pipe.flush()
             except DrayError as error:
                 self.error = error
-            pipe.close()
+            if self.ends or self.error is not None:
+                pipe.close()
 
     def __enter__(self) -> Feeding:
         self.start()

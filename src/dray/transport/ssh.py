@@ -30,6 +30,7 @@ class Ssh:
     """A login on another machine, by the user's own ssh."""
 
     is_remote = True
+    is_fragile = False
 
     def __init__(self, host: str) -> None:
         self.place = host
@@ -47,6 +48,10 @@ class Ssh:
         kind = ClusterError if any(sign in said for sign in FIRM) else LinkLost
         hint = next((hint for sign, hint in ADVICE if sign in said), "").format(host=self.place)
         return kind(f"no connection to {self.place}: {last_lines(said)}", hint=hint)
+
+    def companion(self, socket: str) -> list[str]:
+        del socket
+        return []
 
 
 def ssh_argv() -> list[str]:

@@ -12,7 +12,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dray.node.code.packs import hash_of
@@ -24,6 +25,11 @@ BACKLOG = 64
 
 def socket_of(folder: Path, *identity: str) -> Path:
     return folder / f"{hash_of(chr(0).join(identity).encode())[:20]}.link"
+
+
+def companion_of(path: Path) -> Path:
+    """Return where the program listens that is kept beside this connection."""
+    return path.with_suffix(".near")
 
 
 def connect(path: Path) -> socket.socket | None:
@@ -56,7 +62,13 @@ def start(path: Path, *spec: str) -> None:
         os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
 
 
-def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> None:
+def serve(
+    path: Path,
+    open_session: Callable[[], subprocess.Popen[bytes]],
+    companion: list[str],
+    *,
+    pings: bool,
+) -> None:
     from dray.transport.relay import Relay
 
     lock = files.open_lock(f"{path}.lock")
@@ -64,13 +76,32 @@ def serve(path: Path, open_session: Callable[[], subprocess.Popen[bytes]]) -> No
         return  # another one is already there
     path.unlink(missing_ok=True)
     try:
-        with socket.socket(socket.AF_UNIX) as listener:
+        with beside(path, companion), socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
             listener.listen(BACKLOG)
-            Relay(listener, open_session).run()
+            Relay(listener, open_session, pings=pings).run()
     finally:
         path.unlink(missing_ok=True)
         os.close(lock)
+
+
+@contextmanager
+def beside(path: Path, argv: list[str]) -> Iterator[None]:
+    """Keep a program running meanwhile. It ends with us, however we end: its shell's input does."""
+    if not argv:
+        yield
+        return
+    place = companion_of(path)
+    place.unlink(missing_ok=True)
+    words = ["/bin/sh", "-c", '"$@" & read -r line; kill $!', "sh", *argv]
+    null = subprocess.DEVNULL
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=null, stderr=null) as shell:
+        try:
+            yield
+        finally:
+            assert shell.stdin is not None
+            shell.stdin.close()
+            place.unlink(missing_ok=True)
 
 
 def main(path: str, root: str, python: str, scheduler: str, *channel: str) -> None:
@@ -78,8 +109,10 @@ def main(path: str, root: str, python: str, scheduler: str, *channel: str) -> No
     from dray.transport.link import AgentLink
 
     os.chdir("/")  # not to hold on to the user's folder
-    link = AgentLink(from_spec(*channel), root, python, scheduler)
-    serve(Path(path), link.open_session)
+    way = from_spec(*channel)
+    link = AgentLink(way, root, python, scheduler)
+    companion = way.companion(str(companion_of(Path(path))))
+    serve(Path(path), link.open_session, companion, pings=way.is_fragile)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from dray.landing import Incoming, Landing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
 
 Progress = Callable[[int, int], None]
 

@@ -27,7 +27,7 @@ RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 DIALECTS = ("openpbs", "torque")
 
-Record = Mapping[str, Any]
+Record = Mapping[str, Any]  # as it came: records.Answer says what an honest agent puts there
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def reading(cluster: str) -> Iterator[None]:
 def job_views(
     answer: Record, cluster: str, asked: Collection[str], waiting_reason: Callable[[Record], str]
 ) -> dict[str, JobView]:
-    """Those of the jobs that were asked for."""
+    """Read the jobs in an answer; those that were not asked for are dropped."""
     found = {}
     for one in checks.required(answer, jobs=several(checks.record))["jobs"]:
         job_id = text(one.get("id"))
@@ -62,7 +62,7 @@ def job_views(
 
 
 def waiting_groups(answer: Record, asked: Collection[str]) -> Iterator[tuple[list[str], Record]]:
-    """Jobs that wait for the same reason, and what the scheduler says of them."""
+    """Yield groups of jobs that wait for the same reason, each with the scheduler's record."""
     for group in checks.required(answer, waiting=several(checks.record))["waiting"]:
         listed = unfold(group.get("ids"), len(asked))
         yield [job_id for job_id in listed if job_id in asked], queue_row(group)
@@ -77,7 +77,7 @@ def job_ids(answer: Record) -> list[str]:
 
 
 def unfold(value: Any, most: int) -> list[str]:
-    """The ids that are meant, such as sweep-7f3k.0-999; ``most``: how many there may be."""
+    """Expand an entry such as sweep-7f3k.0-999 into ids, at most ``most`` of them."""
     found: list[str] = []
     for one in several(text)(value):
         match = RANGE.fullmatch(one)
@@ -94,8 +94,8 @@ def unfold(value: Any, most: int) -> list[str]:
 
 
 def unsent(answer: Record) -> list[Unsent]:
-    """Messages that could not be sent there; most answers tell of none. One by no channel that is
-    known here, such as a newer dray may have, is none of ours."""
+    """Read the messages that could not be sent there; most answers have none. A channel that is not
+    known here, such as one of a newer dray, is left out."""
     found = several(unsent_message, MOST_UNSENT)(answer.get("unsent", ()))
     return [one for one in found if one.channels]
 
@@ -111,13 +111,13 @@ def unsent_message(value: Any) -> Unsent:
 
 
 def log_piece(answer: Record) -> tuple[int, int]:
-    """How long the log is, and how much of it follows."""
+    """Return how long the log is, and how many bytes of it follow."""
     read = checks.required(answer, size=integer, payload=lambda one: integer(one, 0, LOG_PIECE))
     return max(read["size"], 0), read["payload"]
 
 
 def log_times(answer: Record) -> list[tuple[float, int]]:
-    """When the log was how long; in order, as only what is in order can be searched."""
+    """Read at which time the log had which length, sorted so that it can be searched."""
     found = checks.required(answer, times=several(log_time, MOST_TIMES))["times"]
     return sorted(found, key=lambda one: one[1])
 
@@ -137,7 +137,7 @@ def output_files(answer: Record) -> list[Incoming]:
 
 
 def checkpoint(answer: Record) -> Found:
-    """A checkpoint of a job; nothing of it has come yet."""
+    """Read which checkpoint of a job was found; its contents come later."""
     read = checks.required(answer, path=text, remarks=several(note, 1000))
     found = output_files(answer)
     for path in (read["path"], *(file.path for file in found)):
@@ -151,7 +151,7 @@ def checkpoint(answer: Record) -> Found:
 
 
 def promised_files(answer: Record, asked: Collection[str]) -> list[Incoming]:
-    """What follows: of the files that were asked for those that are still there, each once."""
+    """Read which files follow: those of the requested ones that still exist, each once."""
     found = output_files(answer)
     if not {file.path for file in found} <= set(asked) or len(found) > len(asked):
         raise Malformed("files follow that were not asked for")
@@ -175,7 +175,7 @@ def left_behind(answer: Record) -> tuple[str, ...]:
 
 
 def missing_contents(answer: Record) -> set[str]:
-    """The hashes of what the cluster lacks of a snapshot."""
+    """Read the hashes of what the cluster lacks of a snapshot."""
     return set(several(digest)(answer.get("missing", ())))
 
 
@@ -189,7 +189,7 @@ def digest(value: Any) -> str:
 
 
 def image_state(answer: Record, layers: Collection[str]) -> ImageState:
-    """``layers``: those that were asked about."""
+    """Read the state of an image; ``layers`` are those that were asked about."""
     checks.required(answer, ready=checks.boolean)
     read = checks.fields(answer, IMAGE_STATE)
     lacking = {layer: have for layer, have in read.get("lacking", {}).items() if layer in layers}
@@ -232,7 +232,7 @@ IMAGE: Mapping[str, checks.Check[Any]] = {
 
 
 def facts(answer: Record) -> dict[str, Any]:
-    """What ``doctor`` shows, and jobs are checked by."""
+    """Read the facts that ``doctor`` shows and that jobs are checked by."""
     checks.required(answer, root=note, python=note, free=number, time=number)
     return {**UNKNOWN, **checks.fields(answer, FACTS)}
 
@@ -282,7 +282,7 @@ def listing(value: Any) -> str:
 
 
 def plain(read: str) -> str:
-    """A text in which digits are those of ASCII: int() takes no others."""
+    """Replace digits that are not ASCII, which int() would take for numbers."""
     if read.isascii():
         return read
     return "".join("?" if one.isdigit() and not one.isascii() else one for one in read)
@@ -301,6 +301,10 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("accounts", "partitions"), listing),
     **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), line),
     "config": table(note),
+    # Kubernetes
+    "machine": line,
+    "pod_python": several(text, 10),
+    "pod_python_error": line,
     # PBS
     "version": line,
     "dialect": dialect,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray import background
 from dray.clusters import container_findings
@@ -38,14 +38,17 @@ from dray.transport.channel import Here
 from dray.transport.link import AgentLink, Answer, BaseMissing
 from dray.transport.ssh import Ssh
 
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Origin, RequestedJob
+
 LITTLE_SPACE = 1 << 30
 ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
 FACTS_AGE = 86400.0  # what was seen longer ago says nothing of today
 
 
 class BatchCluster:
-    """What is the same for every batch system; the planning of jobs and the reading of what the
-    scheduler says are each kind's own."""
+    """What all batch systems share. Each kind plans its own jobs, and reads what its scheduler
+    says."""
 
     kind = ""
     capabilities = Capabilities(has_host=True, awaits_images=True)
@@ -59,23 +62,30 @@ class BatchCluster:
         self.name = name
         self.settings = settings
         self.host = settings.get("host", "")
-        self.agent = AgentLink(
-            Ssh(self.host) if self.host else Here(),
-            shared.ROOT.of(settings),
-            shared.PYTHON.of(settings),
-            self.kind,
-            on_answer=self._note_answer,
-        )
+        self.agent = self.make_link()
         self.images = AgentImages(name, self.agent, settings)
         place = hash_of(f"{name}\0{self.host}\0{self.agent.root}".encode())
         self.known_file = cache / "sent" / place
         self.facts_file = cache / "facts" / place
         self.answered_file = cache / "answered" / place
-        self.queue = AgentQueue(self)
+        self.queue = self.make_queue()
         jobs = f"{self.agent.root}/jobs/"
         self.files = AgentFiles(
             name, self.agent, f"{self.host}:{jobs}" if self.host else jobs, self.queue.send_contents
         )
+
+    def make_link(self) -> AgentLink:
+        """Return the way to the agent."""
+        return AgentLink(
+            Ssh(self.host) if self.host else Here(),
+            shared.ROOT.of(self.settings),
+            shared.PYTHON.of(self.settings),
+            self.kind,
+            on_answer=self._remember_answer,
+        )
+
+    def make_queue(self) -> AgentQueue:
+        return AgentQueue(self)
 
     @staticmethod
     def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
@@ -98,7 +108,7 @@ class BatchCluster:
         return {}  # the cluster's own, as the batch script finds it
 
     def check(self, job: JobSpec) -> None:
-        """By what was last seen of the cluster; before a job is refused, that is seen anew."""
+        """Check the job by the facts last seen; before it is refused, ask the cluster again."""
         found = self.problem(job, self.known_facts())
         if found is not None:
             with suppress(ClusterError):  # offline, a plan can still be told what is wrong
@@ -110,19 +120,18 @@ class BatchCluster:
         raise NotImplementedError
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
-        """What would be refused, by what the agent found; nothing may be known of that."""
+        """Return what the cluster would refuse, by what the agent found. ``facts`` may be empty."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """What the agent finds there, asked anew."""
+        """Ask the agent for what it finds there, and remember it."""
         with answers.reading(self.name):
-            found = answers.facts(self.agent.ask("hello", **self.greeting()))
+            found = answers.facts(self.agent.ask("hello", **self.probed_settings()))
         self.remember_facts(found)
         return found
 
-    def greeting(self) -> dict[str, Any]:
-        """Return what the agent is told before it looks around: of the settings, what it is to
-        look at."""
+    def probed_settings(self) -> dict[str, Any]:
+        """Return the settings that the agent is to check when it looks at its site."""
         return {}
 
     def known_facts(self) -> dict[str, Any]:
@@ -141,11 +150,11 @@ class BatchCluster:
         raise NotImplementedError
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
-        """Why a job is not running yet, and when it may, in plain words."""
+        """Return in plain words why a job is not running yet, and when it may."""
         raise NotImplementedError
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
-        """What ``doctor`` says of the scheduler, from what the agent found."""
+        """Return what ``doctor`` says of the scheduler, from what the agent found."""
         raise NotImplementedError
 
     def last_answer(self) -> float | None:
@@ -159,32 +168,32 @@ class BatchCluster:
 
         why = login.reach(self.host, seconds) if self.host else ""
         if not why:
-            self._note_answer()
+            self._remember_answer()
         return why
 
-    def _note_answer(self) -> None:
+    def _remember_answer(self) -> None:
         with suppress(OSError):  # it only serves a listing
             files.make_folder(str(self.answered_file.parent))
             self.answered_file.touch()
 
     def doctor(self) -> list[Finding]:
         try:
-            hello = self.facts()
+            facts = self.facts()
         except ClusterError as error:
             return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
-        free = hello["free"]
+        free = facts["free"]
         return [
             Finding(ok=True, what="login", detail=f"{self.agent.channel.place} answers"),
-            Finding(ok=True, what="python", detail=hello["python"]),
+            Finding(ok=True, what="python", detail=facts["python"]),
             Finding(
                 ok=free > LITTLE_SPACE,
                 what="root",
-                detail=f"{hello['root']}, {show_size(free)} free"
-                + (f", {hello['files']:,} files" if hello["files"] else ""),
+                detail=f"{facts['root']}, {show_size(free)} free"
+                + (f", {facts['files']:,} files" if facts["files"] else ""),
             ),
-            *lock_findings(hello.get("locks")),
-            *container_findings.findings(hello.get("container_facts", {})),
-            *self.findings(hello),
+            *lock_findings(facts.get("locks")),
+            *container_findings.findings(facts.get("container_facts", {})),
+            *self.findings(facts),
         ]
 
 
@@ -227,21 +236,27 @@ class AgentQueue:
     ) -> None:
         """Send the code that the cluster lacks, the plan's files and its command, in one stream.
 
-        What it lacks is told from memory; where that is wrong the agent says so, and a second
-        stream brings the rest.
-        """
+        What the cluster lacks is known from memory. If that is out of date, the agent says so, and
+        a second stream brings the rest."""
         contents = dict(plan.files)
         contents.update((name, one.decode()) for name, one in secrets.files().items())
         job = plan.job
-        keys = ("id", "created", "snapshot", "resumed_after", "start_from")
-        about = {key: getattr(job, key) for key in keys}
+        about: RequestedJob = {
+            "id": job.id,
+            "created": job.created,
+            "snapshot": job.snapshot,
+            "resumed_after": job.resumed_after,
+            "start_from": job.start_from,
+        }
         if job.origin:
-            about["origin"] = dict(job.origin)
-        request: dict[str, Any] = {"job": about, "files": contents, "command": plan.command}
+            about["origin"] = cast("Origin", dict(job.origin))
+        request: Asked = {"job": about, "files": contents, "command": list(plan.command)}
         if plan.is_array:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
         request["image"] = job.container.image if job.container else None
+        if verb == "resume":
+            request.update(self.news(job.id))
         if code is None:
             with self.cluster.agent.call(verb, request) as answer:
                 self._take_news(answer)
@@ -254,7 +269,7 @@ class AgentQueue:
     def send_contents(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: Asked,
         code: Snapshot,
         change: Change,
         lacking: list[Entry],
@@ -276,12 +291,12 @@ class AgentQueue:
     def _send_pack(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: Asked,
         code: Snapshot,
         lacking: list[Entry],
         progress: Progress,
     ) -> set[str]:
-        """Returns what the cluster still lacks."""
+        """Send the code and the request; return what the cluster still lacks."""
         pack = pack_of(code, lacking, progress)
         request["pack"] = pack.name if pack else None
         with self.cluster.agent.call(verb, request, pack) as answer:
@@ -295,7 +310,7 @@ class AgentQueue:
                 self.cluster.remember_facts(answers.facts(answer.record["facts"]))
 
     def _last_manifest(self) -> bytes:
-        """What was last sent there."""
+        """Read the manifest that was last sent there."""
         try:
             return self.cluster.known_file.read_bytes()
         except FileNotFoundError:
@@ -311,12 +326,24 @@ class AgentQueue:
     def settle(self, message: Unsent) -> None:
         self.cluster.agent.ask("settle", ids=[message.id], over=message.over)
 
+    def news(self, *ids: str) -> Asked:
+        """Return what the agent has to be told of these jobs; nothing where it can ask for itself
+        what the scheduler says."""
+        del ids
+        return {}
+
+    def heed(self, answer: Mapping[str, Any]) -> None:
+        """Do in the scheduler what the agent asks for, where it cannot do that itself."""
+
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         if not ids:
             return Statuses({})
         asked = set(ids)
-        more = {"brief": True} if brief else {}
-        answer = self.cluster.agent.ask("status", ids=fold(ids), **more)
+        request: Asked = {"ids": fold(ids), **self.news(*ids)}
+        if brief:
+            request["brief"] = True
+        answer = self.cluster.agent.ask("status", **request)
+        self.heed(answer)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():
@@ -333,7 +360,8 @@ class AgentQueue:
             yield from answers.job_ids(self.cluster.agent.ask("ids"))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        self.cluster.agent.ask("stop", ids=fold(ids), now=now)
+        request: Asked = {"ids": fold(ids), "now": now, **self.news(*ids)}
+        self.heed(self.cluster.agent.ask("stop", **request))
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.cluster.agent.ask("remove", ids=fold(ids))
@@ -344,7 +372,7 @@ class AgentQueue:
 
 
 def lock_findings(facts: Mapping[str, Any] | None) -> list[Finding]:
-    """Whether locks keep a second attempt out, by what the login node found out."""
+    """Report whether locks keep a second attempt out, by what the login node found."""
     if facts is None:
         return []
     kind = ", ".join([facts["file_system"], *facts["options"]])

@@ -1,4 +1,4 @@
-"""Outputs on their way home: each file whole or not at all."""
+"""Receives outputs from a cluster, each file whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK = 1 << 20
 
 
 class NotWhole(Exception):
-    """A file could not be read to its end there."""
+    """A file could not be read to its end on the cluster."""
 
 
 def receive(
@@ -38,7 +38,8 @@ def receive(
 
 
 def contents(stream: IO[bytes], length: int) -> Iterator[bytes]:
-    """A file as the agent sends it: so many bytes, and one that says whether they are its own."""
+    """Yield a file's contents as the agent sends them: so many bytes, and a last one that says
+    whether they are really the file's."""
     while length:
         piece = stream.read(min(length, CHUNK))
         if not piece:

@@ -30,8 +30,8 @@ class Facts(NamedTuple):
     partition_word: str = "partition"
 
 
-class Wish(NamedTuple):
-    """Where the job is to run, by the cluster's settings."""
+class Placement(NamedTuple):
+    """Where the job is to run, according to the cluster's settings."""
 
     partitions: tuple[str, ...] = ()
     account: str | None = None
@@ -48,36 +48,36 @@ def partition_names(facts: Facts) -> list[str]:
     return sorted({shape.partition for shape in facts.shapes})
 
 
-def problem(job: JobSpec, wish: Wish, facts: Facts) -> Problem | None:
-    """What the cluster would refuse the job for, or never start it for; only what is certain."""
-    if wish.account and facts.accounts and wish.account not in facts.accounts:
+def problem(job: JobSpec, placement: Placement, facts: Facts) -> Problem | None:
+    """Return why the cluster would refuse the job, or never start it; only what is certain."""
+    if placement.account and facts.accounts and placement.account not in facts.accounts:
         yours = ", ".join(facts.accounts)
-        return Problem(f"you have no account '{wish.account}'", f"Yours: {yours}.")
+        return Problem(f"you have no account '{placement.account}'", f"Yours: {yours}.")
     if not facts.shapes:
         return None
-    return _unknown_partition(wish, facts) or _too_much(job.resources, wish, facts)
+    return _unknown_partition(placement, facts) or _too_much(job.resources, placement, facts)
 
 
-def _unknown_partition(wish: Wish, facts: Facts) -> Problem | None:
+def _unknown_partition(placement: Placement, facts: Facts) -> Problem | None:
     known = partition_names(facts)
-    for name in wish.partitions:
+    for name in placement.partitions:
         if name not in known:
             what = f"there is no {facts.partition_word} '{name}'"
             return Problem(what, f"There is: {', '.join(known)}.")
     return None
 
 
-def _too_much(wanted: Resources, wish: Wish, facts: Facts) -> Problem | None:
-    """One thing after another, until no nodes are left that could do it."""
-    shapes = _candidates(wish, facts)
+def _too_much(wanted: Resources, placement: Placement, facts: Facts) -> Problem | None:
+    """Narrow the nodes by one requirement after another; name the one that leaves none."""
+    shapes = _candidates(placement, facts)
     where = f"{facts.partition_word} {', '.join(sorted({one.partition for one in shapes}))}"
     taking = [one for one in shapes if one.open]
     if not taking:
         return Problem(f"{where} takes no jobs now")
-    in_time = [one for one in taking if _in_time(wanted, wish, one)]
+    in_time = [one for one in taking if _in_time(wanted, placement, one)]
     if not in_time:
         return _time_problem(wanted, where, taking)
-    kind = wanted.gpu_type or wish.gpu_type
+    kind = wanted.gpu_type or placement.gpu_type
     with_gpus = [one for one in in_time if wanted.gpus <= _gpus(one, kind)]
     if not with_gpus:
         return _gpu_problem(wanted, kind, where, in_time)
@@ -100,22 +100,22 @@ def _node_problem(wanted: Resources, where: str, shapes: Sequence[Shape]) -> Pro
 
 
 def _most_nodes(shapes: Sequence[Shape]) -> int:
-    """In one partition: a job runs in no more than one."""
+    """Return the most nodes that one partition has: a job runs in a single partition."""
     count: dict[str, int] = {}
     for one in shapes:
         count[one.partition] = count.get(one.partition, 0) + one.nodes
     return max(count.values())
 
 
-def _in_time(wanted: Resources, wish: Wish, shape: Shape) -> bool:
-    if wanted.time is None or shape.time is None or not wish.time_is_checked:
+def _in_time(wanted: Resources, placement: Placement, shape: Shape) -> bool:
+    if wanted.time is None or shape.time is None or not placement.time_is_checked:
         return True
     return wanted.time <= shape.time
 
 
-def _candidates(wish: Wish, facts: Facts) -> list[Shape]:
-    """The partitions that were chosen, else the default one, else any."""
-    chosen = [one for one in facts.shapes if one.partition in wish.partitions]
+def _candidates(placement: Placement, facts: Facts) -> list[Shape]:
+    """Return the nodes of the chosen partitions, else of the default one, else of all."""
+    chosen = [one for one in facts.shapes if one.partition in placement.partitions]
     return chosen or [one for one in facts.shapes if one.default] or list(facts.shapes)
 
 

@@ -15,7 +15,7 @@ ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 
 def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
-    """``folder`` is the job's directory, or an array's."""
+    """Return the lines that run an attempt; ``folder`` is the job's directory, or an array's."""
     preparing = preparing_lines(settings)
     return [
         *([TELL_OF_CANCELLING] if preparing else ()),
@@ -25,19 +25,21 @@ def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def preparing_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Load the modules and run the setup commands; what fails ends the script."""
+    """Return the lines that load the modules and run the setup commands. A failure ends the
+    script."""
     lines = module_lines(shared.MODULES.of(settings))
     return lines + [line for one in shared.SETUP.of(settings) for line in setup_lines(one)]
 
 
 def node_program(settings: Mapping[str, Any]) -> str:
-    """Return the words that start dray's program there."""
+    """Return the command that starts dray's program there."""
     python = shlex.quote(shared.PYTHON.of(settings))
     return f"{python} -I -S '{ROOT}/node/{shipping.name()}'"
 
 
 def module_lines(modules: Sequence[str]) -> list[str]:
-    """What is said last becomes the job's reason."""
+    """Return the lines that load modules. The last line of output becomes the job's reason, so a
+    failure is printed last."""
     if not modules:
         return []
     load = "module load " + " ".join(map(shlex.quote, modules))
@@ -46,6 +48,7 @@ def module_lines(modules: Sequence[str]) -> list[str]:
 
 
 def setup_lines(line: str) -> list[str]:
-    """Without what it was to prepare, the command would fail later, and less plainly."""
+    """Return a setup command that ends the script if it fails: without it, the command would fail
+    later, and less plainly."""
     complaint = shlex.quote(f"setup failed: {line} (where that is fine, add: || true)")
     return [line, f"[ $? = 0 ] || {{ echo {complaint}; exit 1; }}"]

@@ -1,10 +1,10 @@
-"""Code on its way to a cluster: what of it has to be sent."""
+"""Finds out which part of the code has to be sent to a cluster."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dray.job.model import Snapshot
 from dray.node.code.packs import Entry, hash_of
@@ -12,19 +12,23 @@ from dray.records import NamedTuple
 from dray.reporter import Progress
 from dray.snapshot.pack import Pack
 
+if TYPE_CHECKING:
+    from dray.node.formats.records import ManifestChange
+
 BLOCK = 1 << 14
 
 
 class Change(NamedTuple):
-    """A manifest as what differs from another one: most often a few lines in the middle."""
+    """A manifest, as its difference from another one: most often a few lines in the middle."""
 
     base: str | None
     head: int
     tail: int
     middle: bytes
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self._asdict(), "middle": self.middle.decode("utf-8", "surrogateescape")}
+    def to_dict(self) -> ManifestChange:
+        middle = self.middle.decode("utf-8", "surrogateescape")
+        return {"base": self.base, "head": self.head, "tail": self.tail, "middle": middle}
 
 
 def change_of(base: bytes, manifest: bytes) -> Change:
@@ -41,7 +45,8 @@ def change_of(base: bytes, manifest: bytes) -> Change:
 
 
 def common(most: int, same: Callable[[int, int], bool]) -> int:
-    """The greatest length up to ``most`` for which it is the same, from a place to a place."""
+    """Return the greatest length up to ``most`` over which two texts agree. ``same(m, n)`` compares
+    them from m to n."""
     known = 0
     while known < most and same(known, min(known + BLOCK, most)):
         known += BLOCK
@@ -50,6 +55,6 @@ def common(most: int, same: Callable[[int, int], bool]) -> int:
 
 
 def pack_of(code: Snapshot, lacking: list[Entry], progress: Progress) -> Pack | None:
-    """What the cluster lacks; None where it has everything."""
+    """Make a pack of what the cluster lacks; None where it has everything."""
     wanted = {entry.hash: entry for entry in lacking if entry.kind != "d"}
     return Pack(code, list(wanted.values()), progress) if wanted else None

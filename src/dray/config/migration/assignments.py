@@ -1,4 +1,4 @@
-"""A shell file of one's own, such as ~/.cluster_config: HOST=…, PARTITION=…, ACCOUNT=…"""
+"""Reads a shell file of one's own, such as ~/.cluster_config: HOST=…, PARTITION=…, ACCOUNT=…"""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def read(text: Text, _: Mapping[str, Text]) -> Found:
     for name, assigned in shell.assignments(text).items():
         short = re.sub(rf"^{PREFIX}", "", name)
         if assigned.computed:
-            into.note(name, shell.COMPUTED)
+            into.add_note(name, shell.COMPUTED)
         elif short in USERS:
             user = assigned.value
         elif short in SETTINGS:
             _gather_one(SETTINGS[short], name, assigned.value, into)
         else:
-            into.note(name, "has no counterpart yet")  # without its value: it may be a secret
+            into.add_note(name, "has no counterpart yet")  # without its value: it may be a secret
     host = into.cluster.get("host", "")
     if user and host and "@" not in host:
         into.set("host", f"{user}@{host}", "USER")

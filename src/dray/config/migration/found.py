@@ -1,4 +1,4 @@
-"""What a source is read from and what comes of it."""
+"""What the modules here read, and what they return."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Text(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Settings as they would be written to a file, and a note for whatever is not among them."""
+    """Settings as they would be written to a file, and a note for all that could not be
+    converted."""
 
     source: str
     name: str  # what the cluster might be called
@@ -44,7 +45,7 @@ class Found(NamedTuple):
 
 
 class Source(Protocol):
-    """What each module here is."""
+    """The interface of each module here."""
 
     @property
     def WHAT(self) -> str: ...  # noqa: N802
@@ -58,7 +59,8 @@ class Source(Protocol):
 
 
 class Gathering:
-    """Collects settings one by one; what cannot be one becomes a note, never nothing."""
+    """Collects settings one by one; what cannot be converted becomes a note and is never
+    dropped."""
 
     def __init__(
         self, source: Text, placeholders: tuple[str, ...] = (), kind: str = "slurm"
@@ -72,29 +74,30 @@ class Gathering:
         self._parsers = {one.name: one.parse for one in options.CLUSTERS[kind]}
         self._parsers |= {one.key: one.parse for one in options.JOB}
 
-    def note(self, origin: str, why: str) -> None:
+    def add_note(self, origin: str, why: str) -> None:
         self.notes.append(f"{origin}: {why}")
 
-    def note_secrets(self, where: str, assignments: str) -> bool:
-        """True where something in it may be secret: then its names are noted, and no value is."""
+    def add_note_on_secrets(self, where: str, assignments: str) -> bool:
+        """Note the names of what may be secret, without values; return whether there is any."""
         names = ASSIGNED.findall(assignments)
         secret = [name for name in names if SECRET_NAME.search(name)]
         if not secret and SECRET_VALUE.search(assignments):
             secret = names
         if secret:
             flags = " ".join(f"--secret {name}" for name in secret)
-            self.note(f"{where} {', '.join(names)}", f"if jobs need it, dray run {flags}")
+            self.add_note(f"{where} {', '.join(names)}", f"if jobs need it, dray run {flags}")
         return bool(secret)
 
     def set(self, key: str, value: Any, origin: str) -> bool:
-        """Take a setting of the cluster, or with a whole key (job.…) of the job."""
+        """Add a setting of the cluster, or with a whole key (job.…) of the job; return whether it
+        is valid."""
         if isinstance(value, str) and any(is_unfilled(value, one) for one in self.placeholders):
-            self.note(origin, "still the template's placeholder")
+            self.add_note(origin, "still the template's placeholder")
             return False
         try:
             self._parsers[key](value)
         except ValueError as error:
-            self.note(origin, str(error))
+            self.add_note(origin, str(error))
             return False
         (self.job if key.startswith("job.") else self.cluster)[key] = value
         return True
@@ -109,12 +112,14 @@ class Gathering:
 
 
 def is_unfilled(value: str, placeholder: str) -> bool:
-    """An address is the template's as a whole: 'user@mail' is, 'user@mail.org' is somebody's."""
+    """Return whether a value is still the template's. An address is compared as a whole:
+    'user@mail' is the template's, 'user@mail.org' is somebody's."""
     return value == placeholder if "@" in placeholder else placeholder in value
 
 
 def cluster_name(host: str, kind: str = "slurm") -> str:
-    """'me@euler.ethz.ch' and 'login1.euler.ethz.ch' → 'euler'; '10.0.0.7' → 'slurm-10-0-0-7'."""
+    """Name a cluster after its host: 'me@euler.ethz.ch' and 'login1.euler.ethz.ch' → 'euler';
+    '10.0.0.7' → 'slurm-10-0-0-7'."""
     place = host.rpartition("@")[2]
     if re.fullmatch(r"[\d.:]*|\[.*\]", place):  # an address, or none
         return "-".join([kind, *re.findall(r"[0-9a-f]+", place)])
@@ -126,7 +131,7 @@ def cluster_name(host: str, kind: str = "slurm") -> str:
 
 
 def remote(path: str) -> str:
-    """As dray writes it: ${NAME} as $NAME where that is the same."""
+    """Write a path as dray does: ${NAME} as $NAME where that is the same."""
     return re.sub(r"\$\{(\w+)\}(?!\w)", r"$\1", path)
 
 

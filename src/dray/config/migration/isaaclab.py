@@ -1,4 +1,4 @@
-"""Isaac Lab's docker/cluster: .env.cluster, .env.base and the script that is submitted."""
+"""Reads Isaac Lab's docker/cluster: .env.cluster, .env.base and the script that is submitted."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
     is_pbs = scheduler == "PBS"
     into = Gathering(text, PLACEHOLDERS, "pbs" if is_pbs else "slurm")
     if scheduler not in ("SLURM", "PBS"):
-        into.note(shown("CLUSTER_JOB_SCHEDULER", scheduler), "unknown; SLURM is taken for granted")
+        into.add_note(
+            shown("CLUSTER_JOB_SCHEDULER", scheduler), "unknown; SLURM is taken for granted"
+        )
     suffix = found.pop(SUFFIX, shell.Assigned("", 0))
     if suffix.computed:
-        into.note(SUFFIX, shell.COMPUTED)
+        into.add_note(SUFFIX, shell.COMPUTED)
     image = IMAGE if suffix.computed else IMAGE + suffix.value
     for name, assigned in found.items():
         _gather_one(name, assigned, image, into)
@@ -68,7 +70,7 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
 def _gather_one(name: str, assigned: shell.Assigned, image: str, into: Gathering) -> None:
     origin = shown(name, assigned.value) if name in NO_COUNTERPART or name in USED else name
     if assigned.computed:
-        into.note(origin, shell.COMPUTED)
+        into.add_note(origin, shell.COMPUTED)
     elif name == "CLUSTER_LOGIN":
         into.set("host", assigned.value, origin)
     elif name == "CLUSTER_ISAACLAB_DIR":
@@ -79,17 +81,17 @@ def _gather_one(name: str, assigned: shell.Assigned, image: str, into: Gathering
         _gather_script(assigned.value, origin, into)
     else:
         why = NO_COUNTERPART.get(name, "has no counterpart yet")
-        into.note(origin, why.format(value=assigned.value, image=image))
+        into.add_note(origin, why.format(value=assigned.value, image=image))
 
 
 def _gather_script(script: str, origin: str, into: Gathering) -> None:
-    """What is run on the cluster: its recipe knows how it is started and resumed."""
+    """Collect what is run on the cluster: its recipe knows how it is started and resumed."""
     known = SCRIPT_OF.fullmatch(script)
     if known:
         into.set("job.recipe", f"isaaclab/{known[1]}", origin)
-        into.note(origin, "the recipe starts it: dray run -- --task …")
+        into.add_note(origin, "the recipe starts it: dray run -- --task …")
     else:
-        into.note(origin, f"it is the job's command: dray run -- python {script}")
+        into.add_note(origin, f"it is the job's command: dray run -- python {script}")
 
 
 USED = ("CLUSTER_LOGIN", "CLUSTER_ISAACLAB_DIR", "CLUSTER_PYTHON_EXECUTABLE")

@@ -1,4 +1,4 @@
-"""ProtoMotions' train_slurm.py: constants in Python source, which is parsed and never run."""
+"""Reads ProtoMotions' train_slurm.py: constants in Python source, which is parsed and never run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPUTED = "computed by Python, which is not run here: write the value itself"
 
 
 class Computed:
-    """A value that only running the file would tell."""
+    """A value that is known only when the file is run."""
 
 
 def recognises(text: Text) -> bool:
@@ -60,12 +60,13 @@ def read(text: Text, beside: Mapping[str, Text]) -> Found:
     _gather_defaults(argument_defaults(tree), into)
     into.set("job.recipe", "protomotions", "recipe")
     if SITE_FILE in beside:
-        into.note(SITE_FILE, "not read: write its login_node, base_dir … as settings here")
+        into.add_note(SITE_FILE, "not read: write its login_node, base_dir … as settings here")
     return into.found()
 
 
 def constants(tree: ast.Module) -> dict[str, Any]:
-    """The configuration's names, at the top level; those of SITE_DEFAULTS by their older names."""
+    """Return the configuration's top-level constants; those of SITE_DEFAULTS by their older
+    names."""
     found: dict[str, Any] = {}
     for statement in tree.body:
         target = assigned_name(statement)
@@ -99,7 +100,7 @@ def mentions(node: ast.expr, name: str) -> bool:
 
 
 def literal(node: ast.expr) -> Any:
-    """What it says, where that is plain to see; a table keeps what is plain in it."""
+    """Return the value of a literal, else Computed; a table keeps the literals in it."""
     if isinstance(node, ast.Dict):
         return {
             key.value: literal(value)
@@ -113,7 +114,7 @@ def literal(node: ast.expr) -> Any:
 
 
 def argument_defaults(tree: ast.Module) -> dict[str, Any]:
-    """Of add_argument("-x", "--xyz", …, default=y), by each of its names."""
+    """Return the defaults of add_argument("-x", "--xyz", …, default=y), by each of its names."""
     found: dict[str, Any] = {}
     for call in ast.walk(tree):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
@@ -127,7 +128,7 @@ def argument_defaults(tree: ast.Module) -> dict[str, Any]:
 
 def _gather_one(name: str, value: Any, found: Mapping[str, Any], into: Gathering) -> None:
     if isinstance(value, Computed):
-        into.note(name, COMPUTED)
+        into.add_note(name, COMPUTED)
     elif name in SETTINGS and isinstance(value, str):
         if name == "CLUSTER_BASE_DIR":
             account = str(found.get("DEFAULT_SLURM_ACCOUNT", ""))
@@ -141,7 +142,7 @@ def _gather_one(name: str, value: Any, found: Mapping[str, Any], into: Gathering
         why = NO_COUNTERPART.get(name.split(".")[0], "has no counterpart yet")
         binds = " ".join(f"--bind {one.strip()}" for one in str(value).split(","))
         word = shlex.quote(str(value))
-        into.note(shown(name, value), why.format(value=word, binds=binds))
+        into.add_note(shown(name, value), why.format(value=word, binds=binds))
 
 
 def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:
@@ -155,4 +156,4 @@ def _gather_defaults(found: Mapping[str, Any], into: Gathering) -> None:
         nodes = as_number(str(found["--nodes"]))
         into.set("job.resources.nodes", nodes, shown("--nodes", found["--nodes"]))
     if "--array-size" in found:
-        into.note(shown("--array-size", found["--array-size"]), "dray resumes jobs itself")
+        into.add_note(shown("--array-size", found["--array-size"]), "dray resumes jobs itself")

@@ -1,4 +1,4 @@
-"""#PBS lines and ``module load`` lines → settings."""
+"""Converts #PBS lines and ``module load`` lines to settings."""
 
 from __future__ import annotations
 
@@ -47,26 +47,27 @@ def flags(text: Text) -> list[Flag]:
 
 
 def gather(text: Text, into: Gathering) -> None:
-    """All of a batch script that has a counterpart; the rest becomes notes."""
+    """Collect all of a batch script that has a counterpart; the rest becomes notes."""
     for flag in flags(text):
-        if flag.letter == "v" and into.note_secrets("#PBS -v", flag.value):
+        if flag.letter == "v" and into.add_note_on_secrets("#PBS -v", flag.value):
             continue
         if "$" in flag.value or "`" in flag.value:
-            into.note(flag.origin, OWN.get(flag.letter, sbatch.COMPUTED))
+            into.add_note(flag.origin, OWN.get(flag.letter, sbatch.COMPUTED))
         elif flag.letter == "l":
             for request in flag.value.split(","):
                 _gather_request(request, flag.origin, into)
         elif flag.letter in SETTINGS:
             into.set(SETTINGS[flag.letter], flag.value, flag.origin)
         elif flag.letter in OWN:
-            into.note(flag.origin, OWN[flag.letter])
+            into.add_note(flag.origin, OWN[flag.letter])
         else:
             _keep(f"-{flag.letter} {flag.value}".rstrip(), flag.origin, into)
     sbatch.gather_shell(text, into)
 
 
 def _gather_request(request: str, origin: str, into: Gathering) -> None:
-    """Of -l: select=1:ncpus=8:ngpus=1 (OpenPBS), nodes=1:ppn=8:gpus=1 (Torque), walltime …"""
+    """Collect what -l asks for: select=1:ncpus=8:ngpus=1 (OpenPBS), nodes=1:ppn=8:gpus=1 (Torque),
+    walltime …"""
     name, _, value = request.partition("=")
     if name in ("select", "nodes"):
         into.set("dialect", "openpbs" if name == "select" else "torque", origin)
@@ -100,7 +101,7 @@ def _gather_amount(name: str, value: str, origin: str, into: Gathering) -> None:
         return
     amount = sbatch.megabytes(value)
     if amount is None:
-        into.note(origin, f"'{value}' cannot be read as an amount of memory")
+        into.add_note(origin, f"'{value}' cannot be read as an amount of memory")
     else:
         into.set("job.resources.memory", sbatch.size(amount), origin)
 
@@ -110,5 +111,5 @@ def _keep(flag: str, origin: str, into: Gathering) -> None:
 
 
 def seconds_first(walltime: str) -> str:
-    """PBS reads a number alone as seconds, Slurm as minutes."""
+    """Mark a number alone as seconds: PBS reads it so, Slurm as minutes."""
     return f"0:{walltime}" if walltime.isdigit() else walltime

@@ -1,4 +1,4 @@
-"""#SBATCH lines and ``module load`` lines → settings."""
+"""Converts #SBATCH lines and ``module load`` lines to settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Flag(NamedTuple):
 
 
 def flags(text: Text) -> list[Flag]:
-    """Every flag of every #SBATCH line, by its long name."""
+    """Return every flag of every #SBATCH line, by its long name."""
     found = []
     for number, words in directives(text, "#SBATCH"):
         while words:
@@ -50,7 +50,7 @@ def flags(text: Text) -> list[Flag]:
 
 
 def directives(text: Text, mark: str) -> Iterator[tuple[int, list[str]]]:
-    """The words of each line that a batch system reads, with its number."""
+    """Yield the words of each line that a batch system reads, with its line number."""
     for number, line in enumerate(text.content.split("\n"), 1):
         if re.match(rf"{mark}\s", line):
             try:
@@ -87,27 +87,27 @@ def modules(text: Text) -> list[str]:
 
 
 def gather(text: Text, into: Gathering) -> None:
-    """All of a batch script that has a counterpart; the rest becomes notes."""
+    """Collect all of a batch script that has a counterpart; the rest becomes notes."""
     given = {flag.name: flag for flag in flags(text)}  # as with sbatch, the last one counts
     for flag in given.values():
-        if flag.name == "export" and into.note_secrets("#SBATCH --export", flag.value):
+        if flag.name == "export" and into.add_note_on_secrets("#SBATCH --export", flag.value):
             continue
         if "$" in flag.value or "`" in flag.value:
-            into.note(flag.origin, OWN.get(flag.name, COMPUTED))
+            into.add_note(flag.origin, OWN.get(flag.name, COMPUTED))
         else:
             _gather_one(flag, given, into)
     gather_shell(text, into)
 
 
 def gather_shell(text: Text, into: Gathering) -> None:
-    """What the script does before it starts the command."""
+    """Collect what the script does before it starts the command."""
     loaded = modules(text)
     if loaded:
         into.set("modules", loaded, "module load")
     for line in text.content.split("\n"):
         other = re.match(r"\s*(module\s+(?!load|add)\w+.*|export\s+\w+=.*)", line)
-        if other and not into.note_secrets("export", other[1]):
-            into.note(other[1], "if jobs need it, add it to setup")
+        if other and not into.add_note_on_secrets("export", other[1]):
+            into.add_note(other[1], "if jobs need it, add it to setup")
 
 
 def _gather_one(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> None:
@@ -116,7 +116,7 @@ def _gather_one(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> None:
     elif flag.name in TRANSLATED:
         TRANSLATED[flag.name](flag, given, into)
     elif flag.name in OWN:
-        into.note(flag.origin, OWN[flag.name])
+        into.add_note(flag.origin, OWN[flag.name])
     else:
         word = f"--{flag.name}" if len(flag.name) > 1 else f"-{flag.name}"
         extra = [*into.cluster.get("extra", ()), f"{word}={flag.value}" if flag.value else word]
@@ -134,7 +134,7 @@ def _gather_cpus(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
 def _gather_gpus(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     count, kind = gpus(flag.value.removeprefix("gpu:") if flag.name == "gres" else flag.value)
     if count is None or (flag.name == "gres" and not re.match(r"gpu(:|$)", flag.value)):
-        into.note(flag.origin, "one sort of GPUs can be asked for: [TYPE:]NUMBER")
+        into.add_note(flag.origin, "one sort of GPUs can be asked for: [TYPE:]NUMBER")
         return
     into.set("job.resources.gpus", count, flag.origin)
     if kind:
@@ -154,9 +154,9 @@ def _gather_memory(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> No
                   if one in given]  # fmt: skip
         times = counts[0] if counts else None
     if each is None or times is None:
-        into.note(flag.origin, "cannot be read as an amount of memory")
+        into.add_note(flag.origin, "cannot be read as an amount of memory")
     elif each == 0:
-        into.note(flag.origin, "all of a node's memory: dray asks for an amount, or for none")
+        into.add_note(flag.origin, "all of a node's memory: dray asks for an amount, or for none")
     else:
         into.set("job.resources.memory", size(each * times), flag.origin)
 
@@ -167,14 +167,14 @@ def _gather_mail(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
 
 def _gather_nodes(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     if not flag.value.isdigit():
-        into.note(flag.origin, "one number of nodes can be asked for")
+        into.add_note(flag.origin, "one number of nodes can be asked for")
     elif flag.value != "1":
         into.set("job.resources.nodes", int(flag.value), flag.origin)
 
 
 def _gather_tasks(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
     if flag.value != "1":
-        into.note(flag.origin, "dray starts a task for each GPU, or one for each node (launch)")
+        into.add_note(flag.origin, "dray starts a task for each GPU, or one for each node (launch)")
 
 
 def _gather_exclusive(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
@@ -204,7 +204,7 @@ def as_number(text: str) -> int | str:
 
 
 def duration(value: str) -> str | None:
-    """Slurm's time ('90', '90:00', '23:00:00', '1-12', '1-12:30:00') as dray writes it."""
+    """Convert Slurm's time ('90', '90:00', '23:00:00', '1-12', '1-12:30:00') to dray's spelling."""
     days, dash, clock = value.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
@@ -223,7 +223,7 @@ def duration(value: str) -> str | None:
 
 
 def gpus(value: str) -> tuple[int | None, str]:
-    """'rtx_3090:1' → (1, 'rtx_3090'); '2' → (2, ''); 'gpu' → (1, '')."""
+    """Parse a number of GPUs: 'rtx_3090:1' → (1, 'rtx_3090'); '2' → (2, ''); 'gpu' → (1, '')."""
     if value == "gpu":
         return 1, ""
     match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):?)?(\d{1,4})?", value)
@@ -233,7 +233,7 @@ def gpus(value: str) -> tuple[int | None, str]:
 
 
 def megabytes(value: str) -> float | None:
-    """As sbatch reads it: megabytes, unless it says otherwise."""
+    """Parse a size as sbatch does: in megabytes, unless it has a unit."""
     match = re.fullmatch(r"(\d{1,12})([KMGT]?)B?", value, re.I)
     return int(match[1]) * TO_MEGABYTES[match[2].upper() or "M"] if match else None
 

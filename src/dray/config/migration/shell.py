@@ -1,4 +1,4 @@
-"""Shell files that set variables, read without a shell."""
+"""Reads shell files that set variables, without a shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Assigned(NamedTuple):
 
 
 def assignments(text: Text) -> dict[str, Assigned]:
-    """NAME=value lines. References to names set before are filled in, others stay."""
+    """Read NAME=value lines. References to names set before are filled in, others stay."""
     found: dict[str, Assigned] = {}
     for number, line in enumerate(text.content.split("\n"), 1):
         rest = line.strip()
@@ -40,7 +40,7 @@ def assignments(text: Text) -> dict[str, Assigned]:
 
 
 def _take(text: Text, line: int, rest: str, exported: bool, found: dict[str, Assigned]) -> str:
-    """One assignment at the beginning of ``rest``; what follows it is returned."""
+    """Read one assignment at the beginning of ``rest``; return what follows it."""
     name = NAME.match(rest)
     if not name:
         word = re.match(r"[A-Za-z_]\w*(?=\s|$)", rest) if exported else None
@@ -66,13 +66,13 @@ def _take(text: Text, line: int, rest: str, exported: bool, found: dict[str, Ass
 
 
 def _computed(rest: str, name: re.Match[str], line: int, found: dict[str, Assigned]) -> str:
-    """Where it ends is for a shell to say: the rest of the line is taken for it."""
+    """Take the rest of the line as the value: only a shell could tell where it ends."""
     found[name[1]] = Assigned(rest[name.end() :], line, computed=True)
     return ""
 
 
 def _read(piece: re.Match[str], found: dict[str, Assigned]) -> tuple[str, bool]:
-    """The piece's text, and whether it takes a shell to tell."""
+    """Return the piece's text, and whether only a shell could compute it."""
     if piece["single"] is not None:
         return piece["single"], False
     if piece["escaped"] is not None:

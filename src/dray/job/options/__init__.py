@@ -1,5 +1,5 @@
 """Every setting, declared once: config key, flag, type, default, help. CLI, config and docs read
-this. Those of a kind of cluster lie with the kind: see ``kinds``."""
+this. Those of a kind of cluster are declared beside the kind: see ``kinds``."""
 
 from dray.job.options.job import DECLARED, JOB, LIMITS, RECIPE_ONLY, value_of
 from dray.job.options.kinds import CLUSTERS

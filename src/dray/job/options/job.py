@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from dray.job.options.option import Option, joined, outermost, updated
 from dray.job.options.values import (
@@ -42,6 +41,10 @@ from dray.job.quantities import (
     parse_size,
 )
 from dray.node.processes.layout import LAUNCHES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 JOB = (
     Option(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from dray.job.options.option import Option
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Kind(NamedTuple):
@@ -28,6 +31,7 @@ BUILT_IN = {
     "slurm": "dray.clusters.options.slurm:KIND",
     "pbs": "dray.clusters.options.pbs:KIND",
     "ssh": "dray.clusters.options.ssh:KIND",
+    "kubernetes": "dray.clusters.options.kubernetes:KIND",
 }
 
 
@@ -40,7 +44,7 @@ def names() -> list[str]:
 
 
 def is_known(name: str) -> bool:
-    """Tell whether there is a kind of this name; one that is built in needs no look around."""
+    """Return whether there is a kind of this name; for a built-in one, no package is searched."""
     return name in BUILT_IN or name in announced()
 
 

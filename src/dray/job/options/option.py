@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 OF_CLUSTERS = "clusters.*"
 UNSET = object()
@@ -40,14 +43,14 @@ class Option(NamedTuple):
 
     @property
     def initial(self) -> Any:
-        """Return the default as it is worked with."""
+        """The default, as a value."""
         if self.default is None:
             return () if self.many else None
         return self.parse(self.default)
 
     @property
     def shown_default(self) -> str:
-        """Describe the default for people."""
+        """The default, as shown to people."""
         if self.default_text or self.default in (None, {}):
             return self.default_text
         if isinstance(self.default, list):
@@ -55,8 +58,8 @@ class Option(NamedTuple):
         return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
 
     def of(self, settings: Mapping[str, Any]) -> Any:
-        """Return what the settings say, else the default. Those of a cluster go by name, all others
-        by key."""
+        """Return what the settings say, else the default. Settings of a cluster are looked up by
+        name, all others by key."""
         key = self.name if self.table == OF_CLUSTERS else self.key
         found = settings.get(key, UNSET)
         return self.initial if found is UNSET else found
@@ -76,7 +79,7 @@ def updated(weaker: Mapping[str, str], stronger: Mapping[str, str]) -> dict[str,
 
 
 def outermost(weaker: tuple[str, ...], stronger: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Append to a list of paths, without those that lie below another: one link per output, none
+    """Append to a list of paths, and drop those that are below another: one link per output, none
     inside another's folder."""
     once = dict.fromkeys([*weaker, *stronger])
     return tuple(path for path in once if once.keys().isdisjoint(folders_above(path)))

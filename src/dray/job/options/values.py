@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from dray.checks import VARIABLE
 from dray.job.quantities import parse_count, parse_gpus
 from dray.node.notifications.notify import EVENTS, MAIL, is_address
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LONGEST_PATH = 4096  # Linux has no longer ones
 LARGEST_CODE = 255
@@ -152,7 +155,7 @@ def metric_pattern(value: object) -> str:
 
 
 class Choice:
-    """Takes one of several words."""
+    """Accepts one of several words."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = choices
@@ -227,8 +230,8 @@ def image(value: object) -> str:
 
 
 def bind(value: object) -> str:
-    """SOURCE[:TARGET[:ro]], as Apptainer and Docker write it. The source is on the node, where ~
-    and $VARIABLES are filled in; ~ in the target is the home inside."""
+    """Read SOURCE[:TARGET[:ro]], as Apptainer and Docker write it. The source is on the node, where
+    ~ and $VARIABLES are filled in; ~ in the target is the home inside."""
     source, *rest = text(value).split(":")
     target, *mode = rest or [source]
     absolute = source.startswith(("/", "~", "$")) and target.startswith(("/", "~", "$"))
@@ -266,7 +269,7 @@ def place_inside(value: object) -> str:
 
 
 def rule(value: object) -> dict[str, Any]:
-    """A recipe's rule: see dray.node.checkpoints.resuming."""
+    """Read a recipe's rule: see dray.node.checkpoints.resuming."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"{value!r} is not a table")
     return value

@@ -5,6 +5,7 @@ need only the root, see dray.node.root; those in ``jobs`` and ``status`` the sch
 """
 
 import os
+import signal
 import sys
 import time
 
@@ -18,13 +19,14 @@ from .serving import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import BinaryIO, Callable, Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Reply, Request, Row, Status  # noqa: F401
     from ..jobs.jobdir import JobDir
     from ..schedulers.scheduler import Scheduler
 
-    Record = Dict[str, Any]
-
+HANDING_OVER = 60.0  # seconds from a job's directory to its Job, where the laptop creates that
+IDLE = 900  # seconds without a request
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
 QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
 
@@ -39,15 +41,29 @@ class Agent(Conversation):
         self.scheduler = batch
         self.images = RootImages(path, lambda: self.scheduler.queue())
         self.asked = 0.0  # when the scheduler was asked for the queue that we know
-        self.over = []  # type: List[Record]  # of jobs that this look has found ended
+        self.over = []  # type: List[Status]  # of jobs that this look has found ended
 
-    def carry_out(self, request: "Record") -> "Record":
+    def next_request(self) -> "Optional[Request]":
+        """Wait for a request; where the end of a connection may never be told, not for ever."""
+        signal.alarm(IDLE if self.scheduler.is_told else 0)
+        try:
+            return Conversation.next_request(self)
+        finally:
+            signal.alarm(0)
+
+    def carry_out(self, request: "Request") -> "Reply":
         if request.get("version", 1) > VERSION:
             raise Refusal("ClusterError", "the agent here is older than the dray that asks it")
-        return VERBS[request["verb"]](self, request)
+        self.scheduler.hear(request)
+        answer = VERBS[request["verb"]](self, request)
+        return dict(answer, **self.scheduler.wishes())
 
-    def queue(self) -> "Dict[str, Record]":
-        """One question to the scheduler for everybody who asks within a few seconds."""
+    def queue(self) -> "Dict[str, Row]":
+        """Return the scheduler's queue. The answer is shared by all who ask within a few
+        seconds."""
+        if self.scheduler.is_told:
+            self.asked = files.now_in(self.root.path) - HANDING_OVER
+            return self.scheduler.queue()
         cache = os.path.join(self.root.path, "queue.json")
         with files.Lock(cache + ".lock"):
             known = files.read_record(cache) or {}
@@ -64,8 +80,8 @@ class Agent(Conversation):
         return self.scheduler.parse_queue(known["text"])
 
     def submitted_since(self, job_dir: "JobDir") -> bool:
-        """Whether the queue that we know may be too old to hold the job: by the clock of the file
-        system, as the laptop's agents may be on several login nodes."""
+        """Return whether the job may be newer than the queue that we know. Compares by the clock of
+        the file system, as the laptop's agents may be on several login nodes."""
         for path in (job_dir.scheduler, job_dir.secrets):
             try:
                 if os.lstat(path).st_mtime >= self.asked:
@@ -75,7 +91,8 @@ class Agent(Conversation):
         return False
 
     def forget_queue(self) -> None:
-        """Not while somebody asks: what they were about to write down would be old already."""
+        """Drop the queue that we know. Takes the lock, so that a query that has already begun
+        cannot write an older queue afterwards."""
         cache = os.path.join(self.root.path, "queue.json")
         try:
             with files.Lock(cache + ".lock"):
@@ -86,23 +103,29 @@ class Agent(Conversation):
     def already_queued(
         self, job_id: str, states: "Tuple[str, ...]" = ("waiting", "running")
     ) -> "Optional[str]":
-        """An earlier agent may have been cut off between the submission and writing down the
-        answer. A batch job that is ending is not what was submitted."""
+        """Return the number of the job's batch job, if one is queued: an earlier agent may have
+        been cut off between submitting and writing down the answer. A batch job that is ending is
+        not what was submitted."""
         for queued in self.batch_jobs_of(job_id):
             if queued["state"] in states:
                 return str(queued["id"])
         return None
 
-    def batch_jobs_of(self, job_id: str) -> "List[Record]":
-        """The rows of a job, or of an array's jobs, in the queue as it is now."""
+    def batch_jobs_of(self, job_id: str) -> "List[Row]":
+        """Return the rows of a job, or of an array's jobs, in the queue as it is now."""
         queue = self.scheduler.queue()
         return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
+
+
+def ping(_: Agent, __: "Request") -> "Answer":
+    return {}
 
 
 VERBS = {
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
-    "hello": site.hello,
+    "discard": jobs.discard,
+    "hello": site.probe,
     "ids": root_requests.ids,
     "image": image_requests.look,
     "image-announce": image_requests.announce,
@@ -113,6 +136,7 @@ VERBS = {
     "log-times": root_requests.log_times,
     "metrics": root_requests.curve,
     "outputs": root_requests.outputs,
+    "ping": ping,
     "pull": root_requests.pull,
     "remove": root_requests.remove,
     "resume": jobs.resume,
@@ -120,7 +144,7 @@ VERBS = {
     "status": status.status,
     "stop": jobs.stop,
     "submit": jobs.submit,
-}  # type: Dict[str, Callable[[Agent, Record], Record]]
+}  # type: Dict[str, Callable[[Agent, Request], Reply]]
 
 
 def main(root: str, kind: str) -> int:

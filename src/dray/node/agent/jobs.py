@@ -1,4 +1,4 @@
-"""What the laptop asks of the agent that changes the scheduler's queue: submit, resume, stop."""
+"""Requests that change the scheduler's queue: submit, resume, stop."""
 
 import json
 import os
@@ -15,19 +15,19 @@ from .root_requests import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Request, Row
     from ..jobs.jobdir import JobDir
     from .agent import Agent
-
-    Record = Dict[str, Any]
 
 ENDING = 90.0  # seconds for which a batch job is given to end
 ENDING_LOOK = 2.0  # seconds between two looks whether it has
 
 
-def submit(agent: "Agent", request: "Record") -> "Record":
-    """Store the code, write the job (or the array) down, hand it to the scheduler: exactly once."""
+def submit(agent: "Agent", request: "Request") -> "Answer":
+    """Store the code, write the job or the array to disk, and submit it to the scheduler, exactly
+    once."""
     record = request["job"]
     job_dir = agent.root.job(record["id"])
     if request.get("array"):
@@ -52,18 +52,40 @@ def submit(agent: "Agent", request: "Record") -> "Record":
                 arrays.rewrite(job_dir, *contents_of(agent, request))
         if number is None:
             try:
-                number = hand_over(agent, job_dir, lock, after, request)
+                number = submit_to_scheduler(agent, job_dir, lock, after, request)
             except NoAnswer:
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
                 staging.remove(job_dir.path)
                 raise
     agent.forget_queue()
-    return dict(site.news_of_this_place(agent, request), scheduler_id=number)
+    answer = site.facts_if_changed(agent, request)
+    answer["scheduler_id"] = number
+    return answer
 
 
-def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
-    """The files of the job's directory, and the snapshot that it holds on to."""
+def discard(agent: "Agent", request: "Request") -> "Answer":
+    """Take a submission back that the laptop could not hand over; a resumed job has the end that it
+    had before."""
+    record = request["job"]
+    job_dir = agent.root.job(record["id"])
+    if request.get("array"):
+        job_dir = agent.root.array(record["id"])
+    with Submission(job_dir):
+        known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
+        if known.get("created") != record["created"] or job_dir.is_supervised():
+            return {}
+        end = request.get("end")
+        if isinstance(end, dict):
+            staging.discard_secrets(job_dir.path)
+            files.write_json(job_dir.end, end)
+        elif not job_dir.numbers():
+            staging.remove(job_dir.path)
+    return {}
+
+
+def contents_of(agent: "Agent", request: "Request") -> "Tuple[Dict[str, bytes], Optional[str]]":
+    """Return the files of the job's directory, and the snapshot that the job keeps."""
     contents = {}
     for name, text in request["files"].items():
         text = text.replace("@ROOT@", agent.root.path) if name.endswith(".sh") else text
@@ -71,19 +93,19 @@ def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], O
     return contents, agent.root.snapshot(request["job"]["snapshot"])
 
 
-def hand_over(
-    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Record"
+def submit_to_scheduler(
+    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Request"
 ) -> str:
-    """Start the plan's command; NoAnswer where the job may have been queued, SchedulerError where
-    it was not."""
-    before = job_dir.known_number()
+    """Run the plan's submission command; return the batch job's number. Raises NoAnswer where the
+    job may have been queued, and SchedulerError where it was not."""
+    previous = job_dir.known_number()
     planned = [str(one) for one in request.get("command") or ()][:-1]  # the last is the script
     try:
         number = agent.scheduler.submit(job_dir.script, after, (lock.fd,), planned)
     except NoAnswer:
         raise
     except SchedulerError as error:
-        number = queued_all_the_same(agent, job_dir, before, error)
+        number = queued_despite_error(agent, job_dir, previous, error)
     job_dir.remember_number(number)
     try:
         os.utime(job_dir.secrets)  # they are as new as the submission: see drop_secrets
@@ -92,23 +114,23 @@ def hand_over(
     return number
 
 
-def queued_all_the_same(
-    agent: "Agent", job_dir: "JobDir", before: "Optional[str]", error: SchedulerError
+def queued_despite_error(
+    agent: "Agent", job_dir: "JobDir", previous: "Optional[str]", error: SchedulerError
 ) -> str:
-    """The number of a batch job that is queued although its submission ended with an error: a
-    controller that is slow to answer may have taken it. One that was quick has left the queue, and
-    its attempt has written its number down."""
+    """Return the number of a batch job that is queued although its submission failed: a controller
+    that is slow to answer may have accepted it. If it has already left the queue, its attempt has
+    written its number down. Raises ``error`` where there is none."""
     try:
         queued = agent.already_queued(job_dir.id)
     except SchedulerError as silence:
         raise NoAnswer("{}; whether it is queued is unknown: {}".format(error, silence))
     for number in (queued, job_dir.known_number()):
-        if number is not None and number != before:
+        if number is not None and number != previous:
             return number
     raise error
 
 
-def stop(agent: "Agent", request: "Record") -> "Record":
+def stop(agent: "Agent", request: "Request") -> "Answer":
     ids = named(request)
     queued = agent.scheduler.queue()
     numbers = []
@@ -131,9 +153,10 @@ def stop(agent: "Agent", request: "Record") -> "Record":
 
 
 def ask_to_stop(
-    agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]", now: bool
+    agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]", now: bool
 ) -> "List[str]":
-    """Its supervisor sees to it; what has none is returned, to be cancelled."""
+    """Ask the job's supervisor to stop it; return the batch jobs that have none, to be
+    cancelled."""
     attempts = job_dir.records()
     description = job_dir.description()
     is_held = jobdir.is_held(attempts)
@@ -150,22 +173,25 @@ def ask_to_stop(
     return [number]  # it has ended once it has left the queue: see unqueued
 
 
-def resume(agent: "Agent", request: "Record") -> "Record":
+def resume(agent: "Agent", request: "Request") -> "Answer":
     place = arrays.split(request["job"]["id"])
     missing = snapshots.stage(agent, request)
     if missing:
         return {"missing": missing}
     after = agent.images.awaited(request.get("image") or "")
+    end = (
+        agent.root.own_directory(request["job"]["id"]).ended() if agent.scheduler.is_told else None
+    )
     if place is None:
         number = resume_one(agent, request, after)
     else:
         with Submission(agent.root.array(place[0])):  # which may be on its way to the scheduler
             number = resume_one(agent, request, after)
     agent.forget_queue()
-    return {"scheduler_id": number}
+    return {"scheduler_id": number, "end": end}
 
 
-def resume_one(agent: "Agent", request: "Record", after: str) -> str:
+def resume_one(agent: "Agent", request: "Request", after: str) -> str:
     job_dir = agent.root.own_directory(request["job"]["id"])
     with Submission(job_dir) as lock:
         if has_gone_on(job_dir, request["job"]["resumed_after"]):
@@ -183,15 +209,15 @@ def resume_one(agent: "Agent", request: "Record", after: str) -> str:
 
 
 def has_gone_on(job_dir: "JobDir", seen: int) -> bool:
-    """Whether an attempt was made since the laptop saw the job: an earlier answer of ours was lost
-    on its way, or another laptop was quicker. The attempt may have ended by now."""
+    """Return whether an attempt was made since the laptop saw the job: an earlier answer of ours
+    was lost, or another laptop was quicker. The attempt may have ended by now."""
     return job_dir.next_number() > seen + 1
 
 
 def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
-    """Return the number of the batch job that goes on with the job. One that is ending may be it:
-    a job that is requeued waits again only once it has ended."""
-    until = time.monotonic() + ENDING
+    """Return the number of the batch job that continues the job. One that is ending may be it: a
+    job that is requeued waits again only once it has ended."""
+    until = time.monotonic() + (0.0 if agent.scheduler.is_told else ENDING)
     while True:
         rows = agent.batch_jobs_of(job_dir.id)
         live = [str(row["id"]) for row in rows if row["state"] != "ending"]
@@ -203,14 +229,14 @@ def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
 
 
 def submit_again(
-    agent: "Agent", job_dir: "JobDir", request: "Record", lock: files.Lock, after: str
+    agent: "Agent", job_dir: "JobDir", request: "Request", lock: files.Lock, after: str
 ) -> str:
     end = job_dir.ended()
     arrays.rewrite(job_dir, *contents_of(agent, request))
     files.remove(job_dir.stop)
     files.remove(job_dir.end)
     try:
-        return hand_over(agent, job_dir, lock, after, request)
+        return submit_to_scheduler(agent, job_dir, lock, after, request)
     except NoAnswer:
         raise
     except SchedulerError:  # it stays as it had ended

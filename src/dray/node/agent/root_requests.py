@@ -1,5 +1,4 @@
-"""What the laptop asks of the agent that needs only the root: each request is read, and passed on
-to dray.node.root."""
+"""Requests that need only the root: each is read here, and carried out by dray.node.root."""
 
 from ..checkpoints import selecting
 from ..formats import shapes
@@ -11,51 +10,50 @@ from . import snapshots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple  # noqa: F401
+    from typing import List, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Curve, Request
     from .agent import Agent
 
-    Record = Dict[str, Any]
 
-
-def named(request: "Record") -> "List[str]":
-    """The ids that a request names, one by one."""
+def named(request: "Request") -> "List[str]":
+    """Return the ids that a request names, one by one."""
     try:
         return [checked_id(one) for one in arrays.unfold(request["ids"])]
     except ValueError as error:
         raise Refusal("Refused", str(error))
 
 
-def bring(agent: "Agent", request: "Record") -> "Record":
-    """Take in files that are no code, as a snapshot; say what of it is still missing."""
+def bring(agent: "Agent", request: "Request") -> "Answer":
+    """Store files that are not code as a snapshot; return what of it is still missing."""
     return {"missing": snapshots.stage(agent, request)}
 
 
-def ids(agent: "Agent", _: "Record") -> "Record":
+def ids(agent: "Agent", _: "Request") -> "Answer":
     return {"ids": arrays.fold(agent.root.ids() + agent.root.ids_in_arrays())}
 
 
-def log(agent: "Agent", request: "Record") -> "Record":
+def log(agent: "Agent", request: "Request") -> "Answer":
     rank = request.get("rank", 0)
     job_id, attempt, offset = request["id"], request["attempt"], request["offset"]
     size, piece = agent.root.read_log(job_id, attempt, offset, rank)
     return {"size": size, "payload": len(piece), "pieces": [piece]}
 
 
-def log_times(agent: "Agent", request: "Record") -> "Record":
+def log_times(agent: "Agent", request: "Request") -> "Answer":
     return {"times": agent.root.log_times(request["id"], request["attempt"])}
 
 
-def curve(agent: "Agent", request: "Record") -> "Record":
+def curve(agent: "Agent", request: "Request") -> "Curve":
     return agent.root.curve(request["id"])
 
 
-def outputs(agent: "Agent", request: "Record") -> "Record":
-    """The files and links among a job's outputs that are wanted."""
+def outputs(agent: "Agent", request: "Request") -> "Answer":
+    """List the selected files and links among a job's outputs."""
     return {"files": agent.root.list_outputs(request["id"], *selection_of(request))}
 
 
-def selection_of(request: "Record") -> "Tuple[List[str], bool]":
+def selection_of(request: "Request") -> "Tuple[List[str], bool]":
     globs = request.get("globs", [])
     if not shapes.is_texts(globs) or len(globs) > selecting.MOST_GLOBS:
         raise Refusal("Refused", "these are no globs")
@@ -64,25 +62,25 @@ def selection_of(request: "Record") -> "Tuple[List[str], bool]":
     return globs, request.get("latest_checkpoint") is True
 
 
-def checkpoint(agent: "Agent", request: "Record") -> "Record":
-    """The checkpoint of a job that another one may begin from, and its files."""
+def checkpoint(agent: "Agent", request: "Request") -> "Answer":
+    """Find the checkpoint of a job that another job may begin from, and its files."""
     found = agent.root.checkpoint(request["id"], request["name"], request["rules"])
     wanted = agent.root.describe_outputs(request["id"], found.files)
     return {"path": found.path, "files": wanted, "remarks": found.remarks}
 
 
-def pull(agent: "Agent", request: "Record") -> "Record":
-    """These outputs: what they are now, then their contents."""
+def pull(agent: "Agent", request: "Request") -> "Answer":
+    """Send these outputs: what they are now, then their contents."""
     wanted = agent.root.describe_outputs(request["id"], request["paths"])
     pieces = root_outputs.contents(agent.root.outputs(request["id"]), wanted)
     return {"files": wanted, "payload": root_outputs.length(wanted), "pieces": pieces}
 
 
-def remove(agent: "Agent", request: "Record") -> "Record":
+def remove(agent: "Agent", request: "Request") -> "Answer":
     return {"left": agent.root.remove(named(request))}
 
 
-def settle(agent: "Agent", request: "Record") -> "Record":
-    """The laptop has sent these messages, or given them up."""
+def settle(agent: "Agent", request: "Request") -> "Answer":
+    """Mark messages as settled: the laptop has sent them, or given up on them."""
     agent.root.settle(named(request), request["over"] is True)
     return {}

@@ -13,9 +13,9 @@ from ..schedulers.scheduler import NoAnswer, SchedulerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Dict, Optional  # noqa: F401
+    from typing import Any, BinaryIO, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Reply, Request
 
 
 class Conversation:
@@ -26,15 +26,15 @@ class Conversation:
         self.stdout = stdout
         self.payload = 0  # bytes of the request's that were not read yet
 
-    def carry_out(self, request: "Record") -> "Record":
+    def carry_out(self, request: "Request") -> "Reply":
         raise NotImplementedError
 
     def serve(self) -> bool:
-        """Answer one request; False where there is none left. What goes wrong is an answer too."""
+        """Answer one request; return False where none is left. An error is an answer too."""
         request = self.next_request()
         if request is None:
             return False
-        answer = self.answer(request)
+        answer = dict(self.answer(request))
         self.skip_payload()
         afterwards = answer.pop("afterwards", None)
         pieces = answer.pop("pieces", ())
@@ -46,7 +46,7 @@ class Conversation:
             afterwards()
         return True
 
-    def answer(self, request: "Record") -> "Record":
+    def answer(self, request: "Request") -> "Reply":
         try:
             return self.carry_out(request)
         except Refusal as error:
@@ -62,31 +62,35 @@ class Conversation:
         except Exception:
             return {"error": traceback.format_exc(), "family": "ClusterError"}
 
-    def next_request(self) -> "Optional[Record]":
-        """None at the end, and where what comes is not a request: nothing behind it can be one."""
+    def next_request(self) -> "Optional[Request]":
+        """Read a request. Returns None at the end of the input, and where the input is not a
+        request, as nothing after it can be trusted."""
         lengths = read_head(self.stdin.readline(HEAD_LIMIT))
         if lengths is None:
             return None
         try:
-            request = json.loads(self.stdin.read(lengths[0]).decode("ascii"))
+            found = json.loads(self.stdin.read(lengths[0]).decode("ascii"))  # type: Any
         except (ValueError, RecursionError):
             return None
         self.payload = lengths[1]
-        return request if isinstance(request, dict) else None
+        request = found  # type: Request
+        return request if isinstance(found, dict) else None
 
     def skip_payload(self) -> None:
-        """What a refused request brought along must not be taken for the next request."""
+        """Discard the payload of a refused request, which must not be taken for the next
+        request."""
         while self.payload:
             piece = self.stdin.read(min(self.payload, CHUNK))
             self.payload = self.payload - len(piece) if piece else 0
 
-    def send(self, answer: "Record") -> None:
+    def send(self, answer: "Reply") -> None:
         text = json.dumps(answer).encode("ascii")
         self.stdout.write(MARK + b"%d %d\n" % (len(text), answer.get("payload", 0)) + text)
         self.stdout.flush()
 
     def receive(self, path: str, digest: str = "") -> None:
-        """The request's payload, as a file that appears whole; with a SHA-256, only if it fits."""
+        """Write the request's payload to a file that appears whole. With a digest (SHA-256), only
+        if the payload matches it."""
         temporary = "{}.{}.tmp".format(path, os.urandom(6).hex())
         check = hashlib.sha256()
         try:

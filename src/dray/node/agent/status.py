@@ -1,4 +1,4 @@
-"""What the laptop is told of jobs: what their files and the scheduler's queue say together."""
+"""Reports the state of jobs to the laptop, from their files and the scheduler's queue."""
 
 import time
 
@@ -12,21 +12,20 @@ from .root_requests import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Request, Row, Status
     from ..jobs.arrays import ArrayDir
     from ..jobs.jobdir import JobDir
     from ..jobs.policy import Decision
     from .agent import Agent
 
-    Record = Dict[str, Any]
-
 LATE = 60.0  # seconds after which a job that should have begun is not about to
 
 
-def status(agent: "Agent", request: "Record") -> "Record":
-    """All that is known of the jobs. With ``brief``, those that wait and have made no attempt are
-    only named, together with others that wait for the same reason."""
+def status(agent: "Agent", request: "Request") -> "Answer":
+    """Return all that is known of the jobs. With ``brief``, those that wait and have made no
+    attempt are only listed by id, together with others that wait for the same reason."""
     queued = agent.queue()
     agent.over = []
     have_directory = set(agent.root.sweep("jobs", thoroughly=False))
@@ -42,7 +41,7 @@ def status(agent: "Agent", request: "Record") -> "Record":
                 waiting.setdefault((row["why"], row["start"]), []).append(job_id)
                 continue
             if has_directory:
-                note_array(agent, seen, job_id)
+                add_array(agent, seen, job_id)
                 record = status_of(agent, agent.root.job(job_id), row)
             else:
                 record = status_in_array(agent, seen, job_id, row)
@@ -55,36 +54,38 @@ def status(agent: "Agent", request: "Record") -> "Record":
             end_array(agent, array)
     explain(agent, found)
     unsent = agent.root.unsent(agent.over, notices.LOGIN)
-    groups = [
-        {"ids": arrays.fold(ids), "why": why, "start": start}
-        for (why, start), ids in waiting.items()
-    ]
-    answer = {"jobs": found, "waiting": groups}  # type: Record
-    return dict(answer, unsent=unsent) if unsent else answer
+    answer = {"jobs": found, "waiting": []}  # type: Answer
+    for (why, start), ids in waiting.items():
+        answer["waiting"].append({"ids": arrays.fold(ids), "why": why, "start": start})
+    if unsent:
+        answer["unsent"] = unsent
+    return answer
 
 
-def note_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
-    """Its array may still hold secrets, although all its jobs have their own."""
+def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
+    """Add the job's array to ``seen``: it may still hold secrets, although all its jobs have
+    directories of their own."""
     place = arrays.split(job_id)
     if place is not None:
         seen.setdefault(place[0], agent.root.array(place[0]))
 
 
-def only_waits(agent: "Agent", job_id: str, queued: "Record", has_directory: bool) -> bool:
-    """Whether it is in the queue and has made no attempt."""
+def only_waits(agent: "Agent", job_id: str, queued: "Row", has_directory: bool) -> bool:
+    """Return whether the job is queued and has made no attempt."""
     if queued["state"] != "waiting":
         return False
     return not has_directory or not agent.root.job(job_id).numbers()
 
 
-def explain(agent: "Agent", records: "List[Record]") -> None:
-    """Ask the scheduler's books about all whose end is only guessed, in one query."""
+def explain(agent: "Agent", records: "List[Status]") -> None:
+    """Ask the scheduler's accounting about all jobs whose end is only guessed, in one query."""
     asked = states.unexplained(records)
     states.explain(records, agent.scheduler.ends(asked) if asked else {})
 
 
-def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> "Optional[Record]":
-    """Read what the files say, merge it with the queue's row; see to what an end leaves."""
+def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Optional[Status]":
+    """Read what the files say, merge it with the queue's row, and drop the secrets of a job that
+    has ended."""
     if queued is not None and queued["state"] == "waiting":
         end_if_too_late(agent, job_dir, queued)
     may_be_queued = queued is None and agent.submitted_since(job_dir)
@@ -93,7 +94,9 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
     facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
     if facts is None:
         return None
-    trace = trace_of(job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None
+    trace = (
+        trace_of(agent, job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None
+    )
     record = states.merge(facts, queued, may_be_queued, trace, agent.scheduler.name)
     if record["state"] in jobdir.ENDED and (facts.end or is_gone):
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
@@ -101,20 +104,20 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
     return record
 
 
-def trace_of(job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None) -> states.Trace:
-    """``index``: the job's place in an array, of which ``job_dir`` is the directory."""
+def trace_of(
+    agent: "Agent", job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None
+) -> states.Trace:
+    """Collect what the scheduler's side knows of a job. ``index`` is the job's index in an array,
+    whose directory is then ``job_dir``."""
     submitted, asked = being_submitted(job_dir), job_dir.stop_request() is not None
-    number = job_dir.known_number()
-    numbers = [number] if number else []
-    if number and index is not None:
-        numbers.insert(0, "{}_{}".format(number, index))
+    numbers = agent.scheduler.numbers_of(job_dir, index)
     return states.Trace(submitted, asked, numbers, files.last_line(batch_log))
 
 
 def status_in_array(
-    agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str, queued: "Optional[Record]"
-) -> "Optional[Record]":
-    """Of a job that has no directory of its own yet: it never ran."""
+    agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str, queued: "Optional[Row]"
+) -> "Optional[Status]":
+    """Return the state of a job of an array that has no directory of its own yet: it never ran."""
     place = arrays.split(job_id)
     if place is None:
         return None
@@ -122,31 +125,32 @@ def status_in_array(
     description = shapes.description(array.description_of(place[1]))
     if description is None:
         return status_in_damaged_array(array, job_id, queued)
-    record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Record
-    record.update(state="queued", reason="")
+    record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Status
+    record["state"], record["reason"] = "queued", ""
     if queued is not None:
         record["scheduler"] = queued
     if place[1] in arrays.read_indices(array.stopped):
-        record.update(state="stopped", reason="stopped on request")
+        record["state"], record["reason"] = "stopped", "stopped on request"
     elif queued is None and not agent.submitted_since(array):
-        trace = trace_of(array, array.batch_log_of(place[1]), place[1])
-        record.update(states.without_end(trace, [], agent.scheduler.name))
+        trace = trace_of(agent, array, array.batch_log_of(place[1]), place[1])
+        states.conclude(record, states.without_end(trace, [], agent.scheduler.name))
     return record
 
 
 def status_in_damaged_array(
-    array: "ArrayDir", job_id: str, queued: "Optional[Record]"
-) -> "Optional[Record]":
-    """None where the array has no such job."""
+    array: "ArrayDir", job_id: str, queued: "Optional[Row]"
+) -> "Optional[Status]":
+    """Return the state of a job whose array is damaged; None where the array has no such job."""
     if not array.is_damaged() or array.common()["commands"]:
         return None
-    record = states.of_nothing(job_id)
-    reason = "its description is damaged: " + array.job
-    return dict(record, state="queued" if queued else "lost", reason=reason)
+    record = states.unknown_job(job_id)
+    record["state"] = "queued" if queued else "lost"
+    record["reason"] = "its description is damaged: " + array.job
+    return record
 
 
 def end_array(agent: "Agent", array: "ArrayDir") -> None:
-    """No job of it can start any more."""
+    """Remove the array's secrets and finish its notices: none of its jobs can start any more."""
     try:
         drop_secrets(array, lambda: agent.submitted_since(array))
         if not agent.submitted_since(array):
@@ -155,10 +159,10 @@ def end_array(agent: "Agent", array: "ArrayDir") -> None:
         pass
 
 
-def end_if_too_late(agent: "Agent", job_dir: "JobDir", queued: "Record") -> None:
-    """End a job that waits although it should have begun by now. One that starts this moment ends
-    itself, or finds its end written. Under the submission's lock, as a resume names another
-    moment."""
+def end_if_too_late(agent: "Agent", job_dir: "JobDir", queued: "Row") -> None:
+    """End a job that waits although it should have begun by now. If it starts at this moment, it
+    ends itself, or finds its end on disk. Holds the submission's lock, as a resume may set another
+    start time."""
     if too_late(job_dir) is None:
         return
     lock = Submission(job_dir)

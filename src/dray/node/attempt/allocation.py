@@ -1,13 +1,12 @@
-"""What a batch job runs on the compute node.
+"""Runs on the compute node, inside a batch job.
 
 The batch job is the job itself: it makes one attempt, and when another one is due it asks the
-scheduler to requeue it, or, where that is not allowed, submits its own successor.
-"""
+scheduler to requeue it, or, where that is not allowed, submits its own successor."""
 
 from ..code import worktree
 from ..containers.images import Images
 from ..formats import files, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir, described
@@ -15,26 +14,26 @@ from ..processes import layout
 from ..schedulers import scheduler
 from ..schedulers.scheduler import Scheduler, SchedulerError
 from .allotment import Allotment
-from .charge import Charge
+from .attempt_lock import AttemptLock
 from .loop import ELSEWHERE, AttemptLoop, Site, supervise
 from .succession import Succession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Optional
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir
-
-    Record = Dict[str, Any]
 
 SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler, at most
 HURRY = 5.0  # seconds for which a running attempt waits for an answer
 
 
 def attempt(path: str) -> int:
-    """Its exit code is the batch job's. ``path`` is a job's directory, or an array's."""
+    """Make an attempt; return the batch job's exit code. ``path`` is the directory of a job or of
+    an array."""
     given = JobDir(path)
-    job = trouble.stubbornly(lambda: described(given))
+    job = trouble.with_retries(lambda: described(given))
     batch = scheduler.of_kind(job["scheduler"]["kind"])
     job_dir = given
     if "commands" in job:
@@ -43,29 +42,29 @@ def attempt(path: str) -> int:
     allocation = Allocation(job_dir, job, batch)
     try:
         if "commands" in job:
-            trouble.stubbornly(lambda: array.make_job(batch.own_index()))
+            trouble.with_retries(lambda: array.make_job(batch.own_index()))
             allocation = Allocation(job_dir, described(job_dir), batch)
         return run_alone(allocation)
     except Exception as error:
         if not allocation.loop.is_due or not trouble.is_of_node(error):
             raise
-        return allocation.put_off(error)
+        return allocation.defer(error)
 
 
 def run_alone(allocation: "Allocation") -> int:
     job_dir = allocation.job_dir
-    charge = trouble.stubbornly(lambda: Charge(job_dir))
-    trouble.stubbornly(charge.take)
+    attempt_lock = trouble.with_retries(lambda: AttemptLock(job_dir))
+    trouble.with_retries(attempt_lock.take)
     # Also where the submitting agent was killed before it could.
     job_dir.remember_number(allocation.number)
     try:
         return allocation.run()
     finally:
-        charge.leave()
+        attempt_lock.leave()
 
 
 class Allocation(Site):
-    def __init__(self, job_dir: JobDir, job: "Record", batch: Scheduler) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: Scheduler) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
@@ -77,7 +76,7 @@ class Allocation(Site):
         self.loop = AttemptLoop(job_dir, job, self)
 
     def run(self) -> int:
-        """Return the batch job's exit code."""
+        """Make an attempt, and return the batch job's exit code."""
         if self.job_dir.ended() is not None:
             return 0  # ended before, and requeued by somebody else
         try:
@@ -90,28 +89,30 @@ class Allocation(Site):
         self.loop.end(end)
         return self._exit_code(end)
 
-    def put_off(self, error: Exception) -> int:
-        """Leave the attempt to a later batch job. It could not even be written down that one was
-        to begin, so nobody counts these: the pause is the longest."""
-        note("its node could not begin the attempt: {}".format(error))
+    def defer(self, error: Exception) -> int:
+        """Leave the attempt to a later batch job. Not even its beginning could be written down, so
+        these are not counted: the pause is the longest."""
+        print_message("its node could not begin the attempt: {}".format(error))
         later = policy.Decision(delay=policy.LONGEST_PAUSE)
         return 0 if self.arrange_next(later) == ELSEWHERE else 1
 
     def wait_for_turn(self, decision: policy.Decision) -> bool:  # noqa: ARG002
-        """The scheduler has waited already. The job that makes the image may have been
-        interrupted, and go on as another batch job than the one that this one was queued behind."""
-        image = (self.job.get("container") or {}).get("image", "")
+        """Return whether the attempt can begin: the scheduler has done the waiting. Only the image
+        may be missing, as the job that converts it may have been interrupted, and go on as another
+        batch job than the one that this one was queued behind."""
+        container = self.job.get("container")
+        image = container.get("image", "") if container else ""
         images = Images(self.job_dir.root)
         if not images.lacks(image):
             return True
         try:
             maker = images.maker(image, self.scheduler.queue)
         except SchedulerError as error:
-            note("whether the image is being made is unknown: {}".format(error))
+            print_message("whether the image is being made is unknown: {}".format(error))
             return True
         if maker is None:
             return True
-        note("the image is still being made ready by {}".format(maker.job))
+        print_message("the image is still being made ready by {}".format(maker.job))
         self.succession.submit_successor(after=maker.number)
         return False
 
@@ -133,7 +134,7 @@ class Allocation(Site):
         files.discard(self.job_dir.alive)  # one file less on a file system that counts them
 
     def _exit_code(self, end: policy.Decision) -> int:
-        """So that the scheduler's own records tell the truth too."""
+        """Return an exit code that makes the scheduler's own records tell the truth too."""
         if end.state == "done":
             return 0
         records = self.job_dir.records()
@@ -150,12 +151,12 @@ class TimeLimit:
         self.reserve = SETTLING  # what the attempt does not use of the scheduler's time
 
     def seconds(self, asked: "Optional[float]") -> "Optional[float]":
-        """How long the attempt may last: what was asked for, and what the scheduler's clock
-        leaves of it (Slurm counts in whole minutes)."""
+        """Return how long the attempt may last: the time asked for, or less if the scheduler's
+        clock leaves less (Slurm counts in whole minutes)."""
         try:
             left = self.scheduler.time_left(self.number)
         except SchedulerError as error:
-            note("time left unknown: {}".format(error))
+            print_message("time left unknown: {}".format(error))
             return float(asked) if asked else None
         limits = [float(asked)] if asked else []
         if left is not None:
@@ -164,7 +165,7 @@ class TimeLimit:
         return min(limits) if limits else None
 
     def time_left(self) -> "Optional[float]":
-        """Ask again later: somebody may have changed the limit."""
+        """Ask the scheduler again: somebody may have changed the limit."""
         try:
             left = self.scheduler.time_left(self.number, patience=HURRY)
         except SchedulerError:

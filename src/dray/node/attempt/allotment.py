@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
     from ..checkpoints.timing import Timing
+    from ..processes.cgroup import Meter  # noqa: F401
 
 TICK = 1.0
 LIMIT_LOOK = 600.0  # how often the scheduler is asked whether the time limit was changed
@@ -16,10 +17,11 @@ LAST_LOOK = 10.0  # and once more so long before the command would be asked to e
 
 
 class Allotment:
-    """What an attempt is given: its GPUs (None: the scheduler has set them in the environment),
-    the environment it starts from, how many seconds it has, and how to ask for that again; what
-    its job may still use as a whole. A command that is spread has a launcher, and the number of
-    its batch job."""
+    """What an attempt is given: its GPUs (None: the scheduler has set them in the environment), the
+    environment it starts from, how many seconds it has, and how to ask for that again; what its job
+    may still use as a whole. A command that is spread also has a launcher, and the number of its
+    batch job. One whose container is its own has a meter
+    of its memory."""
 
     def __init__(
         self,
@@ -27,7 +29,7 @@ class Allotment:
         env: "Dict[str, str]",
         seconds: "Optional[float]",
         time_left: "Optional[Callable[[], Optional[float]]]" = None,
-        allowance: "Optional[budget.Left]" = None,
+        allowance: "Optional[budget.Remaining]" = None,
     ) -> None:
         self.gpus = gpus
         self.env = env
@@ -38,10 +40,11 @@ class Allotment:
         self.seconds = min(limits) if limits else None
         self.launcher = []  # type: List[str]
         self.batch_id = ""
+        self.meter = None  # type: Optional[Meter]
 
 
 class Limit:
-    """The moment by which the command has to have ended, by a clock that nobody sets. It may move:
+    """The moment by which the command has to have ended, by the monotonic clock. It may move:
     somebody may extend or shorten it in the scheduler."""
 
     def __init__(self, allotment: Allotment, timing: "Timing", began: float) -> None:
@@ -53,21 +56,22 @@ class Limit:
         self.next_look = next_limit_look(time.monotonic(), self.at, timing.lead())
 
     def seconds_left(self) -> float:
-        """Seconds until the command has to be asked to end; a tick where it has no limit."""
+        """Return the seconds until the command has to be asked to end; one tick where it has no
+        limit."""
         if self.at is None:
             return TICK
         return max(self.at - self.timing.lead() - time.monotonic(), 0.0)
 
     def is_reached(self, now: float) -> bool:
-        """Whether the command has to be asked to end now."""
+        """Return whether the command has to be asked to end now."""
         return self.at is not None and now >= self.at - self.timing.lead()
 
     def is_of_job(self) -> bool:
-        """Whether it is the job's own limit, and not that of this attempt."""
+        """Return whether it is the limit of the whole job, and not that of this attempt."""
         return self.allotment.allowance is not None and self.at == self.of_job
 
     def time_of_day(self) -> "Optional[float]":
-        """By the limit as it is now: it may have changed since the command was given one."""
+        """Return the limit as a time of day. It may have changed since the command was told."""
         return time.time() + self.at - time.monotonic() if self.at else None
 
     def look_again(self) -> None:
@@ -80,6 +84,7 @@ class Limit:
 
 
 def next_limit_look(now: float, limit: "Optional[float]", lead: float) -> float:
-    """Rarely, and once more before it is too late to go on."""
+    """Return when to ask for the limit again: rarely, and once more before it is too late to
+    continue."""
     last = limit - lead - LAST_LOOK if limit else 0.0
     return min(now + LIMIT_LOOK, last) if last > now else now + LIMIT_LOOK

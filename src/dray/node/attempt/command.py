@@ -1,7 +1,6 @@
-"""The command on this machine: started, signalled, and ended with everything below it.
+"""Starts the command on this machine, signals it, and ends it with all its descendants.
 
-``ranks.Ranks`` has the same shape for a command that is spread over tasks and nodes.
-"""
+``ranks.Ranks`` has the same interface for a command that is spread over tasks and nodes."""
 
 import os
 import signal
@@ -13,21 +12,24 @@ from ..processes.process import describe_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Union
+    from typing import Callable, Dict, List, Optional, Union
 
     from ..containers.sandbox import Sandbox
+    from ..formats.records import CommandEnd, Description
     from ..jobs.jobdir import JobDir
     from .ranks import Ranks
-
-    Record = Dict[str, Any]
 
 # As a shell, or a container, tells that what was in it ended by such a signal.
 SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of a job
 # A process that hangs in the kernel (a dead file server, a GPU's driver) ends when that does.
-NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not be killed"}
+NOT_TO_BE_KILLED = {
+    "exit_code": None,
+    "signal": None,
+    "reason": "it could not be killed",
+}  # type: CommandEnd
 # What a supervisor, or a task, waits for.
-HEEDED = (
+HANDLED_SIGNALS = (
     signal.SIGCHLD,
     signal.SIGIO,
     signal.SIGTERM,
@@ -39,12 +41,12 @@ HEEDED = (
 LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
 
 
-def leftover_grace(job: "Record") -> float:
+def leftover_grace(job: "Description") -> float:
     return min(LEFTOVER_GRACE, max(float(job["resume"]["grace"]), 0.1))
 
 
 def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") -> None:
-    """SIGKILL until nothing is left."""
+    """Send SIGKILL until no process is left."""
     for _ in range(1000):
         if command.kill():
             return
@@ -52,7 +54,9 @@ def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") 
 
 
 class Command:
-    def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]", log: str) -> None:
+    def __init__(
+        self, job_dir: "JobDir", job: "Description", base: "Dict[str, str]", log: str
+    ) -> None:
         self.job_dir = job_dir
         self.job = job
         self.patience = leftover_grace(job)  # for what is left once it has ended
@@ -73,18 +77,18 @@ class Command:
         return Sandbox(self.job_dir, self.job, self.base)
 
     def assign_rank(self, rank: int, host: str) -> None:
-        """Set its rank, where it is one of several tasks."""
+        """Set the command's rank, where it is one of several tasks."""
         self.rank = rank
         if self.sandbox is not None:
             self.sandbox.host = host
 
     def prepare(self) -> None:
-        """What its container needs, once on each node."""
+        """Make what the command's container needs, once on each node."""
         if self.sandbox is not None:
             self.sandbox.prepare()
 
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
-        """``variables``: what its environment says of this attempt."""
+        """Start the command; ``variables`` describe this attempt in its environment."""
         self.argv = argv
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
         try:
@@ -114,33 +118,34 @@ class Command:
                 self.status = status
 
     def listen(self) -> None:
-        """A command on this machine tells nothing on its way."""
+        """Do nothing: a command on this machine sends no messages."""
 
     def ended(self) -> bool:
         return self.status is not None
 
     def ahead_of_us(self) -> float:
-        """By how many seconds its end may have come before the signal that tells us why."""
+        """Return by how many seconds its end may have come before the signal that tells us why."""
         assert self.status is not None
         by_signal = os.WIFSIGNALED(self.status) or os.WEXITSTATUS(self.status) in SIGNALLED
         return SAME_NODE if by_signal else 0.0
 
-    def end(self) -> "Record":
+    def end(self) -> "CommandEnd":
         if self.status is None:
-            return dict(NOT_TO_BE_KILLED)
+            return NOT_TO_BE_KILLED.copy()
         code, name = process.read_status(self.status)
         if self.sandbox is not None:
             return self.sandbox.end(self.rank, self.argv, self.log, code, name)
         return {"exit_code": code, "signal": name, "reason": describe_end(code, name)}
 
     def signal(self, number: int) -> bool:
-        """To the trainer; False where nobody has a handler for it, and it would only kill."""
+        """Signal the trainer; return False where no process has a handler, and the signal would
+        only kill."""
         trainers = process.topmost_catchers(self._processes(), number)
         process.send(trainers, number)
         return bool(trainers)
 
     def _processes(self) -> "List[int]":
-        """Its own, without those that a container needs around it."""
+        """Return the command's processes, without those that a container needs around it."""
         me = os.getpid()
         if self.sandbox is None:
             return process.descendants(me)
@@ -152,20 +157,20 @@ class Command:
         process.send(gentle, signal.SIGTERM)
 
     def kill(self) -> bool:
-        """One round of it; True once nothing is left. A process may fork while it is hunted, and
-        is to be reaped before it counts as gone."""
+        """Send SIGKILL once to all that is left; return True once nothing is. A process may fork
+        meanwhile, and has to be reaped before it counts as gone."""
         if self.is_gone():
             return True
         process.send(process.descendants(os.getpid()), signal.SIGKILL)
         return False
 
     def end_leftovers(self) -> None:
-        """End what it left in the background."""
+        """Terminate what the command left in the background."""
         left = self._processes() or process.descendants(os.getpid())
         process.send(left, signal.SIGTERM)
 
     def clean_up(self) -> None:
-        """Remove what its container needed."""
+        """Remove what the command's container needed."""
         if self.sandbox is not None:
             self.sandbox.clean_up(self.status is None or os.WIFSIGNALED(self.status))
 

@@ -1,5 +1,5 @@
-"""Why a command is to end before it is done: somebody stops its job, the scheduler signals, its
-time is up, it uses too much memory, or it hangs when all is done."""
+"""Finds reasons to end a command early: somebody stops its job, the scheduler signals, its time is
+up, it uses too much memory, or it hangs when all is done."""
 
 import os
 import time
@@ -9,14 +9,12 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Any, Optional  # noqa: F401
 
     from ..checkpoints.timing import Timing
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
-
-    Record = Dict[str, Any]
 
 SILENT_GRACES = 10  # how many graces a command that has done all may say nothing
 
@@ -34,7 +32,7 @@ class EndRequest:
 
 class EndRequests:
     """Looks for reasons to end the command. The first one counts; only a stop that cannot wait
-    takes its place."""
+    replaces it."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class EndRequests:
         self.log_size = -1
 
     def look(self) -> None:
-        """Look whether the command is to end now."""
+        """Check whether the command has to end now."""
         now = time.monotonic()
         self._look_for_stop(now)
         if self.current is None and now >= self.limit.next_look:
@@ -75,21 +73,21 @@ class EndRequests:
             self.current = EndRequest("stopped", reason, kill_by, graceful=graceful)
 
     def by_signal(self, number: int) -> None:
-        """Note that this process was signalled, as a scheduler does that ends the job."""
+        """Register that this process was signalled, as a scheduler does that ends the job."""
         self.signalled = True
         if self.job_dir.stop_request() is None and self.current is None:
             reason = "interrupted by {}".format(process.signal_name(number))
             self.current = EndRequest("interrupted", reason, self.in_grace(), cause="signal")
 
     def after_last_checkpoint(self) -> None:
-        """End the command after the checkpoint that it has just written."""
+        """Request the end after the checkpoint that the command has just written."""
         assert self.limit.at is not None
         reason = "time limit: ended after the last checkpoint that fits"
         kill_by = min(self.in_grace(), self.limit.at)
         self.current = self.current or self._at_limit(reason, kill_by)
 
     def by_memory(self, used: int, most: int) -> None:
-        """End the command at once: it uses more memory than was asked for."""
+        """Request the end at once: the command uses more memory than was asked for."""
         scale, unit = (2.0**30, "GB") if most >= 2**30 else (2.0**20, "MB")
         reason = "out of memory: {:.1f} {unit} used of {:.1f} {unit} asked for".format(
             used / scale, most / scale, unit=unit
@@ -100,15 +98,15 @@ class EndRequests:
         return time.monotonic() + self.timing.grace
 
     def _at_limit(self, reason: str, kill_by: float) -> EndRequest:
-        """End the command at the attempt's time limit, or the job at one of its own."""
+        """Request the end at the attempt's time limit, or at one of the whole job."""
         allowance = self.limit.allotment.allowance
         if allowance is not None and self.limit.is_of_job():
             return EndRequest("stopped", allowance.reason, kill_by, cause=budget.CAUSE)
         return EndRequest("interrupted", reason, kill_by, cause="time")
 
     def _hangs_at_its_end(self, now: float) -> bool:
-        """Whether all is done, and the command has said nothing for long. A trainer that has come
-        to its last iteration may still evaluate, and write its final model."""
+        """Return whether all is done, and the command has printed nothing for long. A trainer that
+        has reached its last iteration may still evaluate, and write its final model."""
         if self.checkpoints.finished is None:
             return False
         try:

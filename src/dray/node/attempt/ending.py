@@ -9,7 +9,7 @@ from .command import kill_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Union  # noqa: F401
+    from typing import Callable, Optional, Union  # noqa: F401
 
     from ..checkpoints.newest import Checkpoint
     from .checkpoint_watch import CheckpointWatch
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
     from .end_requests import EndRequests
     from .ranks import Ranks
 
-    Record = Dict[str, Any]
-
 SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written, if need be
 LONGEST_PAUSE = 0.1  # between two looks whether it has saved or ended
 
 
 class Ending:
-    """``wait`` sleeps for so many seconds, or until a signal comes, and heeds that; ``beat`` gives
-    a sign of life."""
+    """``wait`` sleeps for so many seconds, or until a signal comes, which it handles; ``beat``
+    writes the heartbeat."""
 
     def __init__(
         self,
@@ -47,14 +45,14 @@ class Ending:
         self.fresh_since = 0.0
 
     def end_command(self) -> None:
-        """End the command, for the request that there is."""
+        """End the command, as the current request demands."""
         request = self.requests.current
         assert request is not None
         self.command_notified = True
         began = time.monotonic()
-        before = self.checkpoints.find_newest()
+        previous = self.checkpoints.find_newest()
         if request.graceful:
-            self._ask_for_checkpoint(before)
+            self._ask_for_checkpoint(previous)
         if not self.command.ended() and self._is_in_grace():
             self.command.terminate()
             self._wait_until(self.command.ended)
@@ -64,12 +62,13 @@ class Ending:
             self.took = time.monotonic() - began if self.command.ended() else grace
             self.checkpoints.rescue_outputs()
             after = self.checkpoints.find_newest()
-            self.saved_at_end = after is not None and not after.same(before)
+            self.saved_at_end = after is not None and not after.same(previous)
         if not self.command.ended():
             kill_all(self.command, self.wait)
 
     def wait_for_own_signal(self) -> None:
-        """A scheduler that ends a job signals all of it at once, the command maybe before us."""
+        """Wait a moment for a signal to this process. A scheduler that ends a job signals all its
+        processes at once, and the command may end before we see ours."""
         seconds = self.command.ahead_of_us()
         until = time.monotonic() + seconds
         while self.requests.current is None and time.monotonic() < until:
@@ -80,8 +79,8 @@ class Ending:
         self.command_notified = self.requests.current is not None and was_signalled
 
     def let_settle(self, found: "Checkpoint") -> None:
-        """Wait until nothing changes any more, as long as there is time, where it cannot be told
-        whether a checkpoint is written to its end."""
+        """Wait until the checkpoint stops changing, while there is time, if its format does not
+        show whether it is complete."""
         changing, limit = not self.checkpoints.tells_its_end(found), self.requests.limit
         while changing and not self.command.ended() and limit.seconds_left() > SETTLE:
             self.wait(SETTLE)
@@ -99,19 +98,19 @@ class Ending:
             self.wait(0.05)
         kill_all(self.command, self.wait)
 
-    def _ask_for_checkpoint(self, before: "Optional[Checkpoint]") -> None:
+    def _ask_for_checkpoint(self, previous: "Optional[Checkpoint]") -> None:
         name = self.checkpoints.rules["signal"]
         if not name:
             return
         number = getattr(signal, "SIG" + name)
         if self.command.signal(number):  # else it would only kill; SIGTERM comes next anyway
-            self._wait_until(lambda: self.command.ended() or self._has_saved(before))
+            self._wait_until(lambda: self.command.ended() or self._has_saved(previous))
 
-    def _has_saved(self, before: "Optional[Checkpoint]") -> bool:
-        """Whether there is a whole checkpoint that is newer than the one before."""
+    def _has_saved(self, previous: "Optional[Checkpoint]") -> bool:
+        """Return whether there is a whole checkpoint that is newer than ``previous``."""
         self.checkpoints.rescue_outputs()
         found = self.checkpoints.find_newest()
-        if found is None or found.same(before):
+        if found is None or found.same(previous):
             return False
         if not found.same(self.fresh):
             self.fresh, self.fresh_since = found, time.monotonic()
@@ -119,7 +118,8 @@ class Ending:
         return settled or self.checkpoints.tells_its_end(found)
 
     def _is_in_grace(self) -> bool:
-        """Whether it need not be killed yet. A stop that cannot wait may come meanwhile."""
+        """Return whether the command need not be killed yet. A stop that cannot wait may come
+        meanwhile."""
         request = self.requests.current
         return request is not None and request.graceful and time.monotonic() < request.kill_by
 

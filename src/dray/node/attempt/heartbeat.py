@@ -1,4 +1,4 @@
-"""The signs of life of an attempt, and what is looked at when one is given."""
+"""Writes an attempt's heartbeat, and takes the measurements that go with it."""
 
 import time
 
@@ -11,16 +11,17 @@ from .outcomes import write_to_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Union  # noqa: F401
+    from typing import Any, List, Optional, Union  # noqa: F401
 
+    from ..formats.records import Description
+    from ..formats.records import Heartbeat as HeartbeatRecord  # noqa: F401
     from ..jobs.jobdir import AttemptDir, JobDir
+    from ..processes.cgroup import Meter
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
     from .command import Command
     from .end_requests import EndRequests
     from .ranks import Ranks
-
-    Record = Dict[str, Any]
 
 
 class Heartbeat:
@@ -28,10 +29,12 @@ class Heartbeat:
         self,
         job_dir: "JobDir",
         attempt: "AttemptDir",
-        job: "Record",
+        job: "Description",
         command: "Union[Command, Ranks]",
         requests: "EndRequests",
+        meter: "Optional[Meter]" = None,
     ) -> None:
+        self.meter = meter
         self.job_dir = job_dir
         self.attempt = attempt
         self.most_memory = job["resources"]["memory"]
@@ -43,7 +46,7 @@ class Heartbeat:
         self.imports = []  # type: List[str]  # what its Pythons have said of their imports
 
     def beat(self, checkpoints: "CheckpointWatch", limit: "Limit") -> None:
-        """Give a sign of life, if one is due."""
+        """Write the heartbeat, if it is due."""
         now = time.monotonic()
         if now < self.next:
             return
@@ -51,7 +54,7 @@ class Heartbeat:
         self._watch_memory()
         self.look_for_imports()
         self.metrics.look()
-        self._note_log()
+        self._record_log_times()
         beat = {
             "heartbeat": time.time(),
             "checkpoint": checkpoints.relative(checkpoints.latest),
@@ -59,27 +62,29 @@ class Heartbeat:
             "deadline": limit.time_of_day(),
             "iteration": checkpoints.reached.done,
             "total": checkpoints.reached.total,
-        }
+        }  # type: HeartbeatRecord
+        if self.meter is not None:
+            beat["memory"] = [self.meter.used() or 0, self.meter.limit() or 0]
         try:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt
             pass
 
     def look_for_imports(self) -> None:
-        """Tell of packages that are not imported from where they are installed."""
+        """Report packages that are not imported from where they are installed."""
         found = [one for one in worktree.reported_imports(self.job_dir) if one not in self.imports]
         self.imports += found
         write_to_log(self.attempt, found)
 
     def last_metric(self) -> "Any":
-        """Look at the metrics and the log once more, and return the metric's last value."""
+        """Read the metrics and the log once more, and return the metric's last value."""
         self.metrics.look(last=True)
-        self._note_log(last=True)
+        self._record_log_times(last=True)
         return self.metrics.value()
 
-    def _note_log(self, last: bool = False) -> None:
+    def _record_log_times(self, last: bool = False) -> None:
         try:
-            self.log_times.note(time.time(), last)
+            self.log_times.record(time.time(), last)
         except OSError:  # it helps to read the log, and is not worth more than that
             pass
 

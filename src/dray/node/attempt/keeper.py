@@ -1,10 +1,9 @@
-"""The keeper: on the local machine, the part that a scheduler plays on a cluster, for one job.
+"""The keeper: does on the local machine, for one job, what a scheduler does on a cluster.
 
 It waits in the queue, forks a supervisor for each attempt, and decides with ``policy`` what comes
-next. It survives its supervisor (it ends what that left behind and goes on), and its supervisor
-survives it (and takes its place): only the loss of both at once loses the job's care, and then the
-job is shown as lost and can be resumed.
-"""
+next. If its supervisor dies, it ends what that left behind and continues; if it dies itself, its
+supervisor takes its place. Only if both die at once is nobody left: then the job is shown as lost
+and can be resumed."""
 
 import os
 import signal
@@ -13,7 +12,7 @@ import time
 import traceback
 
 from ..formats import faults, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, policy
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
@@ -34,19 +33,19 @@ IMAGE_LOOK = 2.0  # seconds between two looks whether it is ready
 HELD = WAKING + (signal.SIGCHLD,)
 
 
-class Woken(Exception):
+class SignalReceived(Exception):
     """A signal came while the keeper waited."""
 
 
 def wake(*_: object) -> None:
-    raise Woken()
+    raise SignalReceived()
 
 
 def main(path: str, alive: int, ticket: int) -> int:
-    """``alive`` and ``ticket`` are open, locked files, handed down by the submitting process.
+    """Start the keeper of the job in ``path``. ``alive`` and ``ticket`` are open, locked files,
+    inherited from the submitting process.
 
-    Returns, to whoever waits for it, once a child in a session of its own has taken charge.
-    """
+    Returns once a child in a session of its own has taken charge."""
     for fd in (alive, ticket):
         os.set_inheritable(fd, False)
     keeper = Keeper(JobDir(path), alive, ticket)
@@ -75,7 +74,7 @@ class Keeper(Site):
         try:
             end = self.loop.run()
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-        except Woken:
+        except SignalReceived:
             signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # once is enough
             end = self.loop.decide()
             if end.again:
@@ -92,7 +91,7 @@ class Keeper(Site):
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
     def end_leftovers(self) -> None:
-        """The attempt was lost with its keeper and supervisor."""
+        """Kill what is left of an attempt that was lost with its keeper and supervisor."""
         process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
 
     def wait_for_turn(self, decision: policy.Decision) -> bool:
@@ -112,7 +111,8 @@ class Keeper(Site):
         return True
 
     def _wait_for_image(self) -> None:
-        """Out of the line: the job that makes it ready may have to wait there itself."""
+        """Wait for the job's image without a ticket: the job that converts it may have to wait in
+        the queue itself."""
         settings, container = self.job.get("scheduler"), self.job.get("container")
         if not settings or not container:
             return
@@ -130,7 +130,7 @@ class Keeper(Site):
             time.sleep(IMAGE_LOOK)
 
     def _set_alarm(self) -> None:
-        """Wake the keeper at the moment by which the job has to have begun."""
+        """Set an alarm for the moment by which the job has to have begun."""
         by = (self.job.get("limits") or {}).get("start_by")
         if by is not None and not has_begun(self.job, self.job_dir.records()):
             signal.setitimer(signal.ITIMER_REAL, max(by - time.time(), 0.0) + 0.01)
@@ -162,7 +162,7 @@ class Keeper(Site):
                 grant.release()
                 self.keep()
         except BaseException as error:
-            note(traceback.format_exc())
+            print_message(traceback.format_exc())
             sys.stderr.flush()
             record_own_failure(self.job_dir, attempt.number, error)
             os._exit(1)
@@ -176,7 +176,7 @@ class Keeper(Site):
                 process.send([pid], received.si_signo)
 
     def _clean_up_after(self, attempt: "AttemptDir") -> None:
-        """A supervisor that was killed leaves processes and no outcome."""
+        """Kill the processes that a killed supervisor has left, and write the missing outcome."""
         for _ in range(1000):
             below = process.descendants(os.getpid())
             if not below:
@@ -194,7 +194,7 @@ class Keeper(Site):
         try:
             self.queue.leave(self.ticket)
         except OSError as error:  # it was our turn at the moment at which we were woken
-            note("the place in the queue is given up already: {}".format(error))
+            print_message("the place in the queue is given up already: {}".format(error))
 
     def after_end(self) -> None:
         os.close(self.alive)  # the job can be resumed or removed meanwhile

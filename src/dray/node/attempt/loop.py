@@ -1,14 +1,13 @@
-"""The loop around a job's attempts, wherever they are made.
+"""The loop around a job's attempts, on every kind of cluster.
 
-Decide what comes next, wait for the turn, make an attempt, and go on, until the job ends or another
-process goes on with it. What differs between this machine, a batch job and a pod is asked of a
-``Site``: who waits for what, how an attempt is supervised, and who makes the next one.
-"""
+It decides what comes next, waits for the job's turn, makes an attempt, and repeats, until the job
+ends or another process takes over. What differs between this machine, a batch job and a pod is up
+to a ``Site``: who waits for what, how an attempt is supervised, and who makes the next one."""
 
 import time
 import traceback
 
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
@@ -17,12 +16,11 @@ from .supervisor import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Optional
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
-
-    Record = Dict[str, Any]
 
 # Who makes the next attempt.
 HERE = "here"
@@ -50,7 +48,7 @@ class Site:
         raise NotImplementedError
 
     def arrange_next(self, decision: policy.Decision) -> str:  # noqa: ARG002
-        """See to the next attempt, and return who makes it: HERE, ELSEWHERE or NOBODY."""
+        """Arrange the next attempt, and return who makes it: HERE, ELSEWHERE or NOBODY."""
         return HERE
 
     def before_end(self) -> None:
@@ -61,7 +59,7 @@ class Site:
 
 
 class AttemptLoop:
-    def __init__(self, job_dir: "JobDir", job: "Record", site: Site) -> None:
+    def __init__(self, job_dir: "JobDir", job: "Description", site: Site) -> None:
         self.job_dir = job_dir
         self.job = job
         self.site = site
@@ -118,11 +116,11 @@ class AttemptLoop:
 
 
 def supervise(
-    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", allotment: "Allotment"
+    job_dir: "JobDir", job: "Description", attempt: "AttemptDir", allotment: "Allotment"
 ) -> None:
     """Run the supervisor in this process. An error of dray's own is the attempt's outcome."""
     try:
         Supervisor(job_dir, attempt, job, allotment).run()
     except Exception as error:
-        note(traceback.format_exc())
+        print_message(traceback.format_exc())
         record_own_failure(job_dir, attempt.number, error)

@@ -1,4 +1,4 @@
-"""What is written down when an attempt was lost and when a job has ended."""
+"""Writes the records of attempts that were lost and of jobs that have ended."""
 
 import os
 import time
@@ -7,23 +7,26 @@ from ..checkpoints import given, restoring, resuming
 from ..checkpoints import newest as checkpoints
 from ..code import worktree
 from ..formats import files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import trouble
+from ..processes import cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import List, Optional, Union  # noqa: F401
 
     from ..checkpoints.newest import Checkpoint
+    from ..formats.records import Description, End, Outcome
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..jobs.policy import Decision
 
-    Record = Dict[str, Any]
 
-
-def write_stubbornly(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
-    """An outcome must not be lost to a disk that is full for a moment."""
-    trouble.stubbornly(lambda: files.write_json(path, value), patience)
+def write_with_retries(
+    path: str, value: "Union[End, Outcome]", patience: float = trouble.PATIENCE
+) -> None:
+    """Write an outcome, retrying for a while: it must not be lost to a disk that is full for a
+    moment."""
+    trouble.with_retries(lambda: files.write_json(path, value), patience)
 
 
 def write_to_log(attempt: "AttemptDir", lines: "List[str]") -> None:
@@ -33,18 +36,18 @@ def write_to_log(attempt: "AttemptDir", lines: "List[str]") -> None:
         if text:
             files.append(attempt.log, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
-        note("the log could not be written: {}".format(error))
+        print_message("the log could not be written: {}".format(error))
 
 
 def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
-    """Make its directory: without one, nothing could be told of it."""
+    """Make the attempt's directory, retrying for a while: without it, nothing could be recorded."""
     attempt = job_dir.attempt(number)
-    trouble.stubbornly(lambda: files.make_folder(attempt.path))
+    trouble.with_retries(lambda: files.make_folder(attempt.path))
     return attempt
 
 
-def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
-    """An attempt ended without anybody there to see how."""
+def record_lost(job_dir: "JobDir", job: "Description", number: int, reason: str) -> None:
+    """Record that an attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     job = given.known(job_dir, job)
     rules = job["resume"]
@@ -54,11 +57,12 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         newest = checkpoints.newest(job_dir.outputs, rules)
         progress = newest is not None and has_got_further(job_dir, job, attempt, newest)
     except OSError as error:
-        note("checkpoints could not be looked at: {}".format(error))
+        print_message("checkpoints could not be looked at: {}".format(error))
     files.discard(os.path.join(attempt.path, "reserve"))
+    memory = out_of_memory(attempt)
     outcome = {
-        "outcome": "lost",
-        "reason": reason,
+        "outcome": "failed" if memory else "lost",
+        "reason": memory or reason,
         "exit_code": None,
         "signal": None,
         "ended": time.time(),
@@ -66,14 +70,24 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "remarks": (attempt.record().get("remarks") or []) + remarks,
         "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
         "left": clear_away(job_dir, attempt, job["outputs"]),
-    }
-    write_stubbornly(attempt.outcome, outcome)
+    }  # type: Outcome
+    write_with_retries(attempt.outcome, outcome)
+
+
+def out_of_memory(attempt: "AttemptDir") -> str:
+    """Say so where a lost attempt had used nearly all memory of its container at its last sign of
+    life: the kernel then kills all that is in it, and nobody is left to see it."""
+    used, limit = attempt.record().get("memory") or (0, 0)
+    if not limit or used < limit * cgroup.NEAR:
+        return ""
+    last = cgroup.in_words(used, limit)
+    return "out of memory, as it seems: {} at its last sign of life".format(last)
 
 
 def has_got_further(
-    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", newest: "Checkpoint"
+    job_dir: "JobDir", job: "Description", attempt: "AttemptDir", newest: "Checkpoint"
 ) -> bool:
-    """Whether the attempt has come further than the checkpoint that it began from."""
+    """Return whether the attempt got further than the checkpoint that it began from."""
     if newest.mtime <= start_of(attempt):
         return False
     first = attempt.record().get("from_checkpoint")
@@ -91,7 +105,8 @@ def has_got_further(
 
 
 def start_of(attempt: "AttemptDir") -> float:
-    """By the clock of the file system, which checkpoints have their times from, too."""
+    """Return when the attempt started, by the clock of the file system, which checkpoints have
+    their times from, too."""
     try:
         return os.stat(attempt.attempt).st_mtime
     except OSError:  # it was lost before its command started
@@ -102,28 +117,32 @@ def clear_away(job_dir: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -
     try:
         return worktree.clear(job_dir, attempt, outputs)
     except OSError as error:  # the next attempt has a tree of its own
-        note("the work tree could not be cleared: {}".format(error))
+        print_message("the work tree could not be cleared: {}".format(error))
         return []
 
 
 def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> None:
-    """Record an internal error as a final failure, or node trouble as an interruption. Keep an
-    existing outcome."""
+    """Record an internal error as a final failure, or trouble of the node as an interruption. An
+    existing outcome is kept."""
     attempt = job_dir.attempt(number)
     if attempt.ended() is not None:
         return
     outcome = {
         "outcome": "failed",
         "reason": "dray itself failed: {!r} (see the logs in its directory)".format(error),
+        "exit_code": None,
+        "signal": None,
         "hopeless": True,
-    }  # type: Record
+    }  # type: Outcome
     if trouble.is_of_node(error):
         outcome = trouble.interruption("its node had trouble: {}".format(error or "no memory left"))
-    write_stubbornly(attempt.outcome, dict(outcome, ended=time.time()))
+    outcome["ended"] = time.time()
+    write_with_retries(attempt.outcome, outcome)
 
 
 def end_job(job_dir: "JobDir", end: "Decision", patience: float = trouble.PATIENCE) -> None:
-    record = {"state": end.state, "reason": end.reason, "time": time.time()}
-    write_stubbornly(job_dir.end, record, patience)
+    assert end.state is not None
+    record = {"state": end.state, "reason": end.reason, "time": time.time()}  # type: End
+    write_with_retries(job_dir.end, record, patience)
     files.discard(job_dir.secrets)
     files.discard(job_dir.stop)

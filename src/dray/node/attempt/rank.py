@@ -1,10 +1,9 @@
-"""One task of a command that is spread over several: see ``ranks``, whose orders it follows.
+"""One task of a command that is spread over several: see ``ranks``, whose orders it carries out.
 
-The first task of a node also watches its memory, makes its work tree, and clears that away; on the
-first node, and where the tree is on a disk that all share, the supervisor does. Signals from
-outside are the supervisor's business: a scheduler that ends a job sends them to it, too. A task
-only tells that it had one: torchrun and its like turn a signal into an exit code.
-"""
+The first task of a node also watches its memory, and makes and clears its work tree; on the first
+node, and where the tree is on a disk that all share, the supervisor does. Signals from outside are
+handled by the supervisor: a scheduler that ends a job sends them to it, too. A task only reports
+that it had one, as torchrun and its like turn a signal into an exit code."""
 
 import json
 import os
@@ -14,11 +13,11 @@ import time
 
 from ..code import worktree
 from ..formats import files, locales
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
 from ..schedulers import scheduler
-from .command import HEEDED, LEFTOVER_GRACE, Command, kill_all
+from .command import HANDLED_SIGNALS, LEFTOVER_GRACE, Command, kill_all
 from .ranks import MARK, Lines
 from .starting import FAILURES, why_not_started
 
@@ -26,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import CommandEnd, Description, Order
 
 LOOK = 10.0
 RESCUE = 30.0
@@ -39,12 +38,12 @@ def main(path: str) -> int:
 
 
 class Task:
-    def __init__(self, job_dir: JobDir, job: "Record", position: layout.TaskPosition) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", position: layout.TaskPosition) -> None:
         self.job_dir = job_dir
         self.job = job
         self.position = position
         self.command = Command(job_dir, job, locales.original_environment(), "")
-        self.order = {}  # type: Record
+        self.order = {}  # type: Order
         self.made_tree = False
         self.told_end = False
         self.signalled = False  # from outside, and so maybe the command as well
@@ -53,7 +52,7 @@ class Task:
 
     def run(self) -> int:
         process.adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         self.lines = Lines(0)
         while not self.leaving:
             self._listen()
@@ -62,7 +61,7 @@ class Task:
         return 0
 
     def _wait(self, seconds: float) -> None:
-        received = signal.sigtimedwait(HEEDED, seconds)
+        received = signal.sigtimedwait(HANDLED_SIGNALS, seconds)
         while received is not None:
             if received.si_signo == signal.SIGCHLD:
                 self._reap()
@@ -70,7 +69,7 @@ class Task:
                 self.command.signal(received.si_signo)
             elif received.si_signo != signal.SIGIO:
                 self.signalled = True
-            received = signal.sigtimedwait(HEEDED, 0)
+            received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
 
     def _listen(self) -> None:
         lines = self.lines.read()
@@ -95,7 +94,7 @@ class Task:
 
     # -- orders -----------------------------------------------------------------------------------
 
-    def _take_order(self, order: "Record") -> None:
+    def _take_order(self, order: "Order") -> None:
         self.order = order
         attempt = self.job_dir.attempt(order["attempt"])
         self.command.log = attempt.log_of(self.position.rank)
@@ -112,8 +111,9 @@ class Task:
         else:
             self._say("ready", work=self.job_dir.work)
 
-    def _make_tree(self, order: "Record") -> None:
-        """Unless the supervisor has made it: on the first node, or on a disk that all share."""
+    def _make_tree(self, order: "Order") -> None:
+        """Make the node's work tree, unless the supervisor has made it: on the first node, or on a
+        disk that all share."""
         if self.position.node_rank == 0 or order["work"] == self.job_dir.work:
             self.job_dir.work = order["work"]
             return
@@ -121,7 +121,7 @@ class Task:
         worktree.prepare(self.job_dir, order["attempt"], self.job)
         self.made_tree = True
 
-    def _go(self, message: "Record") -> None:
+    def _go(self, message: "Order") -> None:
         if self.told_end:
             return
         self.job_dir.work = message["trees"][str(self.position.node_rank)]
@@ -136,7 +136,7 @@ class Task:
             self._tell_failure(error)
 
     def _address(self) -> str:
-        """The first node's name, or, where it is not known here, its address."""
+        """Return the first node's name, or its address if the name cannot be resolved here."""
         name = str(self.order["address"])
         try:
             socket.getaddrinfo(name, None)
@@ -144,11 +144,11 @@ class Task:
             return self.position.launched_from or name
         return name
 
-    def _pass_on(self, message: "Record") -> None:
+    def _pass_on(self, message: "Order") -> None:
         self._rescue()
         self._say("asked", caught=self._is_running() and self.command.signal(message["signal"]))
 
-    def _end(self, message: "Record") -> None:
+    def _end(self, message: "Order") -> None:
         if not self.command.pid:
             reason = "ended before it started"
             self._tell_end({"exit_code": None, "signal": None, "reason": reason, "hopeless": False})
@@ -157,7 +157,7 @@ class Task:
         else:
             self.command.terminate()
 
-    def _clear(self, _: "Record") -> None:
+    def _clear(self, _: "Order") -> None:
         self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
@@ -174,15 +174,23 @@ class Task:
     def _reap(self) -> None:
         self.command.reap()
         if self.command.ended() and not self.told_end:
-            self._tell_end(dict({"hopeless": False}, **self.command.end()))
+            end = self.command.end()
+            end.setdefault("hopeless", False)
+            self._tell_end(end)
 
     def _tell_failure(self, error: Exception) -> None:
-        end = why_not_started(error)
-        wanted = ("exit_code", "signal", "reason", "cause")
-        end = dict({key: end[key] for key in wanted if key in end}, hopeless=end.get("hopeless"))
+        why = why_not_started(error)
+        end = {
+            "exit_code": why["exit_code"],
+            "signal": why["signal"],
+            "reason": why["reason"],
+            "hopeless": why.get("hopeless", False),
+        }  # type: CommandEnd
+        if "cause" in why:
+            end["cause"] = why["cause"]
         self._tell_end(end)
 
-    def _tell_end(self, end: "Record") -> None:
+    def _tell_end(self, end: "CommandEnd") -> None:
         if self.told_end:
             return
         self.told_end = True
@@ -209,10 +217,10 @@ class Task:
             attempt = self.order["attempt"]
             worktree.rescue_outputs(self.job_dir, attempt, self.job["outputs"], folders=False)
         except OSError as error:
-            note("{}: an output could not be moved: {}".format(self.position.host, error))
+            print_message("{}: an output could not be moved: {}".format(self.position.host, error))
 
     def _commands_here(self) -> "Any":
-        """All processes of this step on this node, without the tasks of dray's own."""
+        """Return all processes of this step on this node, without the tasks of dray's own."""
         step = os.getppid()
         parent_of = process.parents()
         return [pid for pid in process.descendants(step) if parent_of.get(pid) != step]
@@ -222,7 +230,7 @@ class Task:
             self.command.clean_up()
         except OSError as error:
             message = "{}: the container's folders could not be cleared: {}"
-            note(message.format(self.position.host, error))
+            print_message(message.format(self.position.host, error))
 
     def _clean_up(self) -> None:
         log = self.command.log
@@ -241,7 +249,7 @@ class Task:
             paths = worktree.clear(self.job_dir, attempt, self.job["outputs"])
         except OSError as error:
             message = "{}: the work tree could not be cleared: {}"
-            note(message.format(self.position.host, error))
+            print_message(message.format(self.position.host, error))
         else:
             if paths:
                 self._say("left", paths=paths)
@@ -253,4 +261,4 @@ OBEY = {
     "signal": Task._pass_on,
     "end": Task._end,
     "clear": Task._clear,
-}  # type: Dict[str, Callable[[Task, Record], None]]
+}  # type: Dict[str, Callable[[Task, Order], None]]

@@ -22,18 +22,18 @@ import socket
 import sys
 import time
 
-from ..formats.notes import note
+from ..formats.interpreters import python_words
+from ..formats.messages import print_message
 from ..processes import layout, process
 from ..processes.process import describe_end
 from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Dict, List, Optional  # noqa: F401
 
+    from ..formats.records import CommandEnd, Description, News, Order
     from ..jobs.jobdir import AttemptDir, JobDir
-
-    Record = Dict[str, Any]
 
 MARK = b"dray "  # of a line from a task; anything else is the launcher's own
 OTHER_NODE = 15.0  # seconds between the same signal to one node and to another, at most
@@ -43,7 +43,7 @@ KILL_HARD = 12.0  # then the launcher is killed, and the rest left to the schedu
 
 
 class Lines:
-    """Whole lines from a pipe, each as soon as it is there: SIGIO tells of it."""
+    """Reads whole lines from a pipe, each as soon as it is there: SIGIO announces it."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -67,7 +67,7 @@ class Lines:
 
 
 def free_port(first: int) -> int:
-    """On this machine, looking from ``first`` on."""
+    """Find a free port of this machine, from ``first`` on."""
     for port in range(first, first + 1000):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
@@ -85,7 +85,7 @@ class Ranks:
     def __init__(
         self,
         job_dir: "JobDir",
-        job: "Record",
+        job: "Description",
         base: "Dict[str, str]",
         attempt: "AttemptDir",
         launcher: "List[str]",
@@ -101,8 +101,8 @@ class Ranks:
         self.status = None  # type: Optional[int]  # the launcher's wait status
         self.trees = {}  # type: Dict[str, str]  # work trees, by the node's number
         self.answers = {}  # type: Dict[int, bool]
-        self.ends = {}  # type: Dict[int, Record]
-        self.bad = None  # type: Optional[Record]  # the first that went wrong
+        self.ends = {}  # type: Dict[int, News]
+        self.bad = None  # type: Optional[News]  # the first that went wrong
         self.asked = False  # whether all were asked to end
         self.kill_rest_at = 0.0  # not before somebody has gone wrong by itself
         self.kill_began = 0.0
@@ -113,17 +113,17 @@ class Ranks:
         self.unsent = b""
 
     def prepare(self) -> None:
-        """Each task sees to its own container."""
+        """Do nothing: each task prepares its own container."""
 
     def clean_up(self) -> None:
-        """Each task cleans up after its own container."""
+        """Do nothing: each task cleans up after its own container."""
 
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         orders, self.input = os.pipe()
         output, answers = os.pipe()
         os.set_blocking(self.input, False)
         try:
-            words = [sys.executable, "-I", "-S", sys.argv[0], "rank", self.job_dir.path]
+            words = python_words() + ["-I", "-S", sys.argv[0], "rank", self.job_dir.path]
             folder = self.job_dir.path  # the work tree need not be on every node
             self.pid = process.start(self.launcher + words, folder, self.base, answers, orders)
         finally:
@@ -142,7 +142,7 @@ class Ranks:
             }
         )
 
-    def _say(self, message: "Record") -> None:
+    def _say(self, message: "Order") -> None:
         self.unsent += json.dumps(message).encode("ascii") + b"\n"
         self._send()
 
@@ -161,14 +161,14 @@ class Ranks:
                 self._hear(json.loads(line[len(MARK) :].decode("ascii")))
             elif line.strip():
                 words = line.decode("utf-8", "replace").strip()
-                note(words)
+                print_message(words)
                 self.words = self.words if "error:" in self.words else words
         self._send()
         if self.kill_rest_at and not self.dismissed and time.monotonic() > self.kill_rest_at:
             self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
             self._say({"what": "end", "signal": int(signal.SIGKILL)})
 
-    def _hear(self, message: "Record") -> None:
+    def _hear(self, message: "News") -> None:
         what = message["what"]
         if what == "ready":
             self.trees[str(message["node"])] = message["work"]
@@ -185,9 +185,10 @@ class Ranks:
             if message["reason"] and self.bad is None:
                 self._end_rest(message)
 
-    def _end_rest(self, bad: "Record") -> None:
-        """The others would wait for the dead one. Where all were asked to end, each has the time
-        that the supervisor gives: one torchrun may leave at once, while another's worker saves."""
+    def _end_rest(self, bad: "News") -> None:
+        """End the other tasks, which would wait for the dead one. If all were asked to end, each
+        keeps the time that the supervisor gives: one torchrun may leave at once, while another's
+        worker saves."""
         self.bad = bad
         if not self.asked:
             self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
@@ -203,7 +204,8 @@ class Ranks:
         return self.is_gone() or len(self.ends) == layout.tasks_of(self.job)
 
     def ahead_of_us(self) -> float:
-        """Every node's own daemon passes a scheduler's signal on, and a busy one is late."""
+        """Return by how many seconds a task's end may have come before our own signal: every node's
+        daemon passes on the scheduler's signal, and a busy one is late."""
         if any(end.get("signalled") for end in self.ends.values()):
             return OTHER_NODE
         if self.bad is None:
@@ -215,7 +217,7 @@ class Ranks:
     def is_gone(self) -> bool:
         return self.pid == 0 or self.status is not None
 
-    def end(self) -> "Record":
+    def end(self) -> "CommandEnd":
         if self.bad is not None and not self._was_ended_by_launcher():
             return {
                 "exit_code": self.bad["exit_code"],
@@ -230,15 +232,17 @@ class Ranks:
         return self._launchers_end()
 
     def _was_ended_by_launcher(self) -> bool:
-        """A task that is lost tells nothing, and the launcher then kills the others."""
+        """Return whether a lost task made the launcher kill the others. The lost one itself sends
+        nothing."""
         assert self.bad is not None
         lost = self.is_gone() and len(self.ends) < layout.tasks_of(self.job)
         return lost and self.bad["signal"] in ("SIGTERM", "SIGKILL")
 
-    def _launchers_end(self) -> "Record":
-        """A node was lost, or a task was killed from outside."""
+    def _launchers_end(self) -> "CommandEnd":
+        """Describe the end by that of the launcher: a node was lost, or a task was killed from
+        outside."""
         if self.status is None:
-            return dict(NOT_TO_BE_KILLED)
+            return NOT_TO_BE_KILLED.copy()
         code, name = process.read_status(self.status)
         reason = self.words or "{}: {}".format(self.launcher[0], describe_end(code, name))
         return {"exit_code": code or (None if name else 1), "signal": name, "reason": reason}
@@ -274,11 +278,11 @@ class Ranks:
         self._say({"what": "clear"})
 
     def memory(self) -> int:
-        """Of the node that uses most."""
+        """Return the memory of the node that uses most."""
         return self.used
 
     def left_elsewhere(self) -> "List[str]":
-        """What other nodes kept beside ours comes into the same folder, each in one of its own."""
+        """Move what other nodes have kept into this attempt's folder, each into one of its own."""
         kept = []
         for host, paths in sorted(self.left.items()):
             os.makedirs(self.attempt.left, mode=0o700, exist_ok=True)

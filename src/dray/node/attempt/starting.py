@@ -1,4 +1,4 @@
-"""Why a command did not start, and whose fault that is."""
+"""Tells why a command did not start, and whether trying again may help."""
 
 from ..checkpoints import origin
 from ..code import worktree
@@ -7,9 +7,7 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
-
-    Record = Dict[str, Any]
+    from ..formats.records import Outcome
 
 FAILURES = (
     origin.NothingToGoOnFrom,
@@ -20,10 +18,10 @@ FAILURES = (
 )
 
 
-def why_not_started(error: Exception) -> "Record":
-    """The outcome of an attempt whose command did not start. Trouble of the node is no failure of
-    the command's. What another attempt would meet again, such as a damaged pack or a missing
-    program, is hopeless."""
+def why_not_started(error: Exception) -> "Outcome":
+    """Return the outcome of an attempt whose command did not start. Trouble of the node is not a
+    failure of the command. What another attempt would meet again, such as a damaged pack or a
+    missing program, is hopeless."""
     reason = str(error)
     if isinstance(error, worktree.CannotPrepare):
         reason = "no work tree: " + reason
@@ -35,5 +33,5 @@ def why_not_started(error: Exception) -> "Record":
         "reason": reason,
         "exit_code": 127 if missing else None,
         "signal": None,
-        "hopeless": missing or getattr(error, "for_good", False),
+        "hopeless": missing or getattr(error, "permanent", False),
     }

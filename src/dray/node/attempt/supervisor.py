@@ -1,9 +1,8 @@
-"""One attempt: the work tree, the command, its end, and the true record of it.
+"""Makes one attempt: the work tree, the command, its end, and the record of it.
 
 The supervisor waits for signals instead of polling: it wakes once a second to look for a stop
-request and the time limit, and otherwise sleeps. Why the command is to end is found by
-``end_requests``, when by ``timing``, and it is ended by ``ending``.
-"""
+request and the time limit, and otherwise sleeps. ``end_requests`` finds out whether the command has
+to end, ``timing`` when, and ``ending`` ends it."""
 
 import os
 import signal
@@ -13,42 +12,41 @@ import time
 from ..checkpoints import given, timing
 from ..code import worktree
 from ..formats import faults, files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import budget, trouble
 from ..jobs.jobdir import decide, held_in_words
-from ..processes import process
+from ..processes import cgroup, process
 from .allotment import TICK, Limit
 from .checkpoint_watch import CHECKPOINT_LOOK, CheckpointWatch
-from .command import HEEDED, Command
+from .command import HANDLED_SIGNALS, Command
 from .end_requests import EndRequests
 from .ending import Ending
 from .heartbeat import Heartbeat
-from .outcomes import write_stubbornly, write_to_log
+from .outcomes import write_to_log, write_with_retries
 from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Union
+    from typing import Any, Dict, List, Optional, Union  # noqa: F401
 
+    from ..formats.records import About, Description, Outcome
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
     from .ranks import Ranks
-
-    Record = Dict[str, Any]
 
 RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
 
 
 class Supervisor:
     def __init__(
-        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Record", allotment: "Allotment"
+        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Description", allotment: "Allotment"
     ) -> None:
         self.job_dir = job_dir
         self.attempt = attempt
         self.job = job = given.known(job_dir, job)
         self.allotment = allotment
         self.command = self._make_command()
-        self.about = None  # type: Optional[Record]
+        self.about = None  # type: Optional[About]
         self.started, began = time.time(), time.monotonic()
         seconds = allotment.seconds
         self.deadline = self.started + seconds if seconds else None  # as the command knows it
@@ -57,7 +55,9 @@ class Supervisor:
         self.limit = Limit(allotment, self.timing, began)
         self.checkpoints = CheckpointWatch(job_dir, attempt, job, earlier_attempts)
         self.requests = EndRequests(job_dir, attempt, self.timing, self.limit, self.checkpoints)
-        self.heartbeat = Heartbeat(job_dir, attempt, job, self.command, self.requests)
+        self.heartbeat = Heartbeat(
+            job_dir, attempt, job, self.command, self.requests, allotment.meter
+        )
         self.ending = Ending(self.command, self.requests, self.checkpoints, self._wait, self._beat)
 
     def _make_command(self) -> "Union[Command, Ranks]":
@@ -70,10 +70,10 @@ class Supervisor:
 
     # -- the attempt from start to end --------------------------------------------------------
 
-    def run(self) -> "Record":
+    def run(self) -> "Outcome":
         """Make the attempt and return its outcome, which is on disk by then."""
         process.adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         reserve = self._reserve()
         faults.reach("supervisor:started")
         try:
@@ -101,11 +101,18 @@ class Supervisor:
         faults.reach("supervisor:unpacked")
         self.command.prepare()
 
-    def _nothing_left(self, reserve: str) -> "Record":
-        """The attempt before did all there was to do, and was ended before it could say so."""
+    def _nothing_left(self, reserve: str) -> "Outcome":
+        """Record the attempt as done without starting the command: the attempt before had finished,
+        and was ended before it could say so."""
         files.discard(reserve)
         files.remove_tree(self.job_dir.work)
-        outcome = {"outcome": "done", "reason": "", "exit_code": None, "signal": None, "cause": ""}
+        outcome = {
+            "outcome": "done",
+            "reason": "",
+            "exit_code": None,
+            "signal": None,
+            "cause": "",
+        }  # type: Outcome
         self.about = self._about(None)
         self._write_about()
         self._record(outcome)
@@ -120,15 +127,16 @@ class Supervisor:
             self._write_about()
 
     def _write_about(self) -> None:
-        """The command may have filled the disk already, and goes on all the same; once it has
-        ended there is room again."""
+        """Write the attempt's record, if possible. The command may have filled the disk already,
+        and is not ended for that; there is room again later."""
         try:
             files.write_json(self.attempt.attempt, self.about)
         except OSError as error:
-            note("the attempt could not be written down: {}".format(error))
+            print_message("the attempt could not be written down: {}".format(error))
 
-    def _about(self, argv: "Optional[List[str]]") -> "Record":
-        about = {
+    def _about(self, argv: "Optional[List[str]]") -> "About":
+        begun = self.checkpoints.about()
+        return {
             "started": self.started,
             "host": socket.gethostname(),
             "pid": self.command.pid or None,
@@ -138,11 +146,14 @@ class Supervisor:
             "snapshot": self.job["snapshot"],
             "command": argv,
             "container": self.command.container,
+            "runs": begun["runs"],
+            "done_before": begun["done_before"],
+            "from_checkpoint": begun["from_checkpoint"],
+            "from_time": begun["from_time"],
         }
-        return dict(about, **self.checkpoints.about())
 
     def _attempt_variables(self) -> "Dict[str, str]":
-        """What the command's environment says of this attempt."""
+        """Return the environment variables that describe this attempt to the command."""
         variables = {
             "DRAY_JOB_ID": self.job_dir.id,
             "DRAY_ATTEMPT": str(self.attempt.number),
@@ -172,12 +183,12 @@ class Supervisor:
         self.ending.wait_for_own_signal()
 
     def _look_around(self) -> None:
-        """A disk that does not answer must not end a command that runs."""
+        """Look for checkpoints. A disk that does not answer must not end a running command."""
         try:
             self._look_for_checkpoints()
         except OSError as error:
             self.checkpoints.next_look = time.monotonic() + CHECKPOINT_LOOK
-            note("checkpoints could not be looked for: {}".format(error))
+            print_message("checkpoints could not be looked for: {}".format(error))
 
     def _look_for_checkpoints(self) -> None:
         now = time.monotonic()
@@ -194,15 +205,15 @@ class Supervisor:
         self.checkpoints.look_next(now, self.timing.patience() if is_near else None, most)
 
     def _wait(self, seconds: float) -> None:
-        """Sleep until a signal comes or the time is over; heed the signal."""
-        received = signal.sigtimedwait(HEEDED, max(seconds, 0.0))
+        """Sleep until a signal comes or the time is over; handle the signal."""
+        received = signal.sigtimedwait(HANDLED_SIGNALS, max(seconds, 0.0))
         while received is not None:
-            self._heed(received.si_signo)
-            received = signal.sigtimedwait(HEEDED, 0)
+            self._handle_signal(received.si_signo)
+            received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
         self.command.listen()
         self.requests.look()
 
-    def _heed(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
             self.command.reap()
         elif number == signal.SIGIO:
@@ -217,12 +228,14 @@ class Supervisor:
 
     # -- the record ---------------------------------------------------------------------------
 
-    def _outcome(self) -> "Record":
-        outcome = dict({"cause": ""}, **self.command.end())
+    def _outcome(self) -> "Outcome":
+        ended = dict({"cause": ""}, **self.command.end())  # type: Any
+        outcome = ended  # type: Outcome
         request = self.requests.current
         if request is not None and self.ending.command_notified:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
-            outcome.update(outcome=request.outcome, reason=request.reason, cause=request.cause)
+            outcome["outcome"], outcome["reason"] = request.outcome, request.reason
+            outcome["cause"] = request.cause
             is_cut = request.outcome == "interrupted" or request.cause == budget.CAUSE
             newest = self.checkpoints.find_newest() if is_cut else None
             if is_cut and self.checkpoints.progress(newest).finished:
@@ -231,9 +244,19 @@ class Supervisor:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
         if outcome["cause"] == trouble.CAUSE:  # of another node than this one
             outcome["outcome"] = "interrupted"
+        if outcome.get("signal") == "SIGKILL" and outcome["outcome"] == "failed":
+            outcome["reason"] = self._why_killed() or outcome["reason"]
         return outcome
 
-    def _record(self, outcome: "Record") -> None:
+    def _why_killed(self) -> str:
+        """Say so where it was the kernel, for want of memory."""
+        meter = self.allotment.meter
+        if meter is None or not meter.has_killed():
+            return ""
+        limit = meter.limit() or 0
+        return "out of memory: killed at {}".format(cgroup.in_words(limit, limit))
+
+    def _record(self, outcome: "Outcome") -> None:
         self.heartbeat.look_for_imports()
         self.checkpoints.rescue_outputs(folders=True)
         last = self.checkpoints.find_last()
@@ -247,17 +270,19 @@ class Supervisor:
         outcome["metric"] = self.heartbeat.last_metric()
         outcome["started"] = self.started
         outcome["ended"] = time.time()
-        write_stubbornly(self.attempt.outcome, outcome)
+        write_with_retries(self.attempt.outcome, outcome)
         if self.about is not None and not os.path.exists(self.attempt.attempt):
             self._write_about()
 
-    def _hold(self, outcome: "Record") -> None:
-        """Keep what a crashed command had, for a look: its outcome is on disk already."""
+    def _hold(self, outcome: "Outcome") -> None:
+        """Keep the allocation of a crashed command for a while, so that somebody can look at it.
+        Its outcome is on disk already."""
         seconds = self._seconds_to_hold(outcome)
         if seconds <= 0:
             return
         self._write_held(outcome, time.time() + seconds)
-        held = held_in_words(self.job_dir.id, dict(self.about or {}, **outcome))
+        record = dict(self.about or {}, **outcome)  # type: Any
+        held = held_in_words(self.job_dir.id, record)
         write_to_log(self.attempt, [held])
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.requests.signalled:
@@ -266,9 +291,9 @@ class Supervisor:
             self._wait(min(TICK, until - time.monotonic()))
         self._write_held(outcome, time.time())
 
-    def _seconds_to_hold(self, outcome: "Record") -> float:
-        """Only where the command did start, and is not started again; and no longer than the
-        allocation lasts."""
+    def _seconds_to_hold(self, outcome: "Outcome") -> float:
+        """Return how long to hold: only where the command started and will not be started again,
+        and no longer than the allocation lasts."""
         seconds = self.job.get("hold")
         if not seconds or not self.command.pid or outcome["outcome"] != "failed":
             return 0.0
@@ -276,14 +301,14 @@ class Supervisor:
             return 0.0
         return float(min(seconds, self.limit.seconds_left()) if self.limit.at else seconds)
 
-    def _write_held(self, outcome: "Record", until: float) -> None:
+    def _write_held(self, outcome: "Outcome", until: float) -> None:
         outcome["held"] = until
         try:
             files.write_json(self.attempt.outcome, outcome)
         except OSError as error:
-            note("how long it is held could not be written down: {}".format(error))
+            print_message("how long it is held could not be written down: {}".format(error))
 
-    def _clean_up(self, outcome: "Record") -> None:
+    def _clean_up(self, outcome: "Outcome") -> None:
         self.ending.sweep()
         files.discard(self.attempt.heartbeat)
         try:
@@ -293,7 +318,7 @@ class Supervisor:
             if left:
                 files.write_json(self.attempt.outcome, dict(outcome, left=left))
         except OSError as error:
-            note("the work tree could not be cleared: {}".format(error))
+            print_message("the work tree could not be cleared: {}".format(error))
 
     def _reserve(self) -> str:
         path = os.path.join(self.attempt.path, "reserve")

@@ -77,7 +77,7 @@ def are_whole(packs: Packs, names: "Iterable[str]") -> bool:
             packs.whole_index(name)
     except Damaged:
         return False
-    return not any(packs.is_doubted(name) for name in names)
+    return not any(packs.is_marked_damaged(name) for name in names)
 
 
 def usable_packs(packs: Packs, snapshot: str) -> "Optional[Set[str]]":
@@ -100,7 +100,7 @@ def whole_packs(packs: Packs) -> "Dict[str, str]":
             held = [digest for digest, _, _ in packs.read_index(name)]
         except Damaged:
             continue
-        if not packs.is_doubted(name):
+        if not packs.is_marked_damaged(name):
             found.append((len(held), name, held))
     # The pack that holds most comes last and wins: a snapshot then needs few.
     return {digest: name for _, name, held in sorted(found) for digest in held}

@@ -134,7 +134,7 @@ class Packs:
         except OSError:  # read-only here: the next reader will find the damage as we did
             pass
 
-    def is_doubted(self, name: str) -> bool:
+    def is_marked_damaged(self, name: str) -> bool:
         return os.path.exists(self.mark(name))
 
     def mark(self, name: str) -> str:

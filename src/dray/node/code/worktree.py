@@ -12,17 +12,16 @@ import sys
 import time
 
 from ..formats import files, leases, shapes
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..jobs import trouble
 from ..jobs.jobdir import JobDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import List, Optional, Tuple
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir
-
-    Record = Dict[str, Any]
 
 MARK = ".dray-unpacked"
 IMPORTS = ".dray-imports"  # what the command's Pythons say they import: see dray.startup
@@ -82,9 +81,9 @@ class CannotPrepare(Exception):
     """The work tree could not be made. Says why, whether it never could, and whether that is the
     node's fault."""
 
-    def __init__(self, message: str, for_good: bool, of_node: bool = False) -> None:
+    def __init__(self, message: str, permanent: bool, of_node: bool = False) -> None:
         Exception.__init__(self, message)
-        self.for_good = for_good
+        self.permanent = permanent
         self.of_node = of_node
 
 
@@ -106,14 +105,14 @@ def place_of(job: "JobDir", number: int, host: str = "") -> str:
             os.mkdir(path, files.PRIVATE_FOLDER)
             return path
         except OSError as error:
-            note("{} cannot be used for the work tree: {}".format(folder, error.strerror))
+            print_message("{} cannot be used for the work tree: {}".format(folder, error.strerror))
     if not host:
         return job.work
     sweep(job.path, job.root)
     return os.path.join(job.path, PREFIX + host)
 
 
-def prepare(job: "JobDir", number: int, description: "Record") -> None:
+def prepare(job: "JobDir", number: int, description: "Description") -> None:
     _make_empty(job.work)
     files.make_folder(job.outputs)
     if description["snapshot"]:
@@ -235,7 +234,9 @@ def sweep(scratch: str, root: str) -> None:
     try:
         names = os.listdir(scratch)
     except OSError as error:
-        note("{} cannot be searched for old work trees: {}".format(scratch, error.strerror))
+        print_message(
+            "{} cannot be searched for old work trees: {}".format(scratch, error.strerror)
+        )
         return
     for name in names:
         path = os.path.join(scratch, name)

@@ -6,11 +6,10 @@ from .runtime import Runtime, in_order, output_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Dict, List, Tuple
 
+    from ..formats.records import Container
     from .runtime import Start
-
-    Record = Dict[str, Any]
 
 MACHINES = {b"02": "amd64", b"04": "arm64"}  # in a SIF's header
 SQUASHFS = b"hsqs"  # it starts these, too
@@ -23,7 +22,7 @@ class Apptainer(Runtime):
     endings = (".sif", ".simg")
     uses_fakeroot = True
     separators = r"[:,]"
-    way_out = (
+    advice = (
         "Install apptainer on this machine, or name the module that has it on the cluster "
         "(setting modules), or give a .sif file."
     )
@@ -32,12 +31,13 @@ class Apptainer(Runtime):
         super().__init__(name, program)
         self.setuid = setuid
 
-    def inspect(self, wanted: "Record") -> None:
+    def inspect(self, wanted: "Container") -> None:
         if wanted["writable"] == "overlay":
             self.setuid = self.is_setuid()
 
     def argv(self, start: "Start") -> "List[str]":
-        """Also for Singularity, which had these flags first."""
+        """Return the call that starts the container's shell. Singularity had these flags first, so
+        it is called in the same way."""
         wanted = start.wanted
         argv = [self.program, "--quiet", "exec", "--cleanenv"]
         if wanted["containall"]:
@@ -57,7 +57,7 @@ class Apptainer(Runtime):
             argv += ["--bind", "{}:{}{}".format(bind.source, bind.target, mode)]
         return argv + [start.image, "/bin/sh", "-s"]
 
-    def has_own_pids(self, wanted: "Record") -> bool:
+    def has_own_pids(self, wanted: "Container") -> bool:
         return bool(wanted["containall"])
 
     def is_setuid(self) -> bool:
@@ -88,9 +88,9 @@ class Apptainer(Runtime):
 
 
 def squash_flags(help_text: str) -> "List[str]":
-    """Make the compression quick: three to six times as quick as what Apptainer does by itself, for
-    a tenth more on disk; and with no more than the job has been given. Old versions cannot be
-    told."""
+    """Return flags that compress quickly: three to six times as fast as Apptainer's default, for a
+    tenth more on disk, and with no more processors than the job was given. Old versions do not have
+    them."""
     if "--mksquashfs-args" not in help_text:
         return []
     processors = len(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ import stat
 import time
 
 from ..formats import files
-from ..formats.notes import note
+from ..formats.messages import print_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,21 +31,21 @@ def place_of(root: str) -> str:
 
 
 def fetch(shared: str, own: str) -> "Stamps":
-    """Copy it for one attempt; returns what it was like."""
+    """Copy the cache for one attempt; return the stamps of its files."""
     files.make_folder(shared)
     files.make_folder(own)
     for path in _paths(shared):
         try:
             _copy(os.path.join(shared, path), os.path.join(own, path))
         except OSError as error:  # of somebody else's, or on a full disk: it costs time, no more
-            note("the cache {} is not whole: {}".format(shared, error))
+            print_message("the cache {} is not whole: {}".format(shared, error))
     return stamps(own)
 
 
-def merge(own: str, shared: str, before: "Stamps", was_killed: bool = False) -> int:
-    """Bring back what is new or changed; returns how many files."""
+def merge(own: str, shared: str, fetched: "Stamps", was_killed: bool = False) -> int:
+    """Copy back what is new or changed; return how many files."""
     now = stamps(own)
-    changed = [path for path in sorted(now) if now[path] != before.get(path)]
+    changed = [path for path in sorted(now) if now[path] != fetched.get(path)]
     if was_killed:
         since = (time.time() - SETTLED) * 1e9
         changed = [path for path in changed if now[path][1] < since]
@@ -73,7 +73,7 @@ def stamps(folder: str) -> "Stamps":
 
 
 def _paths(folder: str) -> "Iterator[str]":
-    """Files and links below it: no sockets, no pipes, nothing that is being written by us."""
+    """Yield files and links below a folder: no sockets, no pipes, nothing that we are writing."""
     for place, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in names + links:

@@ -164,13 +164,13 @@ def why_not_started(runtime: str, said: str, argv: "List[str]", folder: str, log
 
 
 def advised(complaint: str) -> str:
-    """Add the way out to a complaint, where one is known."""
+    """Add advice to a complaint, where there is some."""
     advice = next((text for sign, text in ADVICE if re.search(sign, complaint, re.I)), "")
     return "; ".join(filter(None, [complaint, advice]))
 
 
 def complaint_in(log: str) -> str:
-    """Find the last line in which the runtime gives up, else the last one at all."""
+    """Find the last line in which the runtime gives up, else the last line."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in log.splitlines()]
     lines = [line for line in lines if line]
     fatal = [line for line in lines if re.match(r"FATAL|ERROR|\[ERROR\]|enroot-", line)]
@@ -179,6 +179,6 @@ def complaint_in(log: str) -> str:
 
 
 def exit_in_own_pids(code: int, name: str) -> str:
-    """Describe an end where processes have numbers of their own: the runtime turns a signal into an
-    exit code."""
+    """Describe how a command ended in a process namespace of its own: the runtime turns a signal
+    into an exit code."""
     return "exit code {} (killed by {}, or a program that says so)".format(code, name)

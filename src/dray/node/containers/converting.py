@@ -1,7 +1,6 @@
-"""From the layers of an image to the one file that containers start from.
+"""Converts the layers of an image to the one file that containers start from.
 
-It is the command of a job like any other, on a compute node: what it prints is the job's log.
-"""
+This is the command of a job like any other, on a compute node: what it prints is the job's log."""
 
 import hashlib
 import os
@@ -21,9 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Dict, Iterator, List, Type  # noqa: F401
 
+    from ..formats.records import ImageRecord, Record
     from .runtime import Runtime
-
-    Record = Dict[str, Any]
 
 PIECE = 1 << 20
 UNKNOWN_SIZE = 20 << 30  # of an image in a registry
@@ -34,7 +32,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
 
 class CannotConvert(Exception):
-    """An image that could not be made ready: says what is wrong, and what to do."""
+    """An image that could not be converted; the message says what is wrong, and what to do."""
 
 
 def main(image: str) -> int:
@@ -84,9 +82,9 @@ def clear(folder: str, prefix: str) -> None:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def scratch_place(images: Images, record: "Record") -> str:
-    """Choose the node's own disk, where there is room for the layers and for their files unpacked.
-    What is in memory would be taken from the job's."""
+def scratch_place(images: Images, record: "ImageRecord") -> str:
+    """Choose the node's own disk, if it has room for the layers and for their unpacked files. A
+    disk in memory would use up the job's."""
     place = tempfile.gettempdir()
     if (
         mounts.file_system(place, [(place, kind) for place, kind, _ in mounts.read_mounts()])
@@ -98,7 +96,7 @@ def scratch_place(images: Images, record: "Record") -> str:
     return place if has_room else images.folder
 
 
-def make(images: Images, record: "Record", scratch: str, finished: str) -> str:
+def make(images: Images, record: "ImageRecord", scratch: str, finished: str) -> str:
     made = os.path.join(finished, "image")
     if record["source"] == "file":
         with open(made, "wb") as file:
@@ -122,7 +120,7 @@ def say(text: str) -> None:
 
 
 def assemble(images: Images, digest: str, sink: "Any") -> None:
-    """Write the layer out, and see that it is what its digest says."""
+    """Write the layer out, and check it against its digest."""
     parts = images.whole(digest)
     if parts is None:
         raise CannotConvert("the layer {} is not here: push the image again".format(digest))
@@ -150,7 +148,7 @@ def contents_of(parts: "List[Part]") -> "Iterator[bytes]":
 
 
 class Layout:
-    """An image as an OCI layout; uncompressed, so that nobody unpacks it twice."""
+    """An image as an OCI layout; uncompressed, so that nothing is unpacked twice."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -159,12 +157,12 @@ class Layout:
         os.makedirs(self.blobs)
 
     def open(self, digest: str) -> "BinaryIO":
-        """To be filled with that layer; the lowest comes first."""
+        """Open a file for that layer; the lowest comes first."""
         self.digests.append(digest)
         return open(self._blob(digest), "wb")
 
     def finish(self, config: str) -> str:
-        """Complete the layout; return its name as an image's source."""
+        """Complete the layout; return the reference that names it as a source."""
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
@@ -193,7 +191,7 @@ class Layout:
 
 
 def build(runtime: "Type[Runtime]", reference: str, target: str, scratch: str) -> None:
-    """Make an image file with the first program of a runtime's that is here."""
+    """Make an image file with the first of the runtime's programs that is installed."""
     program = next((name for name in runtime.names if shutil.which(name)), None)
     if program is None:
         names = " nor ".join(runtime.names)

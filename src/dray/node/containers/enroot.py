@@ -6,11 +6,10 @@ from .runtime import Bind, Runtime, in_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Dict, List, Tuple
 
+    from ..formats.records import Container
     from .runtime import Start
-
-    Record = Dict[str, Any]
 
 RC = b'exec "$@"\n'  # instead of the image's own entry point
 
@@ -23,16 +22,16 @@ class Enroot(Runtime):
     converts_layers = False
     version_flag = "version"
     separators = r"[:\s]"
-    way_out = (
+    advice = (
         "Install apptainer on this machine, or name the module that has it on the cluster "
         "(setting modules), or give a .sif file."
     )
-    way_out_of_layers = (
+    advice_for_layers = (
         "Enroot makes its images from a registry (docker://NAME) or on this machine: install "
         "enroot here, or give a .sqsh file."
     )
 
-    def refusal(self, wanted: "Record") -> str:
+    def refusal(self, wanted: "Container") -> str:
         return "Enroot has no containall: leave it out" if wanted["containall"] else ""
 
     def argv(self, start: "Start") -> "List[str]":
@@ -78,7 +77,8 @@ class Enroot(Runtime):
     def conversion(
         cls, program: str, reference: str, target: str, scratch: str
     ) -> "Tuple[List[str], Dict[str, str]]":
-        """From a registry or an engine. It would not write over a file."""
+        """Return the call that imports an image from a registry or an engine. Enroot does not
+        overwrite a file."""
         variables = {"ENROOT_TEMP_PATH": scratch, "ENROOT_CACHE_PATH": scratch}
         argv = [program, "import", "--output", target, registry_reference(reference)]
         return argv, variables
@@ -89,14 +89,15 @@ def rc_of(folder: str) -> str:
 
 
 def gpu_variables(gpus: str) -> "Dict[str, str]":
-    """Return what its hook for GPUs goes by, whatever the image says."""
+    """Return the variables for its GPU hook, whatever the image says."""
     if gpus == "nvidia":
         return {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
     return {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 def registry_reference(reference: str) -> str:
-    """Put a # behind the registry, as Enroot does: docker://images.example.org#lab/train:2.1"""
+    """Put a # behind the registry, as Enroot spells it:
+    docker://images.example.org#lab/train:2.1"""
     scheme, _, name = reference.partition("://")
     host, slash, rest = name.partition("/")
     if scheme == "docker" and slash and ("." in host or ":" in host or host == "localhost"):

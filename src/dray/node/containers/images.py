@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import ImageNeeds, ImageRecord, ListedImage, Row
 
 PART = re.compile(r"^(\d+)-(\d+)(-last)?\.gz$")
 
@@ -30,7 +30,8 @@ Maker = collections.namedtuple("Maker", "job number")  # a job, and its number i
 
 
 def hex_of(digest: str) -> str:
-    """Of an image's id or a layer's digest; refuses what would lead out of the folder."""
+    """Return the hex digits of an image's id or a layer's digest; refuse what would lead out of the
+    folder."""
     name = digest.rpartition(":")[2]
     if not re.match("^[0-9a-f]{64}$", name):
         raise ValueError("'{}' is not a digest".format(digest))
@@ -45,7 +46,7 @@ class Images:
     # -- one image ------------------------------------------------------------------------------
 
     def file(self, image: str) -> "Optional[str]":
-        """What a container is started from, or None while it is not there."""
+        """Return the file that a container is started from, or None while it is not there."""
         for ending in ENDINGS:
             path = os.path.join(self.folder, hex_of(image) + ending)
             if os.path.exists(path):
@@ -53,21 +54,22 @@ class Images:
         return None
 
     def lacks(self, image: str) -> bool:
-        """Whether it should lie here, and does not. A path, or no image at all, need not."""
+        """Return whether the image should be here, and is not. A path, or no image at all, need not
+        be."""
         return bool(image) and not image.startswith("/") and self.file(image) is None
 
-    def record(self, image: str) -> "Optional[Record]":
+    def record(self, image: str) -> "Optional[ImageRecord]":
         return shaped(files.read_record(self._record_file(image)))
 
-    def announce(self, record: "Record") -> None:
+    def announce(self, record: "ImageRecord") -> None:
         files.make_folder(self.folder)
         files.write_json(self._record_file(record["id"]), record)
 
     def _record_file(self, image: str) -> str:
         return os.path.join(self.folder, hex_of(image) + ".json")
 
-    def maker(self, image: str, queue: "Callable[[], Dict[str, Record]]") -> "Optional[Maker]":
-        """The job in the queue that makes it ready, if there is one."""
+    def maker(self, image: str, queue: "Callable[[], Dict[str, Row]]") -> "Optional[Maker]":
+        """Return the queued job that converts the image, if there is one."""
         job = (self.record(image) or {}).get("job")
         queued = queue().get(job) if job else None
         if queued is None or queued["state"] == "ending":
@@ -75,7 +77,7 @@ class Images:
         return Maker(job, str(queued["id"]))
 
     def lock(self, image: str) -> files.Lock:
-        """Held while its file is made or removed."""
+        """Return the lock that is held while the image's file is made or removed."""
         files.make_folder(self.folder)
         return files.Lock(os.path.join(self.folder, ".lock-" + hex_of(image)))
 
@@ -89,7 +91,7 @@ class Images:
         return os.path.join(self.layer(digest), name)
 
     def parts(self, digest: str) -> "List[Part]":
-        """Those that have arrived, in order."""
+        """Return the parts of a layer that have arrived, in order."""
         folder = self.layer(digest)
         try:
             names = sorted(os.listdir(folder))
@@ -104,7 +106,7 @@ class Images:
         return found
 
     def whole(self, digest: str) -> "Optional[List[Part]]":
-        """Its parts from the first to the last without a gap, or None."""
+        """Return a layer's parts from the first to the last without a gap, or None."""
         chain = []  # type: List[Part]
         end = 0
         for part in self.parts(digest):
@@ -113,14 +115,14 @@ class Images:
                 end += part.length
         return chain if chain and chain[-1].is_last else None
 
-    def needs(self, digests: "List[str]") -> "Record":
-        """What it takes to have an image of these layers here."""
+    def needs(self, digests: "List[str]") -> "ImageNeeds":
+        """Report what is missing to have an image of these layers here, and what could build it."""
         builders = [runtime.name for runtime in installed()]
         machine = os.uname().machine
         return {"machine": machine, "builders": builders, "lacking": self.lacking(digests)}
 
     def lacking(self, digests: "List[str]") -> "Dict[str, List[List[int]]]":
-        """The layers that are not whole here, each with the parts that are."""
+        """Return the layers that are not whole here, each with the parts that have arrived."""
         return {
             digest: [[part.offset, part.length] for part in self.parts(digest)]
             for digest in digests
@@ -129,41 +131,45 @@ class Images:
 
     # -- all of them ----------------------------------------------------------------------------
 
-    def records(self) -> "List[Record]":
-        """Each with whether it is ready, what it takes up, and the jobs that need it."""
+    def records(self) -> "List[ListedImage]":
+        """Return all images, each with whether it is ready, its size, and the jobs that need it."""
         users = self._users()
-        return [
-            dict(self._with_sizes(record), jobs=users.get(record["id"], []))
-            for record in self._announced()
-        ]
+        found = [self._with_sizes(record) for record in self._announced()]
+        for one in found:
+            one["jobs"] = users.get(one["id"], [])
+        return found
 
-    def _announced(self) -> "List[Record]":
-        """As they were written down."""
+    def _announced(self) -> "List[ImageRecord]":
+        """Return the records of all images, as they were written."""
         names = [name for name in files.names_in(self.folder) if is_record(name)]
         found = [self.record(name[: -len(".json")]) for name in names]
         return [record for record in found if record is not None]
 
-    def _with_sizes(self, record: "Record") -> "Record":
+    def _with_sizes(self, record: "ImageRecord") -> "ListedImage":
         file = self.file(record["id"])
         layers = [size_of(self.layer(digest)) for digest in record["layers"]]
-        sizes = {"file": os.path.getsize(file) if file else 0, "layers": sum(layers)}
-        return dict(record, ready=file is not None, sizes=sizes)
+        listed = dict(record)  # type: Any
+        found = listed  # type: ListedImage
+        found["ready"] = file is not None
+        found["sizes"] = {"file": os.path.getsize(file) if file else 0, "layers": sum(layers)}
+        return found
 
     def _users(self) -> "Dict[str, List[str]]":
-        """Jobs and arrays that have not ended, by their image."""
+        """Return the jobs and arrays that have not ended, by their image."""
         found = {}  # type: Dict[str, List[str]]
         root = os.path.dirname(self.folder)
         for kind in ("jobs", "arrays"):
             for name in files.names_in(os.path.join(root, kind)):
                 place = os.path.join(root, kind, name)
-                container = (JobDir(place).description() or {}).get("container") or {}
+                job = JobDir(place).description()
+                container = job.get("container") if job else None
                 if container and not os.path.exists(os.path.join(place, "end.json")):
                     found.setdefault(str(container.get("image")), []).append(name)
         return found
 
     def remove(self, image: str) -> bool:
-        """And the layers that no other image has; False where somebody makes it ready now. The
-        lock's file stays: others may be waiting for it."""
+        """Remove an image, and the layers that no other image has; return False where it is being
+        converted. The lock's file stays: others may be waiting for it."""
         lock = self.lock(image)
         if not lock.take(wait=False):
             return False
@@ -177,25 +183,28 @@ class Images:
             self._remove_layers(record, self._announced())
         return True
 
-    def drop_layers(self, record: "Record") -> None:
-        """Of an image that is ready, but for those that another one still needs to become so."""
+    def drop_layers(self, record: "ImageRecord") -> None:
+        """Remove the layers of an image that is ready, except those that an unfinished one
+        needs."""
         unready = [one for one in self._announced() if self.file(one["id"]) is None]
         self._remove_layers(record, unready)
 
-    def _remove_layers(self, record: "Record", others: "List[Record]") -> None:
-        """But for those that are needed by others."""
+    def _remove_layers(self, record: "ImageRecord", others: "List[ImageRecord]") -> None:
+        """Remove the image's layers, except those that ``others`` need."""
         needed = {digest for other in others for digest in other["layers"]}
         for digest in record["layers"]:
             if digest not in needed:
                 files.remove_tree(self.layer(digest))
 
 
-def shaped(record: "Optional[Record]") -> "Optional[Record]":
-    """None where it is not what was announced: a file there can be written by any job."""
+def shaped(record: "Any") -> "Optional[ImageRecord]":
+    """Return the record if it is well-formed, else None: any job can write to these files."""
     try:
         if record is not None:
             digests = [record["id"]] + record["layers"]
-            return dict(record, id=str(record["id"])) if all(map(hex_of, digests)) else None
+            checked = dict(record, id=str(record["id"]))  # type: Any
+            found = checked  # type: ImageRecord
+            return found if all(map(hex_of, digests)) else None
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
     return None

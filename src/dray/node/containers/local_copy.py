@@ -1,5 +1,5 @@
-"""A copy of the image on the node's own disk, where that is faster to read. One for all jobs of a
-user on the node: it goes with the last that uses it."""
+"""Copies an image to the node's own disk, where that is faster to read. All jobs of a user on the
+node share one copy, which is removed with the last that uses it."""
 
 import errno
 import glob
@@ -19,7 +19,8 @@ PREFIX = "dray-images-"
 
 
 def is_worth_it(image: str, scratch: str, wanted: str, mounts: "List[Tuple[str, str]]") -> bool:
-    """``wanted`` is yes, no or auto, which copies a file, from the network to a disk with room."""
+    """Return whether to copy the image. ``wanted`` is yes, no or auto; auto copies a file, from a
+    network file system, to a disk with room."""
     if wanted != "auto":
         return wanted == "yes"
     if not os.path.isfile(image) or file_system(image, mounts) not in OVER_THE_NETWORK:
@@ -43,7 +44,7 @@ class LocalCopy:
         self.held = None  # type: Optional[int]
 
     def take(self) -> str:
-        """Make the copy, unless it is there. Whoever uses it holds a lock."""
+        """Make the copy, unless it is there, and hold a lock while it is used."""
         with files.Lock(self.lock):
             self.held = files.open_lock(self.users)
             files.try_lock(self.held, shared=True)
@@ -77,7 +78,8 @@ def folder_in(scratch: str) -> str:
 
 
 def private_folder(scratch: str) -> str:
-    """Scratch may be everybody's, and what lies here is run."""
+    """Make this node's own folder, and require that it is private: anybody may write to scratch,
+    and what is in here is executed."""
     folder = folder_in(scratch)
     files.make_folder(folder)
     if not is_private(folder):
@@ -95,7 +97,7 @@ def is_private(folder: str) -> bool:
 
 
 def sweep(scratch: str) -> None:
-    """Remove copies that jobs of this user's which were killed have left here."""
+    """Remove copies that killed jobs of this user have left here."""
     folder = folder_in(scratch)
     names = os.listdir(folder) if is_private(folder) else []
     for name in names:

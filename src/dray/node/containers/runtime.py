@@ -10,15 +10,15 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Tuple
+    from typing import Dict, Iterable, List, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import Container
 
 ANSWER = 20.0  # seconds that a program has to tell about itself
 
 
 class Bind:
-    """A file or folder of the node, and where it is seen inside."""
+    """A file or folder of the node, and its path inside the container."""
 
     def __init__(self, source: str, target: str, read_only: bool = False) -> None:
         self.source = source
@@ -27,13 +27,13 @@ class Bind:
 
 
 class Start:
-    """All that the call of a runtime is made from. ``wanted`` is the job's container, ``folder``
-    this rank's own, ``home`` its source and target, ``gpus`` whose they are: nvidia, amd or
-    nothing."""
+    """Everything that the call of a runtime is made from. ``wanted`` is the job's container,
+    ``folder`` this rank's own, ``home`` its source and target, ``gpus`` the vendor: nvidia, amd or
+    ''."""
 
     def __init__(
         self,
-        wanted: "Record",
+        wanted: "Container",
         image: str,
         binds: "List[Bind]",
         folder: str,
@@ -59,8 +59,8 @@ class Runtime:
     uses_fakeroot = False  # builds of it can use numbers of other users (/etc/subuid)
     version_flag = "--version"
     separators = ""  # a pattern: what a path that is bound must not have in it
-    way_out = ""  # where an image cannot be made ready, by this runtime
-    way_out_of_layers = ""  # the same, for an image that is no registry's
+    advice = ""  # where an image cannot be made ready, by this runtime
+    advice_for_layers = ""  # the same, for an image that is no registry's
 
     def __init__(self, name: str, program: str) -> None:
         self.name = name
@@ -68,11 +68,11 @@ class Runtime:
 
     # -- starting a container ---------------------------------------------------------------------
 
-    def refusal(self, wanted: "Record") -> str:
-        """Say why it cannot run what the job wants, or nothing."""
+    def refusal(self, wanted: "Container") -> str:
+        """Return why it cannot run what the job wants, or ''."""
         return ""
 
-    def inspect(self, wanted: "Record") -> None:
+    def inspect(self, wanted: "Container") -> None:
         """Ask the program for what ``argv`` depends on."""
 
     def argv(self, start: Start) -> "List[str]":
@@ -87,13 +87,13 @@ class Runtime:
         """Return the variables that the runtime itself goes by."""
         return {}
 
-    def has_own_pids(self, wanted: "Record") -> bool:
-        """Tell whether processes are counted anew inside: the runtime then ends what is left
-        there, and turns a signal into an exit code."""
+    def has_own_pids(self, wanted: "Container") -> bool:
+        """Return whether the container has a process namespace of its own: the runtime then ends
+        what is left there, and turns a signal into an exit code."""
         return False
 
     def is_setuid(self) -> bool:
-        """Tell whether it is installed with a starter that has root's privilege."""
+        """Return whether it is installed with a starter that has root's privilege."""
         return False
 
     def version(self) -> str:
@@ -104,27 +104,27 @@ class Runtime:
 
     @classmethod
     def can_run(cls, image: str) -> bool:
-        """Tell whether an image file can be run, by its name."""
+        """Return whether an image file can be run, by its name."""
         return True
 
     @classmethod
     def objection(cls, image: str) -> str:
-        """Say why this file or folder cannot be run, or nothing."""
+        """Return why this file or folder cannot be run, or ''."""
         return ""
 
     @classmethod
     def recognizes(cls, head: bytes) -> bool:
-        """Tell whether a file that begins like this is an image of its format."""
+        """Return whether a file that begins like this is an image of its format."""
         raise NotImplementedError
 
     @classmethod
     def architecture(cls, head: bytes) -> str:
-        """Return what the image was built for, where the file's beginning tells it."""
+        """Return what the image was built for, if the file's beginning shows it."""
         return ""
 
     @classmethod
     def engine_reference(cls, engine: str, name: str) -> str:
-        """Return what it calls an image of docker or podman; nothing where it reads layers."""
+        """Return its name for an image of docker or podman; '' where it reads layers."""
         return ""
 
     @classmethod
@@ -155,7 +155,7 @@ def version_of(program: str, flag: str = "--version") -> str:
 
 
 def output_of(argv: "List[str]") -> str:
-    """Run a program that tells about itself; return nothing where it cannot be run."""
+    """Run a program that describes itself; return '' where it cannot be run."""
     import subprocess  # the laptop reads the declared values alone
 
     try:

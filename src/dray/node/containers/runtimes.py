@@ -11,13 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
+    from ..formats.records import ContainerFacts, Description
     from .runtime import Runtime
-
-    Record = Dict[str, Any]
 
 
 def installed(path: "Optional[str]" = None) -> "List[Runtime]":
-    """Find all that a machine has, by its PATH or the one given."""
+    """Find all runtimes of this machine, in its PATH or the one given."""
     programs = [(name, shutil.which(name, path=path)) for name in NAMES]
     return [make(name, program) for name, program in programs if program]
 
@@ -42,14 +41,14 @@ def find(wanted: str, image: str, variables: "Dict[str, str]", host: str) -> "Ru
 
 
 def candidates(image: str) -> "List[str]":
-    """List the names of those that can run this image, the one whose own it is first."""
+    """List the runtimes that can run this image; the one whose own format it is comes first."""
     able = [runtime for runtime in RUNTIMES if runtime.can_run(image)]
     able.sort(key=lambda runtime: not image.endswith("." + runtime.format))
     return [name for runtime in able for name in runtime.names]
 
 
 def file_of(image: str, wanted: str, root: str) -> str:
-    """Return where an image lies, as the runtime takes it that is wanted."""
+    """Return the path of an image, in the format of the runtime that is wanted."""
     if image.startswith("/"):
         return image
     own = "." + (named(wanted) or RUNTIMES[0]).format
@@ -60,19 +59,19 @@ def file_of(image: str, wanted: str, root: str) -> str:
 
 
 def check_image(path: str, runtime: "Runtime", host: str) -> None:
-    """Raise CannotContain where an image is not there, or not the runtime's."""
+    """Raise CannotContain where an image does not exist, or is not in the runtime's format."""
     if not os.path.exists(path):
         message = "the image {} is not there, seen from {}: push it again (dray image push)"
-        raise CannotContain(message.format(path, host), for_good=True)
+        raise CannotContain(message.format(path, host), permanent=True)
     if not os.access(path, os.R_OK):
-        raise CannotContain("the image {} cannot be read by you".format(path), for_good=True)
+        raise CannotContain("the image {} cannot be read by you".format(path), permanent=True)
     objection = runtime.objection(path)
     if objection:
-        raise CannotContain(objection, for_good=True)
+        raise CannotContain(objection, permanent=True)
 
 
-def gpus_of(job: "Record") -> str:
-    """Tell whose GPUs the job has on this node."""
+def gpus_of(job: "Description") -> str:
+    """Return whose GPUs the job has on this node."""
     if not job["resources"]["gpus"]:
         return ""
     amd = os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl")
@@ -82,8 +81,8 @@ def gpus_of(job: "Record") -> str:
 # -- for dray doctor ------------------------------------------------------------------------------
 
 
-def facts() -> "Record":
-    """Describe what a machine has to run images with; nothing where that is nothing."""
+def facts() -> "ContainerFacts":
+    """Describe what a machine has to run images with; an empty record where it has nothing."""
     there = installed()
     if not there:
         return {}
@@ -108,7 +107,7 @@ def can_unshare() -> bool:
 
 
 def has_subuid() -> bool:
-    """Tell whether there are numbers for other users, which --fakeroot needs."""
+    """Return whether the user has ids for other users, which --fakeroot needs."""
     import getpass
 
     try:

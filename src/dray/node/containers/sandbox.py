@@ -15,7 +15,7 @@ import socket
 from ..checkpoints.given import FOLDER as GIVEN
 from ..code import worktree
 from ..formats import files, mounts
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..processes import process
 from ..processes.environment import IN_CONTAINER, training_library
 from ..processes.process import CannotContain, describe_end
@@ -26,10 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import CommandEnd, Description
     from ..jobs.jobdir import JobDir
     from .runtime import Runtime  # noqa: F401
-
-    Record = Dict[str, Any]
 
 TAIL = 16384  # of the log, in which a runtime's complaint is looked for
 
@@ -37,14 +36,15 @@ TAIL = 16384  # of the log, in which a runtime's complaint is looked for
 class Sandbox:
     """The containers of one node; each rank has a folder of its own in it."""
 
-    def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]") -> None:
+    def __init__(self, job_dir: "JobDir", job: "Description", base: "Dict[str, str]") -> None:
+        assert job["container"] is not None
         self.job_dir = job_dir
         self.job = job
-        self.wanted = job["container"]  # type: Record
+        self.wanted = job["container"]
         self.outside = dict(base, **self.wanted["outside"])
         self.host = socket.gethostname()
         self.copy = None  # type: Any
-        self.before = {}  # type: Dict[str, caches.Stamps]
+        self.fetched = {}  # type: Dict[str, caches.Stamps]
         self.held = -1
         self._found = None  # type: Optional[Runtime]
 
@@ -71,7 +71,7 @@ class Sandbox:
         shared = caches.place_of(self.job_dir.root)
         for bind in self._caches():
             name = os.path.basename(bind.source)
-            self.before[name] = caches.fetch(os.path.join(shared, name), bind.source)
+            self.fetched[name] = caches.fetch(os.path.join(shared, name), bind.source)
 
     def _make_folder(self) -> None:
         """Make the folder, locked before it has its name: whoever sweeps sees that it is in use."""
@@ -96,7 +96,7 @@ class Sandbox:
         found = runtimes.find(wanted["runtime"], self._image(), self.outside, self.host)
         refusal = found.refusal(wanted)
         if refusal:
-            raise CannotContain(refusal, for_good=True)
+            raise CannotContain(refusal, permanent=True)
         found.inspect(wanted)
         return found
 
@@ -104,7 +104,7 @@ class Sandbox:
         return runtimes.file_of(self.wanted["image"], self.wanted["runtime"], self.job_dir.root)
 
     def _near(self, image: str) -> str:
-        """Return the image's copy on this node's disk, where there is to be one."""
+        """Return the image's copy on this node's disk, if one is to be made."""
         scratch = os.path.dirname(self.path)
         there = [(place, kind) for place, kind, _ in mounts.read_mounts()]
         if not local_copy.is_worth_it(image, scratch, self.wanted["local_copy"], there):
@@ -113,7 +113,7 @@ class Sandbox:
             self.copy = local_copy.LocalCopy(image, scratch)
             return str(self.copy.take())
         except OSError as error:  # a disk that has filled up meanwhile: slower is better than not
-            note("the image was not copied to this node: {}".format(error))
+            print_message("the image was not copied to this node: {}".format(error))
             if self.copy is not None:
                 self.copy.release()
             return image
@@ -134,8 +134,8 @@ class Sandbox:
         return [container.parse_cache(one, folder, self.home) for one in self.wanted["caches"]]
 
     def clean_up(self, was_killed: bool) -> None:
-        """Keep the caches and remove the rest. Where it was killed, something in the caches may be
-        half written."""
+        """Keep the caches and remove the rest. If the command was killed, something in the caches
+        may be half written."""
         if self.held < 0:
             return
         self._merge_caches(was_killed)
@@ -148,12 +148,12 @@ class Sandbox:
     def _merge_caches(self, was_killed: bool) -> None:
         shared = caches.place_of(self.job_dir.root)
         own = os.path.join(self.path, "caches")
-        for name, before in self.before.items():
+        for name, fetched in self.fetched.items():
             folders = (os.path.join(own, name), os.path.join(shared, name))
             try:
-                caches.merge(folders[0], folders[1], before, was_killed)
+                caches.merge(folders[0], folders[1], fetched, was_killed)
             except OSError as error:  # a full disk, say: the next job does without
-                note("the cache {} was not kept: {}".format(name, error))
+                print_message("the cache {} was not kept: {}".format(name, error))
 
     # -- for each rank ----------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class Sandbox:
         bad = unusable_path(runtime, binds)
         if bad:
             message = "{} cannot be bound into a container: its name has signs that {} takes apart"
-            raise CannotContain(message.format(bad, runtime.name), for_good=True)
+            raise CannotContain(message.format(bad, runtime.name), permanent=True)
         image = str(files.read_json(os.path.join(self.path, "image.json")))
         home = (self._home_source(own), self.home)
         gpus = runtimes.gpus_of(self.job)
@@ -199,7 +199,7 @@ class Sandbox:
         return found + [container.parse_bind(one, self.outside, self.home) for one in given]
 
     def _make_places(self, own: str, binds: "List[Bind]") -> None:
-        """Make what binds below a folder of ours are mounted on; elsewhere the runtime does."""
+        """Make the targets of binds below a folder of ours; elsewhere the runtime does."""
         ours = {"/tmp": os.path.join(own, "tmp"), "/var/tmp": os.path.join(own, "var-tmp")}
         ours[self.home] = self._home_source(own)
         for bind in binds:
@@ -221,7 +221,7 @@ class Sandbox:
     def base(self) -> "Dict[str, str]":
         """Return what the command's environment begins with, beside the image's own variables."""
         found = container.passed(self.outside, self.wanted["pass_env"])
-        found.update(container.identity(*who_we_are()))
+        found.update(container.identity(*user_and_group()))
         found.update({"HOME": self.home, "TMPDIR": "/tmp", IN_CONTAINER: self.runtime.name})
         return found
 
@@ -232,7 +232,7 @@ class Sandbox:
         return found
 
     def input(self, rank: int, argv: "List[str]", env: "Dict[str, str]") -> int:
-        """Write what the shell inside reads, as a file without a name: there are secrets in it."""
+        """Write the input of the container's shell to an unnamed file: there are secrets in it."""
         path = os.path.join(self._own(rank), "input")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.PRIVATE_FILE)
         os.unlink(path)
@@ -249,7 +249,7 @@ class Sandbox:
         return read_text(os.path.join(self._own(rank), "run", "said")).strip()
 
     def process_id(self, rank: int) -> int:
-        """Return the command's process id, as it is counted inside; 0 before it has started."""
+        """Return the command's process id inside the container; 0 before it has started."""
         word = self._said(rank).rpartition(" ")[2]
         return int(word) if word.isdigit() else 0
 
@@ -260,8 +260,8 @@ class Sandbox:
         log: str,
         code: "Optional[int]",
         signal_name: "Optional[str]",
-    ) -> "Record":
-        """Describe the command's end, told apart from that of the runtime around it."""
+    ) -> "CommandEnd":
+        """Describe the command's end, as distinct from that of the runtime around it."""
         said = self._said(rank)
         if not said.startswith(container.STARTED):
             return self._never_started(said, argv, log, signal_name)
@@ -272,7 +272,7 @@ class Sandbox:
 
     def _never_started(
         self, said: str, argv: "List[str]", log: str, signal_name: "Optional[str]"
-    ) -> "Record":
+    ) -> "CommandEnd":
         name = self.runtime.name
         if signal_name:
             reason = "{} was killed by {} while it started the container".format(name, signal_name)
@@ -283,7 +283,7 @@ class Sandbox:
         return {"exit_code": code, "signal": None, "reason": reason, "hopeless": bool(said)}
 
 
-def who_we_are() -> "Tuple[str, int, str, int]":
+def user_and_group() -> "Tuple[str, int, str, int]":
     user_id, group_id = os.getuid(), os.getgid()
     try:
         user = pwd.getpwuid(user_id).pw_name

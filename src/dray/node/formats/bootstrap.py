@@ -4,7 +4,6 @@ The laptop passes this text to the Python there, so that nothing in the root is 
 passes through the quotes of any login shell: no backslash, no exclamation mark, and not long.
 """
 
-import hashlib
 import os
 import stat
 import sys
@@ -28,10 +27,10 @@ def check_folder(path: str, may_be_link: bool = False) -> None:
     status = os.stat(path) if may_be_link else os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise Unsafe("{} is not a folder: remove it".format(path))
-    keep_to_us(path, status)
+    require_own(path, status)
 
 
-def keep_to_us(path: str, status: os.stat_result) -> None:
+def require_own(path: str, status: os.stat_result) -> None:
     if status.st_uid - os.geteuid():
         raise Unsafe(
             "{} belongs to {}, so nothing below it is run. Have it removed, "
@@ -56,6 +55,8 @@ def digest_of(path: str) -> str:
 
 def fits(content: bytes, path: str) -> bool:
     """Return whether this is the content that the file is named after."""
+    import hashlib
+
     return hashlib.sha256(content).hexdigest().startswith(digest_of(path))
 
 
@@ -66,7 +67,7 @@ def is_whole(path: str) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode):
         raise Unsafe("{} is not a plain file: remove it".format(path))
-    keep_to_us(path, status)
+    require_own(path, status)
     try:
         with open(path, "rb") as file:
             return fits(file.read(), path)

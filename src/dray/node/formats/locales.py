@@ -7,6 +7,8 @@ UTF-8 locale; the command then gets the original locale.
 import os
 import sys
 
+from . import interpreters
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List
@@ -27,8 +29,8 @@ def ensure_utf8(arguments: "List[str]") -> None:
             continue
         env = dict(os.environ, LC_ALL=name)
         env[KEPT] = os.environ.get("LC_ALL", "")
-        argv = [sys.executable, "-I", "-S", sys.argv[0]]
-        os.execve(sys.executable, argv + arguments, env)
+        argv = interpreters.python_words() + ["-I", "-S", sys.argv[0]]
+        os.execve(argv[0], argv + arguments, env)
 
 
 def original_environment() -> "Dict[str, str]":

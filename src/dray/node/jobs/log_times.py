@@ -32,7 +32,7 @@ class LogTimes:
         self.entries = []  # type: List[Entry]
         self.distance = 0.0  # minimum seconds between two times
 
-    def note(self, now: float, last: bool = False) -> None:
+    def record(self, now: float, last: bool = False) -> None:
         """Record the output's current length. Raise OSError if that fails."""
         size = os.stat(self.log).st_size
         before = self.entries[-1] if self.entries else (0.0, 0)

@@ -7,9 +7,10 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, TypeVar
+    from typing import Callable, TypeVar
 
-    Record = Dict[str, Any]
+    from ..formats.records import Outcome
+
     T = TypeVar("T")
 
 CAUSE = "node"  # of an attempt that was interrupted by it
@@ -44,7 +45,7 @@ def is_of_node(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in ERRORS
 
 
-def interruption(reason: str) -> "Record":
+def interruption(reason: str) -> "Outcome":
     """Return the outcome of an attempt that the node did not let start."""
     return {
         "outcome": "interrupted",
@@ -55,7 +56,7 @@ def interruption(reason: str) -> "Record":
     }
 
 
-def stubbornly(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
+def with_retries(act: "Callable[[], T]", patience: float = PATIENCE) -> "T":
     """Call ``act`` and return its result. Try again while the node has trouble that may pass in a
     moment."""
     until = time.monotonic() + patience

@@ -3,20 +3,21 @@
 import os
 import time
 
+from ..formats.interpreters import certificates
 from . import notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Any, Dict, List  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Notice
 
 STEP = 5.0  # seconds for a connection, or for an answer
 PATIENCE = 10.0  # seconds for all channels together, whatever a resolver or a server does
 SENDMAIL_PLACES = ("/usr/sbin", "/usr/lib", "/sbin")
 
 
-def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -> "Dict[str, str]":
+def send_all(to: "Dict[str, str]", facts: "Notice", seconds: float = PATIENCE) -> "Dict[str, str]":
     """Send the notice over all channels at once. Return why each failed, or "" if it was sent. A
     channel that takes too long is left alone: a name lookup cannot be cancelled."""
     import threading  # only where there is something to send
@@ -37,7 +38,7 @@ def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -
     return dict(failures)
 
 
-def send(channel: str, address: str, facts: "Record") -> str:
+def send(channel: str, address: str, facts: "Notice") -> str:
     """Send the notice over one channel. Return why it failed, without the address; "" if it was
     sent."""
     try:
@@ -54,11 +55,11 @@ def post(request: notify.Request) -> str:
     import urllib.error
     import urllib.request
 
-    class Stay(urllib.request.HTTPRedirectHandler):
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *_: "Any", **__: "Any") -> None:
             return None
 
-    opener = urllib.request.build_opener(Stay())
+    opener = urllib.request.build_opener(NoRedirect(), *own_trust())
     asked = urllib.request.Request(request.url, request.body, request.headers, method="POST")
     try:
         opener.open(asked, timeout=STEP).close()
@@ -69,6 +70,20 @@ def post(request: notify.Request) -> str:
         reason = error.reason
         return described(reason) if isinstance(reason, Exception) else "it cannot be reached"
     return ""
+
+
+def own_trust() -> "List[Any]":
+    """Return what makes a copied Python trust the authorities that came along with it, too: there
+    may be none where it runs."""
+    authorities = certificates()
+    if authorities is None:
+        return []
+    import ssl
+    import urllib.request
+
+    context = ssl.create_default_context()
+    context.load_verify_locations(authorities)
+    return [urllib.request.HTTPSHandler(context=context)]
 
 
 def described(error: Exception) -> str:

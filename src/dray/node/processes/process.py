@@ -1,6 +1,5 @@
 """Processes: starting the command, finding everything that it started, and ending all of it."""
 
-import ctypes
 import os
 import signal
 
@@ -10,8 +9,6 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotStart(Exception):
@@ -25,14 +22,21 @@ class CannotStart(Exception):
 class CannotContain(Exception):
     """The command's container cannot be started here. Says why, and whether it never could."""
 
-    def __init__(self, message: str, for_good: bool = False) -> None:
+    def __init__(self, message: str, permanent: bool = False) -> None:
         Exception.__init__(self, message)
-        self.for_good = for_good
+        self.permanent = permanent
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, daemons included."""
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def prctl(option: int, value: int) -> None:
+    """Ask the kernel for something that Python has no function for."""
+    import ctypes  # takes longer than all that whoever only looks at a job does
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def to_bytes(text: str) -> bytes:
@@ -77,7 +81,7 @@ def _become(
     try:
         os.setsid()
         # The command must not outlive its supervisor: nobody would record what it did.
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:  # it died before the kernel could be asked
             os._exit(127)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them

@@ -1,9 +1,8 @@
-"""The queue of a machine without a scheduler, in the shape of one: see ``queue``.
+"""The queue of a machine without a scheduler, with a scheduler's interface: see ``queue``.
 
-A job is submitted by starting its keeper, which outlives the agent. Whether it is there is told by
-the lock that the keeper holds, so a job is submitted once: a retry finds the lock taken. A batch
-job's number is the name of its first ticket.
-"""
+A job is submitted by starting its keeper, which outlives the agent. The lock that the keeper holds
+shows that it is there, so a job is submitted once: a retry finds the lock taken. A batch job's
+number is the name of its first ticket."""
 
 import json
 import os
@@ -17,9 +16,17 @@ from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import (  # noqa: F401
+        Capacity,
+        Description,
+        Machine,
+        NodeShape,
+        Row,
+        SchedulerSettings,
+        SiteFacts,
+    )
 
 LEAVING = 5.0  # seconds for a keeper that is on its way out
 ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
@@ -29,20 +36,32 @@ ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
 
 
 def job_of(number: str) -> str:
-    """The job whose number this is."""
+    """Return the job whose number this is."""
     return number.partition("-")[2]
 
 
-def capacity_of(machine: "Record", declared: "Record", known: "Record", gpus: bool) -> "Record":
-    """What jobs may use: what the settings declare, else what the machine has. GPUs are counted
-    only for a job that asks for some, so what is known of them may be more."""
-    found = {}
-    for what in ("cpus", "memory", "gpus"):
-        given = declared.get(what)
-        found[what] = machine[what] if given is None else given
+def capacity_of(
+    machine: "Machine", declared: "SchedulerSettings", known: "Capacity", gpus: bool
+) -> "Capacity":
+    """Return what jobs may use: what the settings declare, else what the machine has. GPUs are
+    counted only for a job that asks for some, so a number known from before may be greater."""
+    found = {
+        "cpus": declared_or(declared.get("cpus"), machine["cpus"]),
+        "memory": declared_or(declared.get("memory"), machine["memory"]),
+        "gpus": declared_or(declared.get("gpus"), machine["gpus"]),
+    }  # type: Capacity
     if not gpus and declared.get("gpus") is None:
         found["gpus"] = max(found["gpus"], known.get("gpus") or 0)
     return found
+
+
+def share_of(job: "Optional[Description]") -> "Optional[str]":
+    """Return the folder through which the job's account shares the machine, if it does."""
+    return job.get("share") if job else None
+
+
+def declared_or(declared: "Optional[int]", found: int) -> int:
+    return found if declared is None else declared
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -55,9 +74,9 @@ class View:
         self.holders = queue.holders()
         self.line, self.lacking = queue.waiting()
 
-    def row(self, name: str) -> "Record":
+    def row(self, name: str, number: str) -> "Row":
         why = place_in(self.line, self.line.index(name), self.lacking) if name in self.line else ""
-        return {"state": "running" if name in self.holders else "waiting", "why": why}
+        return {"id": number, "state": "running" if name in self.holders else "waiting", "why": why}
 
 
 class Local(Scheduler):
@@ -69,36 +88,41 @@ class Local(Scheduler):
     def read_queue(self) -> str:
         return json.dumps(self._rows())
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
-        """The text may have lain in a file."""
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
+        """Parse the queue. The text may have been in a file, so every row is checked."""
         try:
             rows = json.loads(text)
         except ValueError:
             return {}
         if not isinstance(rows, dict):
             return {}
-        return {
-            name: dict(row, start="")
-            for name, row in rows.items()
-            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW)
-        }
+        found = {}  # type: Dict[str, Row]
+        for name, row in rows.items():
+            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW):
+                found[name] = {
+                    "id": row["id"],
+                    "state": row["state"],
+                    "why": row["why"],
+                    "start": "",
+                }
+        return found
 
-    def _rows(self) -> "Dict[str, Record]":
+    def _rows(self) -> "Dict[str, Row]":
         jobs = os.path.join(self.root, "jobs")
         views = {}  # type: Dict[Optional[str], View]
-        found = {}
+        found = {}  # type: Dict[str, Row]
         for name in filter(shapes.is_id, files.names_in(jobs)):
             job_dir = JobDir(os.path.join(jobs, name))
             if files.exists(job_dir.end) or not job_dir.is_supervised():
                 continue
-            share = (job_dir.description() or {}).get("share")
+            share = share_of(job_dir.description())
             if share not in views:
                 views[share] = View(queue_of(self.root, share))
             number = job_dir.known_number() or "0-" + name
-            found[name] = dict(views[share].row(name), id=number)
+            found[name] = views[share].row(name, number)
         return found
 
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
 
     def submit(
@@ -108,15 +132,16 @@ class Local(Scheduler):
         keep_open: "Tuple[int, ...]" = (),  # noqa: ARG002
         planned: "Sequence[str]" = (),  # noqa: ARG002
     ) -> str:
-        """The keeper waits by itself for an image that is being made, and holds nothing open that
-        is not its own: it would do so for as long as it lives."""
+        """Start the job's keeper; return the name of its ticket. The keeper itself waits for an
+        image that is being converted, so ``after`` is not used; nor is ``keep_open``, which it
+        would hold open for as long as it lives."""
         job_dir = JobDir(os.path.dirname(script))
-        job = job_dir.description() or {}
-        queue = queue_of(self.root, job.get("share"))
+        job = job_dir.description()
+        queue = queue_of(self.root, share_of(job))
         alive = self._take_over(job_dir)
         try:
             self._prepare(queue, job)
-            ticket = queue.take_ticket(job_dir.id, job.get("resources") or {})
+            ticket = queue.take_ticket(job_dir.id, job["resources"] if job else {})
             try:
                 number = queue.ticket_name(ticket)
                 self._start_keeper(queue, job_dir, alive, ticket)
@@ -138,11 +163,11 @@ class Local(Scheduler):
             time.sleep(0.02)
         return alive
 
-    def _prepare(self, queue: Queue, job: "Record") -> None:
+    def _prepare(self, queue: Queue, job: "Optional[Description]") -> None:
         """Write down what the machine has."""
         queue.make()
-        wants_gpus = ((job.get("resources") or {}).get("gpus") or 0) > 0
-        declared = job.get("scheduler") or {}
+        wants_gpus = job is not None and (job["resources"].get("gpus") or 0) > 0
+        declared = (job.get("scheduler") if job else None) or {}
         count = wants_gpus and declared.get("gpus") is None
         known = queue.read_capacity()
         capacity = capacity_of(machine(count), declared, known, wants_gpus)
@@ -150,7 +175,7 @@ class Local(Scheduler):
             files.write_json(queue.capacity, capacity)
 
     def _start_keeper(self, queue: Queue, job_dir: JobDir, alive: int, ticket: int) -> None:
-        """Return once it has taken charge: its script ends when the keeper is on its own."""
+        """Start the keeper, and return once it has taken charge: its script ends then."""
         words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
         try:
             call(*words, keep_open=(alive, ticket))
@@ -163,7 +188,7 @@ class Local(Scheduler):
             self.interrupt(number)
 
     def interrupt(self, number: str) -> None:
-        """Wake the keeper, or the supervisor that it has."""
+        """Wake the keeper, or its supervisor."""
         if not shapes.is_id(job_of(number)):
             return
         job_dir = JobDir(os.path.join(self.root, "jobs", job_of(number)))
@@ -175,20 +200,25 @@ class Local(Scheduler):
         except ProcessLookupError:
             pass
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         have = machine(gpus=True)
-        shape = {"nodes": 1, "cpus": have["cpus"], "gpus": have["gpus"]}
-        return {"nodes": [dict(shape, kilobytes=have["memory"] >> 10)]}
+        shape = {
+            "nodes": 1,
+            "cpus": have["cpus"],
+            "kilobytes": have["memory"] >> 10,
+            "gpus": have["gpus"],
+        }  # type: NodeShape
+        return {"nodes": [shape]}
 
 
-def machine(gpus: bool) -> "Record":
-    """What this machine has; ``gpus``: whether they are counted."""
+def machine(gpus: bool) -> "Machine":
+    """Return what this machine has; GPUs are counted only with ``gpus``."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"cpus": os.cpu_count() or 1, "memory": memory, "gpus": count_gpus() if gpus else 0}
 
 
 def count_gpus() -> int:
-    """As many as nvidia-smi lists; none where it is missing or does not answer."""
+    """Return how many GPUs nvidia-smi lists; 0 where it is missing or does not answer."""
     try:
         listing = call("nvidia-smi", "--list-gpus", patience=20.0)
     except (SchedulerError, OSError):

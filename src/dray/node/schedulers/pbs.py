@@ -16,9 +16,10 @@ from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import End, NodeShape, Record, Row, SiteFacts
+
     Attributes = Dict[str, str]
 
 OUTPUT = re.compile(r"/jobs/([^/]+)/pbs\.log$")  # as the batch script has it
@@ -39,11 +40,11 @@ KILL_MARGIN = 5.0
 
 
 def parse_blocks(text: str, head: str) -> "Dict[str, Attributes]":
-    """``qstat -f`` and ``pbsnodes``: a name behind ``head``, below it ``attribute = value``.
+    """Parse the output of ``qstat -f`` or ``pbsnodes``: a name behind ``head``, and below it lines
+    of ``attribute = value``.
 
     A long value goes on in lines that begin with a tab. Slurm's own qstat begins its attributes
-    with one: what the first has before it, all have.
-    """
+    with one, too; so the indentation of the first attribute is that of all."""
     found = {}  # type: Dict[str, Attributes]
     block, key, indent = None, "", ""  # type: Optional[Attributes], str, str
     for line in text.split("\n"):
@@ -65,7 +66,7 @@ def parse_blocks(text: str, head: str) -> "Dict[str, Attributes]":
 
 
 def parse_jobs(text: str) -> "Dict[str, Attributes]":
-    """What ``qstat -f`` says of each batch job, in either of its formats."""
+    """Parse what ``qstat -f`` says of each batch job, in either of its formats."""
     if not text.lstrip().startswith("{"):
         return parse_blocks(text, "Job Id:")
     jobs = json.loads(text, strict=False).get("Jobs", {})
@@ -73,7 +74,7 @@ def parse_jobs(text: str) -> "Dict[str, Attributes]":
 
 
 def flatten(attributes: "Record", prefix: str = "") -> "Attributes":
-    """As it is in text: ``Resource_List.walltime``."""
+    """Join nested keys as the text format does: ``Resource_List.walltime``."""
     found = {}  # type: Attributes
     for key, value in attributes.items():
         if isinstance(value, dict):
@@ -84,7 +85,8 @@ def flatten(attributes: "Record", prefix: str = "") -> "Attributes":
 
 
 def is_readable(text: str) -> bool:
-    """What OpenPBS calls JSON is not always: a value like 007 is printed as if it were a number."""
+    """Return whether the answer can be parsed. OpenPBS's JSON is not always valid: a value like 007
+    is printed as if it were a number."""
     try:
         parse_jobs(text)
     except ValueError:
@@ -92,8 +94,8 @@ def is_readable(text: str) -> bool:
     return True
 
 
-def parse_queue(text: str) -> "Dict[str, Record]":
-    found = {}  # type: Dict[str, Record]
+def parse_queue(text: str) -> "Dict[str, Row]":
+    found = {}  # type: Dict[str, Row]
     # A successor is found, not the batch job that it waits for.
     for number, attributes in sorted(parse_jobs(text).items(), key=lambda item: serial(item[0])):
         state = STATES.get(attributes.get("job_state", ""))
@@ -109,13 +111,14 @@ def count_alive(text: str) -> int:
 
 
 def serial(number: str) -> int:
-    """'123[7].server' → 123."""
+    """Parse the number of a batch job: '123[7].server' → 123."""
     digits = re.match(r"\d+", number)
     return int(digits.group()) if digits else 0
 
 
 def job_of(attributes: "Attributes") -> str:
-    """dray's id, from the path that the output is to go to: names may have 15 characters only."""
+    """Return dray's id of a batch job, from the path of its output: names have at most 15
+    characters."""
     path = attributes.get("Output_Path")
     if path is None:  # Slurm's own qstat does not tell it
         return attributes.get("Job_Name", "")
@@ -124,7 +127,8 @@ def job_of(attributes: "Attributes") -> str:
 
 
 def why(attributes: "Attributes") -> str:
-    """What the state alone tells, in a word; else the scheduler's comment."""
+    """Return a word for why the batch job waits, if its state tells; else the scheduler's
+    comment."""
     state, comment = attributes.get("job_state"), attributes.get("comment", "")
     if state == "H" and attributes.get("depend"):
         return "Dependency"
@@ -143,7 +147,7 @@ def parse_submitted(text: str) -> str:
 def submit_words(
     planned: "Sequence[str]", script: str, after: "Optional[str]", umask: int
 ) -> "List[str]":
-    """The plan's words, with what is only known here."""
+    """Return the submission command: the plan's words, and what is known only here."""
     words = list(planned or SUBMIT) + ["-W", "umask={:03o}".format(umask)]
     if after:
         words += ["-W", "depend=afterany:" + after]
@@ -151,7 +155,7 @@ def submit_words(
 
 
 def parse_duration(text: str) -> "Optional[float]":
-    """'[[hours:]minutes:]seconds' → seconds."""
+    """Parse '[[hours:]minutes:]seconds' to seconds."""
     parts = text.split(":")
     if not all(part.isdigit() for part in parts):
         return None
@@ -162,7 +166,8 @@ def parse_duration(text: str) -> "Optional[float]":
 
 
 def parse_time_left(attributes: "Attributes", now: float) -> "Optional[float]":
-    """The clock on the node is asked every few minutes only: the start tells more."""
+    """Return the seconds that are left of the time limit. The server hears of the used time only
+    every few minutes, so the start time is more exact."""
     limit = parse_duration(attributes.get("Resource_List.walltime", ""))
     if limit is None:
         return None
@@ -177,7 +182,8 @@ def parse_time_left(attributes: "Attributes", now: float) -> "Optional[float]":
 
 
 def parse_batch_state(attributes: "Attributes", now: float) -> str:
-    """Asked by the attempt in it: a batch job that is ending, or gone, was ended by somebody."""
+    """Return the state of the batch job that the caller is in: if it is ending, or gone, somebody
+    has ended it."""
     state = attributes.get("job_state", "")
     if state in ("Q", "H", "W", "T") or attributes.get("substate") in RERUN:
         return scheduler.REQUEUED
@@ -187,10 +193,10 @@ def parse_batch_state(attributes: "Attributes", now: float) -> str:
     return scheduler.RUNNING if state in ("R", "B", "S", "U") else scheduler.CANCELLED
 
 
-def parse_ends(text: str) -> "Dict[str, Record]":
-    """Of batch jobs that are over, those that somebody has deleted: PBS says so, or they have no
-    exit status, as they never ran."""
-    found = {}  # type: Dict[str, Record]
+def parse_ends(text: str) -> "Dict[str, End]":
+    """Find the ended batch jobs that somebody has deleted: PBS says so, or they have no exit
+    status, as they never ran."""
+    found = {}  # type: Dict[str, End]
     for number, attributes in parse_jobs(text).items():
         if attributes.get("job_state") not in ENDED_STATES:
             continue
@@ -200,8 +206,8 @@ def parse_ends(text: str) -> "Dict[str, Record]":
     return found
 
 
-def node_shapes(text: str) -> "List[Record]":
-    """What sorts of nodes ``pbsnodes -a`` lists, and how many of each. It may list one in parts."""
+def node_shapes(text: str) -> "List[NodeShape]":
+    """Count the nodes of each sort that ``pbsnodes -a`` lists. It may list one node in parts."""
     hosts = {}  # type: Dict[str, List[Tuple[int, int, int]]]
     for name, node in parse_blocks(text, "").items():
         status = re.search(r"\b(?:physmem|availmem)=(\w+)", node.get("status", ""))
@@ -240,7 +246,7 @@ class Pbs(scheduler.Scheduler):
         self._version = None  # type: Optional[str]
 
     def version(self, patience: float = scheduler.PATIENCE) -> str:
-        """Of the commands here; nothing where they do not tell."""
+        """Return the version of the commands here; '' where they do not tell."""
         if self._version is None:
             try:
                 words = ("qstat", "--version")
@@ -266,7 +272,8 @@ class Pbs(scheduler.Scheduler):
         return call("qselect", "-u", pwd.getpwuid(os.getuid()).pw_name).split()
 
     def read_queue(self) -> str:
-        """A batch job that ended between the two questions may have left a successor."""
+        """Ask for the user's batch jobs, then for their attributes; repeat if a batch job ended
+        between the two queries, as it may have left a successor."""
         numbers = self._own_numbers()
         text = ""
         for _ in range(TRIES):
@@ -278,10 +285,10 @@ class Pbs(scheduler.Scheduler):
                 break
         return text
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         return parse_queue(text)
 
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
 
     def submit(
@@ -318,7 +325,8 @@ class Pbs(scheduler.Scheduler):
             return scheduler.UNKNOWN
 
     def kill_delay(self, number: str) -> float:
-        """PBS tells nobody that a batch job is being deleted until its processes are killed."""
+        """Return how long PBS takes to kill a deleted batch job: it does not show the deletion
+        until then."""
         delay = None
         try:
             queue = self._attributes(number).get("queue", "")
@@ -328,7 +336,7 @@ class Pbs(scheduler.Scheduler):
             pass
         return (KILL_DELAY if delay is None else delay) + KILL_MARGIN
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         history = ["-x"] if "pbs_version" in self.version() else []
         try:
             return parse_ends(call("qstat", "-f", *(history + numbers), fine=GONE))
@@ -342,12 +350,16 @@ class Pbs(scheduler.Scheduler):
         start = time.strftime("%Y%m%d%H%M.%S", time.localtime(time.time() + seconds))
         call("qalter", "-a", start, number)
 
-    def describe(self) -> "Record":
-        found = scheduler.ask_each({"queues": ("qstat", "-Q", "-f")})
+    def describe(self) -> "SiteFacts":
+        told = scheduler.ask_each({"queues": ("qstat", "-Q", "-f")})
         version = self.version()
-        found["version"] = version.replace("\n", ", ")
-        found["dialect"] = "openpbs" if "pbs_version" in version else "torque"
-        found["queues"] = parse_blocks(found.get("queues", ""), "Queue:")
         nodes = scheduler.ask_each({"nodes": ("pbsnodes", "-a")})
-        found["nodes"] = node_shapes(nodes.get("nodes", ""))
+        found = {
+            "version": version.replace("\n", ", "),
+            "dialect": "openpbs" if "pbs_version" in version else "torque",
+            "queues": parse_blocks(told.get("queues", ""), "Queue:"),
+            "nodes": node_shapes(nodes.get("nodes", "")),
+        }  # type: SiteFacts
+        if "queues_error" in told:
+            found["queues_error"] = told["queues_error"]
         return found

@@ -23,9 +23,9 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-    Record = Dict[str, Any]
+    from ..formats.records import Capacity, Granted, Resources
 
 EPSILON = 1e-6
 MOST_NAMED = 3  # of the jobs that another one waits for
@@ -70,9 +70,9 @@ class Queue:
         files.make_folder(self.tickets)
         files.make_folder(self.grants)
 
-    def take_ticket(self, job_id: str, wanted: "Record") -> int:  # noqa: ARG002
-        """A place at the end of the line, as an open, locked file. ``wanted`` is for a queue that
-        others read, too: here it is in the job's description."""
+    def take_ticket(self, job_id: str, wanted: "Resources") -> int:  # noqa: ARG002
+        """Take a place at the end of the line; return it as an open, locked file. ``wanted`` is
+        for a queue that other accounts read: here it is in the job's description."""
         with files.Lock(self.lock):
             # The tickets themselves count too: the counter may have been lost to a power cut.
             taken = [number_of(name) for name in os.listdir(self.tickets)]
@@ -85,14 +85,14 @@ class Queue:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return fd
 
-    def take_ticket_again(self, job_id: str, wanted: "Record") -> int:
-        """A place for a job that has been accepted before."""
+    def take_ticket_again(self, job_id: str, wanted: "Resources") -> int:
+        """Take a place for a job that has been accepted before."""
         return self.take_ticket(job_id, wanted)
 
     def ticket_name(self, fd: int) -> str:
         return os.path.basename(path_of(fd))
 
-    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> "Grant":
+    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Resources") -> "Grant":
         """Sleep until it is this job's turn and its resources are free."""
         self._wait_for_turn(ticket)
         pause = 0.05
@@ -128,7 +128,7 @@ class Queue:
             finally:
                 os.close(fd)
 
-    def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
+    def _try_grant(self, job_id: str, wanted: "Resources") -> "Optional[Grant]":
         with files.Lock(self.lock):
             try:
                 given = allot(self.read_capacity(), self.granted(), wanted)
@@ -143,9 +143,9 @@ class Queue:
             os.pwrite(fd, files.encode(given), 0)
             return Grant(path, fd, given)
 
-    def granted(self) -> "List[Record]":
-        """What living jobs hold; the grants of dead ones are removed. Called under the lock."""
-        living = []
+    def granted(self) -> "List[Granted]":
+        """Return what living jobs hold; remove the grants of dead ones. Called under the lock."""
+        living = []  # type: List[Granted]
         for name in os.listdir(self.grants):
             path = os.path.join(self.grants, name)
             try:
@@ -164,15 +164,15 @@ class Queue:
         return living
 
     def in_line(self) -> "List[str]":
-        """The jobs that wait, the next one first. Changes nothing, as does ``holders``."""
+        """Return the jobs that wait, the next one first. Changes nothing, like ``holders``."""
         tickets = sorted(files.names_in(self.tickets))
         while tickets and not files.is_locked(os.path.join(self.tickets, tickets[0])):
             del tickets[0]  # its keeper was killed
         return [ticket.partition("-")[2] for ticket in tickets]
 
-    def holders(self) -> "Dict[str, Record]":
-        """What each living job holds."""
-        found = {}
+    def holders(self) -> "Dict[str, Granted]":
+        """Return what each living job holds."""
+        found = {}  # type: Dict[str, Granted]
         for name in files.names_in(self.grants):
             path = os.path.join(self.grants, name)
             if files.is_locked(path):
@@ -180,16 +180,17 @@ class Queue:
         return found
 
     def waiting(self) -> "Tuple[List[str], str]":
-        """The jobs that wait, as ``in_line`` tells them, and what the first of them waits for."""
+        """Return the jobs in line, and what the first of them waits for. Changes nothing."""
         line = self.in_line()
         if not line or not shapes.is_id(line[0]):
             return line, ""
-        first = JobDir(os.path.join(self.root, "jobs", line[0])).description() or {}
-        wanted = first.get("resources")
+        first = JobDir(os.path.join(self.root, "jobs", line[0])).description()
+        wanted = first["resources"] if first else None
         return line, shortage(self.read_capacity(), self.holders(), wanted) if wanted else ""
 
-    def read_capacity(self) -> "Record":
-        return shapes.fitting(files.read_record(self.capacity), CAPACITY)
+    def read_capacity(self) -> "Capacity":
+        capacity = shapes.fitting(files.read_record(self.capacity), CAPACITY)  # type: Capacity
+        return capacity  # noqa: RET504 (this names its type)
 
 
 def path_of(fd: int) -> str:
@@ -202,7 +203,8 @@ def number_of(ticket: str) -> int:
 
 
 def open_or_discard(path: str) -> int:
-    """Open a ticket or a grant. What else lies there is nobody's: FileNotFoundError."""
+    """Open a ticket or a grant. Anything else in its place is removed, and FileNotFoundError
+    raised."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -220,7 +222,7 @@ def open_or_discard(path: str) -> int:
 class Grant:
     """Resources held as long as the file is open here or in a child."""
 
-    def __init__(self, path: str, fd: int, given: "Record") -> None:
+    def __init__(self, path: str, fd: int, given: "Granted") -> None:
         self.path = path
         self.fd = fd
         self.given = given
@@ -230,15 +232,17 @@ class Grant:
         os.close(self.fd)
 
 
-def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Optional[Record]":
-    """What the job gets, or None while too little is free."""
+def allot(
+    capacity: "Capacity", granted: "List[Granted]", wanted: "Resources"
+) -> "Optional[Granted]":
+    """Return what the job gets, or None while too little is free."""
+    have, asked = amounts(capacity), amounts(wanted)
     for what in ("cpus", "memory"):
-        most = capacity.get(what)
-        if most is None or not wanted.get(what):
+        if capacity.get(what) is None or not asked[what]:
             continue
-        if wanted[what] > most:
+        if asked[what] > have[what]:
             raise NeverFits("more {} asked for than this machine has".format(what))
-        if held_of(what, granted) + wanted[what] > most + EPSILON:
+        if held_of(what, granted) + asked[what] > have[what] + EPSILON:
             return None
     gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])
     if gpus is None:
@@ -247,15 +251,13 @@ def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Opt
     return {"cpus": wanted["cpus"], "memory": wanted["memory"], "gpus": gpus, "share": share}
 
 
-def held_of(what: str, granted: "List[Record]") -> float:
-    return sum(one.get(what) or 0 for one in granted)
-
-
-def fits_beside(capacity: "Record", others: "List[Record]", given: "Record") -> bool:
-    """Whether what the job was given is free beside what others hold."""
+def fits_beside(capacity: "Capacity", others: "List[Granted]", given: "Granted") -> bool:
+    """Return whether what the job was given is free beside what others hold."""
+    have, mine = amounts(capacity), amounts(given)
     for what in ("cpus", "memory"):
-        most, mine = capacity.get(what), given.get(what)
-        if most is not None and mine and held_of(what, others) + mine > most + EPSILON:
+        if capacity.get(what) is None or not mine[what]:
+            continue
+        if held_of(what, others) + mine[what] > have[what] + EPSILON:
             return False
     for index in given["gpus"]:
         used = sum(one.get("share") or 1.0 for one in others if index in (one.get("gpus") or ()))
@@ -264,8 +266,17 @@ def fits_beside(capacity: "Record", others: "List[Record]", given: "Record") -> 
     return True
 
 
-def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[List[int]]":
-    """Whole GPUs, or the fullest one that a fraction still fits on."""
+def held_of(what: str, granted: "Iterable[Granted]") -> float:
+    return sum(amounts(one)[what] for one in granted)
+
+
+def amounts(of: "Union[Capacity, Granted, Resources]") -> "Dict[str, float]":
+    """Return how much of a machine it is, without GPUs."""
+    return {"cpus": of.get("cpus") or 0, "memory": of.get("memory") or 0}
+
+
+def pick_gpus(count: int, granted: "List[Granted]", wanted: float) -> "Optional[List[int]]":
+    """Choose whole GPUs, or, for a fraction, the fullest GPU that still has room for it."""
     if wanted > count:
         raise NeverFits("{:g} GPUs asked for, this machine has {}".format(wanted, count))
     used = [0.0] * count
@@ -283,25 +294,32 @@ def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[L
 
 
 def place_in(line: "Sequence[str]", place: int, lacking: str) -> str:
-    """Tell why the job at this place of the queue does not run yet, as far as that is known."""
+    """Say why the job at this place of the queue does not run yet, as far as that is known."""
     if place == 0:
         return "next in the queue, {}".format(lacking) if lacking else ""
     behind = "place {} in the queue, behind {}".format(place + 1, line[place - 1])
     return "{}; {} is next, {}".format(behind, line[0], lacking) if lacking else behind
 
 
-def shortage(capacity: "Record", held: "Dict[str, Record]", wanted: "Record") -> str:
-    """What a job waits for that is next in line, and who has it; nothing where all is free."""
+def shortage(capacity: "Capacity", held: "Dict[str, Granted]", wanted: "Resources") -> str:
+    """Say what the next job in line waits for, and which jobs hold it; '' where all is free."""
     units = (("gpus", "GPU"), ("cpus", "CPU"), ("memory", "byte of memory"))
+    asked = dict(amounts(wanted), gpus=wanted.get("gpus") or 0)
     for what, unit in units:
-        only = dict({"cpus": 0, "memory": 0, "gpus": 0}, **{what: wanted.get(what) or 0})
+        only = {"cpus": 0, "memory": 0, "gpus": 0}  # type: Resources
+        if what == "gpus":
+            only["gpus"] = wanted.get("gpus") or 0
+        elif what == "cpus":
+            only["cpus"] = wanted.get("cpus") or 0
+        else:
+            only["memory"] = wanted.get("memory")
         try:
             if allot(capacity, list(held.values()), only) is not None:
                 continue
         except NeverFits as error:
             return str(error)
         return "waiting for {}: {} taken by {}".format(
-            amount(wanted[what], unit),
+            amount(asked[what], unit),
             taken(capacity, held, what),
             named([name for name in sorted(held) if held[name].get(what)]),
         )
@@ -314,13 +332,14 @@ def amount(number: float, unit: str) -> str:
     return "{:g} {}{}".format(number, unit, "" if number == 1 else "s")
 
 
-def taken(capacity: "Record", held: "Dict[str, Record]", what: str) -> str:
+def taken(capacity: "Capacity", held: "Dict[str, Granted]", what: str) -> str:
+    have = dict(amounts(capacity), gpus=capacity.get("gpus") or 0)
     if what == "gpus":
         used = sum(len(one.get("gpus") or ()) * (one.get("share") or 1.0) for one in held.values())
     else:
-        used = sum(one.get(what) or 0 for one in held.values())
+        used = held_of(what, held.values())
     scale = 2.0**30 if what == "memory" else 1
-    return "{:.3g} of {:.3g}".format(used / scale, (capacity.get(what) or 0) / scale)
+    return "{:.3g} of {:.3g}".format(used / scale, have[what] / scale)
 
 
 def named(jobs: "List[str]") -> str:

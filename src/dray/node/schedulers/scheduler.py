@@ -11,9 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+    from ..formats.records import Answer, Description, End, Request, Row, SiteFacts
+    from ..jobs.jobdir import JobDir
     from ..processes.layout import TaskPosition
-
-    Record = Dict[str, Any]
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
 
@@ -35,29 +35,48 @@ class NoAnswer(SchedulerError):
 
 class Scheduler:
     name = ""  # for people
+    is_told = False  # whether the laptop tells it what is in the queue
+
+    def hear(self, request: "Request") -> None:
+        """Take in what the laptop knows of the queue, where it is the one who asks for it."""
+
+    def wishes(self) -> "Answer":
+        """Say what the laptop is to do in the scheduler, where it is the one who can."""
+        return {}
+
+    def numbers_of(self, job_dir: "JobDir", index: "Optional[int]" = None) -> "List[str]":
+        """List what the scheduler's books may have a job under, the one that tells most first.
+        ``index``: its place in an array, of which ``job_dir`` is the directory."""
+        number = job_dir.known_number()
+        numbers = [number] if number else []
+        if number and index is not None:
+            numbers.insert(0, "{}_{}".format(number, index))
+        return numbers
 
     def own_number(self) -> str:
-        """The batch job that this process is in."""
+        """Return the number of the batch job that this process is in."""
         raise NotImplementedError
 
     def own_index(self) -> int:
-        """Which job of its array this process is in."""
+        """Return the index of this process's job in its array."""
         raise NotImplementedError
 
     def read_queue(self) -> str:
-        """All of this user's batch jobs that are not over, in one query, as it was answered."""
+        """Ask for all of this user's batch jobs that are not over, in one query; return the raw
+        answer."""
         raise NotImplementedError
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
-        """Job id → {"id", "state", "why", "start"}: the number that the scheduler gave it or its
-        array; ``waiting``, ``running`` or ``ending``; what the scheduler says of its waiting."""
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
+        """Parse the queue: job id → {"id", "state", "why", "start"}. These are the number that the
+        scheduler gave to the job or its array; ``waiting``, ``running`` or ``ending``; and what the
+        scheduler says of its waiting."""
         raise NotImplementedError
 
-    def number_of(self, row: "Record", job_id: str) -> str:
-        """The number of this very job, from its row in the queue."""
+    def number_of(self, row: "Row", job_id: str) -> str:
+        """Return the number of this very job, from its row in the queue."""
         raise NotImplementedError
 
-    def queue(self) -> "Dict[str, Record]":
+    def queue(self) -> "Dict[str, Row]":
         return self.parse_queue(self.read_queue())
 
     def submit(
@@ -67,65 +86,68 @@ class Scheduler:
         keep_open: "Tuple[int, ...]" = (),
         planned: "Sequence[str]" = (),
     ) -> str:
-        """Returns the number; ``after`` is one that has to be over first. ``keep_open`` is held
-        open by the command too. ``planned``: the words in front of the script, by its plan."""
+        """Submit the script and return the batch job's number. ``after`` is one that has to be over
+        first. The command inherits ``keep_open``. ``planned`` are the words in front of the script,
+        by its plan."""
         raise NotImplementedError
 
     def cancel(self, numbers: "List[str]") -> None:
-        """In one call, as far as that is possible."""
+        """Cancel batch jobs, in one call as far as that is possible."""
         raise NotImplementedError
 
     def interrupt(self, number: str) -> None:
-        """Wake the attempt, so that it looks for a stop request at once. It does so by itself
-        every second: a scheduler that cannot do this need not."""
+        """Wake the attempt, so that it looks for a stop request at once. A scheduler that cannot do
+        this need not: the attempt looks by itself every second."""
 
-    def launcher(self, job: "Record") -> "List[str]":
-        """The words that start the command behind them in every task of the job. What is written
-        to its input reaches every task, and what a task writes comes back from it."""
+    def launcher(self, job: "Description") -> "List[str]":
+        """Return the words that start the command behind them in every task of the job. What is
+        written to its stdin reaches every task, and what a task writes comes back from it."""
         raise NotImplementedError
 
     def task_position(self) -> "TaskPosition":
-        """Which of those tasks this process is."""
+        """Return which of those tasks this process is."""
         raise NotImplementedError
 
     def time_left(self, number: str, patience: float = PATIENCE) -> "Optional[float]":
-        """Seconds until the scheduler ends the batch job; None where there is no limit."""
+        """Return the seconds until the scheduler ends the batch job; None where there is no
+        limit."""
         raise NotImplementedError
 
     def batch_state(self, number: str) -> str:
-        """What becomes of the batch job: RUNNING, REQUEUED, CANCELLED, ENDED or UNKNOWN."""
+        """Return what becomes of the batch job: RUNNING, REQUEUED, CANCELLED, ENDED or UNKNOWN."""
         raise NotImplementedError
 
     def kill_delay(self, number: str) -> float:  # noqa: ARG002
-        """How long it takes until a batch job that was cancelled is killed, where ``batch_state``
-        does not tell that it was."""
+        """Return how long it takes until a cancelled batch job is killed, where ``batch_state``
+        does not show the cancellation."""
         return 0.0
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":  # noqa: ARG002
-        """How batch jobs that left the queue ended, in one query: number → {"state", "reason"}
-        as a job has them. Nothing where no books are kept."""
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":  # noqa: ARG002
+        """Ask how batch jobs that left the queue ended, in one query: number → {"state", "reason"}
+        as a job has them. Empty where no accounting is kept."""
         return {}
 
     def requeue(self, number: str) -> None:
-        """The scheduler ends the batch job, and starts it again."""
+        """Have the scheduler end the batch job, and start it again."""
         raise NotImplementedError
 
     def postpone(self, number: str, seconds: float) -> None:
-        """A batch job that waits shall not start before that."""
+        """Keep a waiting batch job from starting for so many seconds."""
         raise NotImplementedError
 
     def restore_time(self, number: str, seconds: float, whole: bool) -> None:
-        """Give a batch job that waits again the time limit that it was submitted with; ``whole``:
-        it shall not be started with less any more. A scheduler that never cuts one need not."""
+        """Give a batch job that waits again the time limit that it was submitted with. With
+        ``whole``, it is not to be started with less any more. A scheduler that never cuts a limit
+        need not."""
 
-    def describe(self) -> "Record":
-        """What this place is like, for ``doctor``."""
+    def describe(self) -> "SiteFacts":
+        """Describe this site, for ``doctor``."""
         raise NotImplementedError
 
 
-def planned_words(job: "Record") -> "List[str]":
-    """Return the words in front of the script, by the job's plan; none where an older dray, which
-    did not say so, has planned it."""
+def planned_words(job: "Description") -> "List[str]":
+    """Return the words in front of the script, by the job's plan; none if an older dray planned the
+    job, which did not record them."""
     words = (job.get("scheduler") or {}).get("command")
     if not isinstance(words, list) or not all(isinstance(one, str) for one in words):
         return []
@@ -133,7 +155,8 @@ def planned_words(job: "Record") -> "List[str]":
 
 
 def of_kind(kind: str, root: str = "") -> Scheduler:
-    """``root`` is where the jobs lie: a queue of dray's own is a folder there."""
+    """Make the scheduler of this kind. ``root`` is where the jobs are: a queue of dray's own is a
+    folder there."""
     if kind == "slurm":
         from .slurm import Slurm
 
@@ -146,6 +169,10 @@ def of_kind(kind: str, root: str = "") -> Scheduler:
         from .local import Local
 
         return Local(root)
+    if kind == "kubernetes":
+        from .kubernetes import Kubernetes
+
+        return Kubernetes()
     raise ValueError("there is no scheduler of kind {!r}".format(kind))
 
 
@@ -161,7 +188,8 @@ def umask_of_jobs() -> int:
 
 
 def clean_environment() -> "Dict[str, str]":
-    """A batch job must not see what the submitting shell happened to hold."""
+    """Return the environment for a scheduler's commands: a batch job must not see what the
+    submitting shell happened to hold."""
     # TZ, because times that are printed are read again.
     names = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
     own = ("SLURM_CONF", "PBS_CONF_FILE", "PBS_SERVER", "PBS_DEFAULT")
@@ -169,8 +197,8 @@ def clean_environment() -> "Dict[str, str]":
 
 
 def call(*words: str, **more: "Any") -> str:
-    """A command of the scheduler's; returns what it printed. ``fine`` are exit codes that say what
-    was asked for, too; ``env`` is for this command alone."""
+    """Run a command of the scheduler's; return its output. ``fine`` are further exit codes of
+    success; ``env`` is for this command alone."""
     patience = more.get("patience", PATIENCE)
     # Set around it, not by preexec_fn: that makes the start of a program slow.
     ours = os.umask(user_umask) if user_umask is not None else None
@@ -198,9 +226,10 @@ def call(*words: str, **more: "Any") -> str:
     return ended.stdout.decode("utf-8", "replace")
 
 
-def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Record":
-    """Several commands for ``describe``: what each printed, or as NAME_error why it failed."""
-    found = {}  # type: Record
+def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Dict[str, str]":
+    """Run several commands for ``describe``: return what each printed, or as NAME_error why it
+    failed."""
+    found = {}  # type: Dict[str, str]
     for key, words in questions.items():
         try:
             found[key] = call(*words).strip()

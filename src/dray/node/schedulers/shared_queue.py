@@ -8,22 +8,22 @@ nothing is given twice, whatever the order.
 """
 
 import os
-import random
 import signal
 import time
 from functools import partial
 
 from ..formats import bootstrap, files
-from ..formats.notes import note
+from ..formats.messages import print_message
 from ..processes import process
 from . import sharing
 from .queue import Grant, NeverFits, Queue, Unusable, allot, fits_beside, shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
+    from typing import Callable, Dict, List, Optional, Tuple, TypeVar
 
-    Record = Dict[str, Any]
+    from ..formats.records import Granted, Resources
+
     T = TypeVar("T")
 
 LOOK = 0.05  # seconds, at least, between two looks at the line
@@ -52,16 +52,20 @@ class SharedQueue(Queue):
         except FileNotFoundError:
             raise Unusable(sharing.problem_of(self.share) or self.share)
 
-    def take_ticket(self, job_id: str, wanted: "Record") -> int:
+    def take_ticket(self, job_id: str, wanted: "Resources") -> int:
         own = self._own()
-        asked = {what: wanted.get(what) for what in ("cpus", "gpus", "memory")}
+        asked = {
+            "cpus": wanted.get("cpus") or 0,
+            "gpus": wanted.get("gpus") or 0,
+            "memory": wanted.get("memory"),
+        }  # type: Resources
         name = "{:013d}-{}".format(int(time.time() * 1000), job_id)
         with files.Lock(os.path.join(own, "lock")):
             tidy_tickets(own)
             tidy_grants(own)
             return sharing.publish(os.path.join(own, "tickets"), name, asked)
 
-    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> Grant:
+    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Resources") -> Grant:
         wait = partial(Queue.wait_for_grant, self, ticket, job_id, wanted)
         while True:
             try:
@@ -70,7 +74,7 @@ class SharedQueue(Queue):
                 self._patiently(partial(self._go_to_the_back, ticket, job_id, wanted))
                 time.sleep(ASIDE)
 
-    def take_ticket_again(self, job_id: str, wanted: "Record") -> int:
+    def take_ticket_again(self, job_id: str, wanted: "Resources") -> int:
         return self._patiently(partial(self.take_ticket, job_id, wanted))
 
     def _patiently(self, act: "Callable[[], T]") -> "T":
@@ -83,11 +87,11 @@ class SharedQueue(Queue):
             except (Unusable, OSError) as error:
                 problem = sharing.problem_of(self.share) or str(error)
                 if problem != told:
-                    note(problem)
+                    print_message(problem)
                 told = problem
             time.sleep(REPAIR)
 
-    def _go_to_the_back(self, ticket: int, job_id: str, wanted: "Record") -> None:
+    def _go_to_the_back(self, ticket: int, job_id: str, wanted: "Resources") -> None:
         """Take a new place, in the same open file."""
         new = self.take_ticket(job_id, wanted)
         self.remove_ticket(ticket)
@@ -104,7 +108,7 @@ class SharedQueue(Queue):
             sharing.wait_until_free(ahead[-1])
             time.sleep(LOOK)
 
-    def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
+    def _try_grant(self, job_id: str, wanted: "Resources") -> "Optional[Grant]":
         own = self._own()
         with files.Lock(os.path.join(own, "lock")):
             tidy_grants(own)
@@ -118,16 +122,18 @@ class SharedQueue(Queue):
             if fits_beside(capacity, self._held_beside(path), given):
                 return grant
             grant.release()
+        import random  # only where two jobs took the same at once
+
         time.sleep(random.uniform(0, LOOK))  # noqa: S311
         return None
 
-    def _held_beside(self, path: str) -> "List[Record]":
+    def _held_beside(self, path: str) -> "List[Granted]":
         return [one.record for one in sharing.grants(self.share) if one.path != path]
 
     def in_line(self) -> "List[str]":
         return [label(one) for one in sharing.tickets(self.share)]
 
-    def holders(self) -> "Dict[str, Record]":
+    def holders(self) -> "Dict[str, Granted]":
         return {label(one): one.record for one in sharing.grants(self.share)}
 
     def waiting(self) -> "Tuple[List[str], str]":

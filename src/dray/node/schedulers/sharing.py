@@ -26,9 +26,9 @@ from ..formats import bootstrap, files, mounts, shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Granted, Resources, ShareFacts
 
 GET_LOCK, SET_LOCK, WAIT_FOR_LOCK = 36, 37, 38  # F_OFD_…: Python names them from 3.9 on
 FLOCK = "hhqqi"  # struct flock: type, whence, start, length, pid
@@ -52,7 +52,7 @@ Entry = collections.namedtuple("Entry", "uid job order path record")
 
 
 def problem_of(share: str) -> str:
-    """Tell why this folder cannot be shared, and what to do; nothing where it can."""
+    """Return why this folder cannot be shared, and what to do, or ''."""
     import shlex  # only where something is submitted
 
     make = "sudo install -d -m 1777 {}".format(shlex.quote(share))
@@ -78,7 +78,7 @@ def problem_of(share: str) -> str:
         return "{}: {}".format(share, os.strerror(error.errno or 0))
 
 
-def facts(share: str) -> "Record":
+def facts(share: str) -> "ShareFacts":
     """Return what ``dray doctor`` reports about the folder."""
     problem = problem_of(share)
     owner = "" if problem else bootstrap.name_of(os.stat(share).st_uid)
@@ -86,7 +86,7 @@ def facts(share: str) -> "Record":
 
 
 def replaceable(share: str, about: os.stat_result) -> str:
-    """Tell which folder above lets somebody put another one in the place of this one."""
+    """Return which folder above lets somebody put another one in place of this one, or ''."""
     trusted = (0, os.geteuid(), about.st_uid)
     above = os.path.dirname(share)
     while True:
@@ -178,7 +178,7 @@ def own_folder(share: str) -> str:
     return own
 
 
-def publish(folder: str, name: str, record: "Record") -> int:
+def publish(folder: str, name: str, record: "Union[Resources, Granted]") -> int:
     """Put a file there that others can read. It is whole and locked as soon as it can be seen.
     Return it open: the lock lasts as long as that."""
     temporary = os.path.join(folder, "." + os.urandom(6).hex())
@@ -291,7 +291,7 @@ def _read(name: str, uid: int, folder: int, path: str) -> "Optional[Entry]":
     return Entry(uid, job, (about.st_ctime_ns, uid, name), os.path.join(path, name), record)
 
 
-def open_file(name: str, uid: int, folder: "Any") -> "Optional[int]":
+def open_file(name: str, uid: int, folder: "Union[int, str]") -> "Optional[int]":
     """Open a plain file of this account; None if there is none. Never waits: not for a pipe, and
     not for who holds a lease on the file."""
     where = {"dir_fd": folder} if isinstance(folder, int) else {}

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Description, End, Row, SiteFacts
 
 SUBMIT = ("sbatch", "--parsable")  # and behind it the script
 SEPARATOR = "\x1f"
@@ -33,7 +33,7 @@ CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
 INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 # One that Slurm requeues for it has no end any more.
-PREEMPTED_FOR_GOOD = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
+PREEMPTED_AND_ENDED = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
 MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
@@ -41,17 +41,17 @@ COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED
 # -- pure: reading answers ------------------------------------------------------------------------
 
 
-def parse_queue(text: str) -> "Dict[str, Record]":
-    """squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs of one
-    job the later one is found: it is the other one's successor."""
-    found = {}  # type: Dict[str, Record]
+def parse_queue(text: str) -> "Dict[str, Row]":
+    """Parse squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs
+    of one job the later one counts: it is the other one's successor."""
+    found = {}  # type: Dict[str, Row]
     for line in sorted(text.splitlines(), key=serial):
         parts = line.split(SEPARATOR)
         if len(parts) != 6:
             continue
         number, indices, name, state, why, start = parts
-        row = {"id": number, "why": why, "start": start}  # type: Record
-        row.update(state=STATES.get(state, "ending"), array=indices != "N/A")
+        row = {"id": number, "state": STATES.get(state, "ending")}  # type: Row
+        row["why"], row["start"], row["array"] = why, start, indices != "N/A"
         names = [name]
         if row["array"]:
             names = [arrays.job_id(name, index) for index in parse_indices(indices)]
@@ -66,15 +66,16 @@ def serial(line: str) -> int:
     return int(number) if re.match("[0-9]{1,18}$", number) else 0
 
 
-def number_of(row: "Record", job_id: str) -> str:
-    """What Slurm calls the job itself; the row may be that of many."""
+def number_of(row: "Row", job_id: str) -> str:
+    """Return Slurm's id of the job itself; its row may be shared by many."""
     place = arrays.split(job_id) if row["array"] else None
     return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
 
 
 def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
-    """'7', '3-5,9', '0-98:2' or '8-999%4' → the numbers; what is after % says how many run at once.
-    What is not understood must not pass for jobs that are not queued."""
+    """Parse '7', '3-5,9', '0-98:2' or '8-999%4' to indices; the number after % is how many run at
+    once. Raises SchedulerError for anything else, as jobs that are left out would pass for not
+    queued."""
     for part in text.partition("%")[0].split(","):
         found = INDICES.match(part)
         if found is None:
@@ -89,7 +90,8 @@ def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
 
 
 def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
-    """14_0, 14_1, 15 → 14_[0,1], 15: scancel cancels what is in brackets at once."""
+    """Combine the jobs of an array, 14_0, 14_1, 15 → 14_[0,1], 15: scancel cancels what is in
+    brackets in one step."""
     alone = []
     indices = {}  # type: Dict[str, List[str]]
     for number in numbers:
@@ -102,7 +104,7 @@ def fold_numbers(numbers: "Iterable[str]") -> "List[str]":
 
 
 def parse_submitted(text: str) -> str:
-    """``sbatch --parsable`` prints the id, and behind a semicolon the cluster."""
+    """Parse what ``sbatch --parsable`` prints: the id, and behind a semicolon the cluster."""
     last = text.strip().splitlines()[-1] if text.strip() else ""
     number = last.split(";")[0]
     if not number.isdigit():
@@ -111,7 +113,8 @@ def parse_submitted(text: str) -> str:
 
 
 def parse_time_left(text: str) -> "Optional[float]":
-    """squeue's %L: [days-][hours:]minutes:seconds → seconds; None where there is no limit."""
+    """Parse squeue's %L, [days-][hours:]minutes:seconds, to seconds; None where there is no
+    limit."""
     text = text.strip()
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
@@ -126,7 +129,7 @@ def parse_time_left(text: str) -> "Optional[float]":
 def submit_words(
     planned: "Sequence[str]", script: str, after: "Optional[str]" = None
 ) -> "List[str]":
-    """The plan's words, with what is only known here."""
+    """Return the submission command: the plan's words, and what is known only here."""
     words = list(planned or SUBMIT)
     if after:
         words.append("--dependency=afterany:" + after)
@@ -134,12 +137,13 @@ def submit_words(
 
 
 def minutes(seconds: float) -> int:
-    """As sbatch counts a time limit."""
+    """Return a time limit as sbatch counts it."""
     return math.ceil(seconds / 60.0)
 
 
-def srun_words(job: "Record") -> "List[str]":
-    """Each said outright: a user's environment may hold other defaults."""
+def srun_words(job: "Description") -> "List[str]":
+    """Return the call of srun. Every flag is explicit, as a user's environment may hold other
+    defaults."""
     return [
         "srun",
         "--nodes={}".format(layout.nodes_of(job)),
@@ -155,14 +159,14 @@ def srun_words(job: "Record") -> "List[str]":
 
 
 def parse_batch_state(text: str) -> str:
-    """From what ``scontrol show job`` says."""
+    """Parse the state that ``scontrol show job`` prints."""
     found = re.search(r"\bJobState=(\w+)", text)
     state = found.group(1) if found else ""
     if state == "RUNNING":
         return scheduler.RUNNING
     if state == "CANCELLED":
         return scheduler.CANCELLED
-    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_FOR_GOOD.search(text)):
+    if state == "COMPLETING" and ("Reason=TimeLimit" in text or PREEMPTED_AND_ENDED.search(text)):
         return scheduler.ENDED
     if state in COMING_BACK:
         return scheduler.REQUEUED
@@ -170,15 +174,15 @@ def parse_batch_state(text: str) -> str:
 
 
 def parse_config(text: str) -> "Dict[str, str]":
-    """What jobs of ours depend on, of what ``scontrol show config`` says."""
+    """Return the settings in ``scontrol show config`` that dray's jobs depend on."""
     found = re.findall(r"^(\w+)\s*= (.*)$", text, re.M)
     return {name: value.strip() for name, value in found if name in CONFIG}
 
 
-def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]":
-    """sacct's answer; ``name_of`` tells who has a user's number. The jobs of an array that never
+def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, End]":
+    """Parse sacct's answer; ``name_of`` resolves a user's number. The jobs of an array that never
     started share a line, '7_[3-9]', and are found by the array's number."""
-    found = {}  # type: Dict[str, Record]
+    found = {}  # type: Dict[str, End]
     for line in text.splitlines():
         parts = line.split("|")
         if len(parts) == 3:
@@ -189,11 +193,11 @@ def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]
     return found
 
 
-def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, Record]":
-    """scontrol's answer, of which it forgets what is some minutes old. Only how others ended the
-    jobs: what a failed one has said tells more than that it failed. Those of an array that never
-    started are found by the array's number."""
-    found = {}  # type: Dict[str, Record]
+def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, End]":
+    """Parse scontrol's answer, which covers only the last minutes. Failures are left out: the job's
+    own output says more than that it failed. Jobs of an array that never started are found by the
+    array's number."""
+    found = {}  # type: Dict[str, End]
     for line in text.splitlines():
         about = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId|JobState)=(\S+)", line))
         number, array = about.get("JobId", ""), about.get("ArrayJobId", "")
@@ -205,8 +209,8 @@ def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, Record]":
     return found
 
 
-def parse_end(state: str, code: str, canceller: str) -> "Optional[Record]":
-    """None where it has not ended, or as it should."""
+def parse_end(state: str, code: str, canceller: str) -> "Optional[End]":
+    """Describe an end; None where the batch job has not ended, or ended as it should."""
     if state == "CANCELLED":
         reason = "cancelled in Slurm" + (" by " + canceller if canceller else "")
         return {"state": "stopped", "reason": reason}
@@ -233,10 +237,10 @@ class Slurm(scheduler.Scheduler):
         words = ("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT)
         return call(*words, env=WHOLE_LISTS)
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         return parse_queue(text)
 
-    def number_of(self, row: "Record", job_id: str) -> str:
+    def number_of(self, row: "Row", job_id: str) -> str:
         return number_of(row, job_id)
 
     def submit(
@@ -259,7 +263,7 @@ class Slurm(scheduler.Scheduler):
         except SchedulerError:  # it ended this moment
             pass
 
-    def launcher(self, job: "Record") -> "List[str]":
+    def launcher(self, job: "Description") -> "List[str]":
         return srun_words(job)
 
     def task_position(self) -> layout.TaskPosition:
@@ -278,7 +282,7 @@ class Slurm(scheduler.Scheduler):
         except SchedulerError:
             return scheduler.UNKNOWN
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         jobs = sorted({number.partition("_")[0] for number in numbers})
         wanted = ("--format", "JobID,State,ExitCode", "--jobs", ",".join(jobs))
         try:
@@ -287,9 +291,9 @@ class Slurm(scheduler.Scheduler):
             return self._remembered(jobs[:MOST_ASKED], numbers)
         return parse_ends(text, user_name)
 
-    def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, Record]":
-        """Where no books are kept, the controller knows those of the last minutes."""
-        found = {}  # type: Dict[str, Record]
+    def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, End]":
+        """Ask the controller, which remembers the last minutes, where no accounting is kept."""
+        found = {}  # type: Dict[str, End]
         for job in jobs:
             try:
                 text = call("scontrol", "--oneliner", "show", "job", job)
@@ -309,9 +313,9 @@ class Slurm(scheduler.Scheduler):
         words = ["JobId=" + number, "TimeLimit={}".format(minutes(seconds))]
         call("scontrol", "update", *(words + (["TimeMin=0"] if whole else [])))
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         user = "user=" + pwd.getpwuid(os.getuid()).pw_name
-        found = scheduler.ask_each(
+        told = scheduler.ask_each(
             {
                 "accounts": ("sacctmgr", "-nP", "show", "assoc", user, "format=Account"),
                 "slurm": ("sinfo", "--version"),
@@ -319,8 +323,9 @@ class Slurm(scheduler.Scheduler):
                 "config": ("scontrol", "show", "config"),
             }
         )
-        found["config"] = parse_config(found.get("config", ""))
-        return found
+        found = dict(told, config=parse_config(told.get("config", "")))  # type: Any
+        facts = found  # type: SiteFacts
+        return facts  # noqa: RET504 (this names its type)
 
 
 def user_name(number: str) -> str:

@@ -7,16 +7,16 @@ from ..formats import files, leases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn, Optional  # noqa: F401
+    from typing import Callable, NoReturn, Optional  # noqa: F401
 
     from ..jobs.jobdir import JobDir
 
 LOCK_PATIENCE = 60.0
 
 
-class Charge:
-    """Held by the one attempt that is made at a time, also when a requeue overtakes the attempt
-    before it. Where other nodes do not see locks, that takes a lease."""
+class AttemptLock:
+    """Held by the attempt that is being made, so that there is only one at a time, also when a
+    requeue overtakes the attempt before it. Where other nodes do not see locks, it is a lease."""
 
     def __init__(self, job_dir: "JobDir") -> None:
         self.job_dir = job_dir
@@ -25,16 +25,22 @@ class Charge:
         files.Lock.leased = leases.are_needed(job_dir.path)
 
     def take(self) -> None:
-        until = time.monotonic() + LOCK_PATIENCE
+        if not self.take_unless(lambda: False, LOCK_PATIENCE):
+            self._give_up()
+
+    def take_unless(self, is_over: "Callable[[], bool]", patience: float) -> bool:
+        """Wait for the lock; return False where it has to be given up first."""
+        until = time.monotonic() + patience
         while not self._try():
-            if time.monotonic() > until:
-                self._give_up()
+            if time.monotonic() > until or is_over():
+                return False
             time.sleep(0.2)
         if files.Lock.leased:
             self.lease = leases.Lease(self.job_dir.alive)
-            if not self.lease.wait(LOCK_PATIENCE + leases.AGE):
-                self._give_up()
+            if not self.lease.wait(patience + leases.AGE):
+                return False
             self.lease.keep()
+        return True
 
     def _try(self) -> bool:
         try:

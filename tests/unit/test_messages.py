@@ -1,14 +1,18 @@
-"""Notes of the node side in the scheduler's own log."""
+"""Messages of the node side in the scheduler's own log."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-SAY = "from dray.node.formats.notes import note; note('h\\u00e4llo \\udcff'); note('again')"
+SAY = """
+from dray.node.formats.messages import print_message
+print_message('h\\u00e4llo \\udcff')
+print_message('again')
+"""
 
 
-def test_a_note_is_written_at_once_and_as_it_is() -> None:
+def test_a_message_is_written_at_once_and_as_it_is() -> None:
     said = subprocess.run([sys.executable, "-c", SAY], capture_output=True, check=True).stdout
     assert said == b"h\xc3\xa4llo \xff\nagain\n"
 

@@ -1,0 +1,1 @@
+"""Kubernetes objects: what dray creates, and what it reads of those that are there. Pure."""

@@ -1,0 +1,276 @@
+"""What dray asks of an API server, in its own terms: jobs created, looked at, deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dray.clusters.kube import manifest, names, queue
+from dray.clusters.kube.manifest import Object, Place
+from dray.clusters.kube.names import items_of, text_at, value_at
+from dray.errors import ClusterError, Refused
+from dray.job.model import Equipment
+from dray.transport import kube_api
+from dray.transport.kube_api import Api, Reply
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import End
+
+AT_ONCE = 8  # requests
+NAMED = 40  # jobs that are named in one request, instead of asking for all
+MOST_PENDING = 200  # pods that are looked at for the reason why they wait
+MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
+GONE_SECONDS = 90.0  # for an object that is being deleted
+KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+SCHEDULERS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
+
+
+class Cluster:
+    """The objects of one namespace."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    @cached_property
+    def namespace(self) -> str:
+        own = self.api.kubectl.namespace
+        if own:
+            return own
+        view = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
+        code, said, complaint = kube_api.run(self.api.kubectl.argv(*view))
+        if code:
+            raise ClusterError(f"kubectl: {complaint.strip()}", hint="See 'kubectl config view'.")
+        return said.decode().strip() or "default"
+
+    @property
+    def jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
+
+    @property
+    def core(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    # -- creating
+
+    def create_jobs(
+        self, described: Sequence[Object], secrets: Mapping[str, bytes], *, replaces: bool
+    ) -> None:
+        """Create these Jobs, each once: one that is there already is found again. ``replaces``: one
+        of that name which is over gives way."""
+        if len(described) == 1:
+            self._create_job(described[0], secrets, replaces=replaces)
+            return
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            made = [
+                pool.submit(self._create_job, one, secrets, replaces=replaces) for one in described
+            ]
+            for one in made:
+                one.result()
+
+    def _create_job(
+        self, described: Object, secrets: Mapping[str, bytes], *, replaces: bool
+    ) -> None:
+        reply = self.api.create(self.jobs, described)
+        name = described["metadata"]["name"]
+        if reply.code == 409:
+            reply = self._found_again(described, replaces=replaces)
+        if not reply.ok:
+            raise kube_api.refusal(f"Kubernetes does not take {name}", reply)
+        if secrets:
+            self._create_secret(reply.record, secrets)
+
+    def _found_again(self, described: Object, *, replaces: bool) -> Reply:
+        """Return the Job of this name, if it is ours; where it is over and is to be replaced, make
+        it anew."""
+        path = f"{self.jobs}/{described['metadata']['name']}"
+        there = self.api.get(path)
+        if there.code != 404:
+            created = ("metadata", "annotations", names.CREATED)
+            if text_at(there.record, *created) != text_at(described, *created):
+                raise Refused(
+                    f"another Job has the name {described['metadata']['name']}: try again"
+                )
+            is_going = bool(text_at(there.record, "metadata", "deletionTimestamp"))
+            if not is_going and not (replaces and queue.job_status(there.record) in queue.ENDED):
+                return there
+            self.delete_and_wait(path)
+        return self.api.create(self.jobs, described)
+
+    def delete_and_wait(self, path: str) -> None:
+        """Delete an object, and wait until its name is free."""
+        self.api.delete(f"{path}?propagationPolicy=Background")
+        until = time.monotonic() + GONE_SECONDS
+        while self.api.get(path).code != 404:
+            if time.monotonic() > until:
+                raise ClusterError(f"{path.rsplit('/', 1)[1]} is still being deleted: try again")
+            time.sleep(0.5)
+
+    def _create_secret(self, job: Mapping[str, Any], secrets: Mapping[str, bytes]) -> None:
+        owner = manifest.owner_of(job)
+        labels = value_at(job, "metadata", "labels")
+        described = manifest.secret_manifest(owner["name"], secrets, owner, labels)
+        reply = self.api.create(f"{self.core}/secrets", described)
+        if not reply.ok and reply.code != 409:
+            self.api.delete(f"{self.jobs}/{owner['name']}?propagationPolicy=Background")
+            raise kube_api.refusal("Kubernetes does not take the job's secrets", reply)
+
+    # -- looking
+
+    def look(self, place: Place, ids: Sequence[str]) -> tuple[dict[str, queue.Row], dict[str, End]]:
+        """Return what is said of these jobs, and how those ended that may not know it."""
+        mine: dict[str, Any] = {names.ROOT: names.root_label(place.root, place.user)}
+        if len(ids) <= NAMED:
+            mine[names.JOB] = ids
+        wanted = names.selector(mine)
+        with ThreadPoolExecutor(2) as pool:
+            asked = pool.submit(self._table, f"{self.jobs}?{wanted}")
+            pods = queue.pod_states(self._table(f"{self.core}/pods?{wanted}"))
+            jobs = queue.job_states(asked.result())
+        named = self._names(ids, jobs)
+        waiting = [one for one in pods if one.status in WAITING]
+        reasons = self._reasons(place, wanted, jobs, pods, bool(waiting))
+        rows = queue.rows_of(ids, jobs, pods, reasons, named)
+        failed = {one.name for one in jobs if one.status == "Failed"}
+        known = {pod.job for pod in pods if pod.status in queue.START_REASONS}
+        silent = [one for one in ids if named[one] in failed and named[one] in known]
+        return rows, self._ends(silent[:MOST_EXPLAINED], named)
+
+    def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
+        """Return the newest Job of each job: one that was resumed may have several."""
+        by_base: dict[str, list[tuple[int, str]]] = {}
+        for one in jobs:
+            base, _, resumed = one.name.rpartition("--r")
+            number = int(resumed) if base and resumed.isdigit() else 0
+            by_base.setdefault(base if number else one.name, []).append((number, one.name))
+        found = {}
+        for job_id in ids:
+            base = names.job_name(job_id)
+            found[job_id] = max(by_base.get(base, [(0, base)]))[1]
+        return found
+
+    def _table(self, path: str) -> Mapping[str, Any]:
+        more = "&includeObject=None"
+        reply = self.api.get(path + more, table=True)
+        if not reply.ok:
+            raise kube_api.refusal("Kubernetes does not list jobs", reply)
+        return reply.record
+
+    def _reasons(
+        self,
+        place: Place,
+        wanted: str,
+        jobs: Sequence[queue.JobState],
+        pods: Sequence[queue.PodState],
+        any_waits: bool,
+    ) -> dict[str, str]:
+        """Return why Jobs wait, by their names: of those that have a pod, what keeps it; of the
+        others, what their queue says, or why no pod could be created."""
+        found: dict[str, str] = {}
+        if any_waits:
+            pending = f"fieldSelector=status.phase%3DPending&limit={MOST_PENDING}"
+            for pod in items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record):
+                name = names.job_of_pod(text_at(pod, "metadata", "name"))
+                found[name] = queue.waiting_reason(pod)
+        have_pod = {one.job for one in pods}
+        without = {one.name for one in jobs if one.name not in have_pod} - {
+            one.name for one in jobs if one.status in queue.ENDED
+        }
+        if without and place.scheduler == "kueue":
+            found.update(self._queued_reasons(without))
+        elif without:
+            found.update(self._refused_reasons(without))
+        return found
+
+    def _queued_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
+        path = f"{KUEUE}/namespaces/{self.namespace}/workloads"
+        for workload in items_of(self.api.get(path).record):
+            owners = value_at(workload, "metadata", "ownerReferences")
+            for owner in owners if isinstance(owners, list) else ():
+                if text_at(owner, "name") in wanted:
+                    yield text_at(owner, "name"), queue.workload_reason(workload)
+
+    def _refused_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
+        path = f"{self.core}/events?fieldSelector=reason%3DFailedCreate&limit=500"
+        by_name: dict[str, list[Mapping[str, Any]]] = {}
+        for event in items_of(self.api.get(path).record):
+            name = text_at(event, "involvedObject", "name")
+            if name in wanted:
+                by_name.setdefault(name, []).append(event)
+        for name, events in by_name.items():
+            yield name, queue.create_reason(events)
+
+    def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, End]:
+        found = {}
+        for job_id in ids:
+            job = self.api.get(f"{self.jobs}/{named[job_id]}").record
+            wanted = names.selector({names.JOB: job_id})
+            pods = items_of(self.api.get(f"{self.core}/pods?{wanted}").record)
+            end = queue.end_of(pods, job)
+            if end:
+                found[job_id] = end
+        return found
+
+    # -- deleting
+
+    def delete_jobs(self, place: Place, ids: Sequence[str]) -> None:
+        self._delete(self.jobs, place, ids, "propagationPolicy=Background")
+
+    def delete_pods(self, place: Place, ids: Sequence[str]) -> None:
+        """Ask pods to end, each in its own grace period."""
+        self._delete(f"{self.core}/pods", place, ids, "fieldSelector=status.phase%3DRunning")
+
+    def _delete(self, path: str, place: Place, ids: Sequence[str], more: str) -> None:
+        root = names.root_label(place.root, place.user)
+        for start in range(0, len(ids), NAMED):
+            some = ids[start : start + NAMED]
+            wanted = names.selector({names.ROOT: root, names.JOB: some})
+            reply = self.api.delete(f"{path}?{wanted}&{more}")
+            if not reply.ok and reply.code != 404:
+                raise kube_api.refusal("Kubernetes does not delete the jobs", reply)
+
+    # -- what the cluster is like
+
+    def facts(self) -> dict[str, Any]:
+        version = self.api.get("/version").record
+        groups = value_at(self.api.get("/apis").record, "groups")
+        listed = groups if isinstance(groups, list) else []
+        there = {text_at(one, "name") for one in listed}
+        quotas = items_of(self.api.get(f"{self.core}/resourcequotas").record)
+        hard = [value_at(one, "spec", "hard") for one in quotas]
+        return {
+            "version": [digits(text_at(version, part)) for part in ("major", "minor")],
+            "schedulers": [name for group, name in SCHEDULERS.items() if group in there],
+            "limits_cpu": any(isinstance(one, dict) and "limits.cpu" in one for one in hard),
+        }
+
+    def largest_node(self, gpu: str) -> Equipment:
+        """Return what the largest node has; nothing where nodes may not be listed."""
+        nodes = items_of(self.api.get("/api/v1/nodes").record)
+        have = [value_at(one, "status", "allocatable") or {} for one in nodes]
+        cpus, memory, gpus = (
+            max((quantity(text_at(one, what)) for one in have), default=0)
+            for what in ("cpu", "memory", gpu)
+        )
+        return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
+
+
+WAITING = ("Pending", *queue.CONTAINER_REASONS)
+SCALES = {
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9,
+}  # fmt: skip
+
+
+def quantity(text: str) -> int:
+    """Read a quantity of Kubernetes, such as 31998044Ki or 3500m; 0 for what is none."""
+    for unit, scale in SCALES.items():
+        if text.endswith(unit):
+            return digits(text.removesuffix(unit)) * scale
+    return digits(text[:-1]) // 1000 if text.endswith("m") else digits(text)
+
+
+def digits(text: str) -> int:
+    number = "".join(one for one in text[:18] if one in "0123456789")
+    return int(number) if number else 0

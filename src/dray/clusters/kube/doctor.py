@@ -1,0 +1,137 @@
+"""What ``dray doctor`` says of a Kubernetes: its version, the rights, the volumes, the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dray.clusters.kube import volumes
+from dray.clusters.kube.api import Cluster, quantity
+from dray.clusters.kube.manifest import Place
+from dray.clusters.kube.names import items_of, text_at, value_at
+from dray.clusters.options import kubernetes as options
+from dray.errors import ClusterError
+from dray.job.model import Finding
+from dray.records import NamedTuple
+
+
+class Right(NamedTuple):
+    """What a role has to allow in the namespace, and what for."""
+
+    verbs: tuple[str, ...]
+    resource: str
+    reason: str
+    group: str = ""
+    is_needed: bool = True
+
+
+ALL = ("create", "get", "list", "delete", "deletecollection")
+RIGHTS = (
+    Right(ALL, "jobs", "jobs are Jobs", "batch"),
+    Right(("get", "list", "deletecollection"), "pods", "to see and to stop pods"),
+    Right(("create",), "pods/exec", "to speak with the helper"),
+    Right(("create",), "secrets", "for jobs with secrets", is_needed=False),
+    Right(("patch", "delete"), "pods", "to give up pods of a dead node", is_needed=False),
+    Right(("list",), "events", "to say why a pod is refused", is_needed=False),
+    Right(("list",), "resourcequotas", "to say what is left", is_needed=False),
+    Right(("get",), "persistentvolumeclaims", "to check the volumes", is_needed=False),
+)
+
+
+def findings(cluster: Cluster, settings: Mapping[str, Any], place: Place) -> list[Finding]:
+    try:
+        facts = cluster.facts()
+    except ClusterError as error:
+        return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
+    version = ".".join(map(str, facts["version"]))
+    return [
+        Finding(ok=True, what="kubernetes", detail=f"{version}, namespace {place.namespace}"),
+        *(right_finding(cluster, place.namespace, one) for one in RIGHTS),
+        *(volume_finding(cluster, one) for one in volumes.of(settings)),
+        *quota_findings(cluster),
+        Finding(ok=True, what="scheduler", detail=scheduler_words(settings, place, facts)),
+    ]
+
+
+def right_finding(cluster: Cluster, namespace: str, right: Right) -> Finding:
+    lacking = [verb for verb in right.verbs if not may(cluster, namespace, right, verb)]
+    what = f"right to {right.resource}"
+    if not lacking:
+        return Finding(ok=True, what=what, detail=", ".join(right.verbs))
+    detail = f"you may not {', '.join(lacking)} {right.resource} ({right.reason})"
+    return Finding(
+        ok=not right.is_needed,
+        what=what,
+        detail=detail,
+        advice="Ask the namespace's admins for it." if right.is_needed else "",
+    )
+
+
+def may(cluster: Cluster, namespace: str, right: Right, verb: str) -> bool:
+    resource, _, sub = right.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "verb": verb,
+        "resource": resource,
+        "subresource": sub,
+        "group": right.group,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return value_at(cluster.api.create(path, review).record, "status", "allowed") is True
+
+
+def volume_finding(cluster: Cluster, volume: volumes.Volume) -> Finding:
+    what = f"volume {volume.path}"
+    if volume.kind != "pvc":
+        return Finding(ok=True, what=what, detail=f"{volume.kind} {volume.source}")
+    reply = cluster.api.get(f"{cluster.core}/persistentvolumeclaims/{volume.source}")
+    if reply.code == 404:
+        detail = f"there is no claim {volume.source} in this namespace"
+        return Finding(ok=False, what=what, detail=detail, advice="See kubectl get pvc.")
+    if not reply.ok:
+        return Finding(ok=True, what=what, detail=f"claim {volume.source}, not looked at")
+    return claim_finding(what, volume, reply.record)
+
+
+def claim_finding(what: str, volume: volumes.Volume, claim: Mapping[str, Any]) -> Finding:
+    phase = text_at(claim, "status", "phase")
+    modes = value_at(claim, "spec", "accessModes")
+    modes = [str(one) for one in modes] if isinstance(modes, list) else []
+    detail = f"claim {volume.source}, {phase}, {', '.join(modes)}"
+    if "ReadWriteOncePod" in modes:
+        advice = "Only one pod may use it: dray needs ReadWriteMany."
+        return Finding(ok=False, what=what, detail=detail, advice=advice)
+    if "ReadWriteMany" not in modes and not volume.is_readonly:
+        advice = "All pods have to be on one node; ReadWriteMany is better."
+        return Finding(ok=True, what=what, detail=f"{detail}. {advice}")
+    if phase == "Lost":
+        return Finding(ok=False, what=what, detail=detail, advice="Its volume is gone.")
+    return Finding(ok=True, what=what, detail=detail)  # Pending: it is bound with its first pod
+
+
+def quota_findings(cluster: Cluster) -> Iterator[Finding]:
+    for quota in items_of(cluster.api.get(f"{cluster.core}/resourcequotas").record):
+        hard, used = (value_at(quota, "status", part) for part in ("hard", "used"))
+        if not isinstance(hard, dict) or not isinstance(used, dict):
+            continue
+        told = [f"{used.get(name, 0)} of {most} {name}" for name, most in sorted(hard.items())]
+        full = [name for name, most in hard.items() if is_full(str(used.get(name, 0)), str(most))]
+        detail = ", ".join(told) + (f"; used up: {', '.join(full)}" if full else "")
+        yield Finding(ok=True, what="quota", detail=detail)
+
+
+def is_full(used: str, most: str) -> bool:
+    return quantity(used) >= quantity(most)
+
+
+def scheduler_words(settings: Mapping[str, Any], place: Place, facts: Mapping[str, Any]) -> str:
+    queue = options.QUEUE.of(settings)
+    there = [one for one in facts["schedulers"] if one != place.scheduler]
+    words = place.scheduler + (f", queue {queue}" if queue else "")
+    more = f"; there is {', '.join(there)} too (settings scheduler, queue)" if there else ""
+    return words + more

@@ -1,0 +1,73 @@
+"""Names of Kubernetes objects, and labels by which they are found again. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dray.node.code.packs import hash_of
+
+JOB = "dray/job"
+ROOT = "dray/root"  # tells apart who shares a namespace
+CREATED = "dray/created"
+MANAGED = {"app.kubernetes.io/managed-by": "dray"}
+LONGEST = 52  # characters of a Job's name: its pods' names and hostnames are longer
+POD_TAIL = re.compile(r"-\d+-[a-z0-9]{5}$")
+RESUMED = re.compile(r"--r\d+$")
+ARRAY = re.compile(r"--(\d+)$")
+
+
+def job_name(job_id: str, resumed_after: int = 0) -> str:
+    """Name the Job of a job. A resumed job has another one: the old one may still be there."""
+    tail = f"--r{resumed_after}" if resumed_after else ""
+    name = job_id.replace(".", "--")
+    if len(name) + len(tail) > LONGEST:
+        name = f"{name[: LONGEST - len(tail) - 9]}-{hash_of(job_id.encode())[:8]}"
+    return name + tail
+
+
+def job_of_pod(name: str) -> str:
+    """Return the name of the Job that a pod belongs to."""
+    return POD_TAIL.sub("", name)
+
+
+def helper_name(root: str, user: str) -> str:
+    return f"dray-agent-{hash_of(f'{user}:{root}'.encode())[:10]}"
+
+
+def root_label(root: str, user: str) -> str:
+    return hash_of(f"{user}:{root}".encode())[:16]
+
+
+def label_value(text: str) -> str:
+    """Make a label's value of any text."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-._")
+
+
+def selector(labels: Mapping[str, str | Sequence[str]]) -> str:
+    """Write the selector of objects with these labels; with several words, any of them."""
+    from urllib.parse import quote  # only where the API is asked
+
+    terms = [
+        f"{name}={value}" if isinstance(value, str) else f"{name} in ({','.join(value)})"
+        for name, value in labels.items()
+    ]
+    return "labelSelector=" + quote(",".join(terms))
+
+
+def text_at(record: Any, *path: str) -> str:
+    """Return the text at this place of what the API server says; '' where there is none."""
+    found = value_at(record, *path)
+    return found if isinstance(found, str) else ""
+
+
+def value_at(record: Any, *path: str) -> Any:
+    for key in path:
+        record = record.get(key) if isinstance(record, dict) else None
+    return record
+
+
+def items_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = record.get("items")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,0 +1,257 @@
+"""Reads what the API server says of Jobs and pods, and says it in plain words. Pure.
+
+What comes from there is data: every field may be missing or of another type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dray.clusters.kube import names
+from dray.clusters.kube.names import text_at, value_at
+from dray.node.jobs.arrays import fold
+from dray.records import NamedTuple
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import End, QueueGroup
+
+ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
+MOST_WORDS = 300
+
+# What keeps a container from starting, by the reason that the kubelet gives.
+CONTAINER_REASONS = {
+    "ImagePullBackOff": "its image cannot be pulled",
+    "ErrImagePull": "its image cannot be pulled",
+    "ErrImageNeverPull": "its image is not on the node, and may not be pulled",
+    "InvalidImageName": "its image has a name that is none",
+    "CreateContainerConfigError": "its container cannot be made",
+    "CreateContainerError": "its container cannot be made",
+    "RunContainerError": "its container cannot be started",
+    "ContainerCreating": "its pod is being made ready",
+    "PodInitializing": "its pod is being made ready",
+}
+# What the scheduler says of nodes, and what it means.
+SCHEDULING = (
+    (r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim .* not found",
+     "its volume is not there yet"),
+    (r"Insufficient (\S*gpu\S*)", "no GPU is free"),
+    (r"Insufficient memory", "no node has enough free memory"),
+    (r"Insufficient cpu", "no node has enough free CPUs"),
+    (r"didn't match Pod's node affinity/selector", "no node has the labels that it asks for"),
+    (r"untolerated taint", "nodes are reserved for others (taints)"),
+    (r"node\(s\) were unschedulable", "nodes are being drained"),
+    (r"were not ready|not-ready|unreachable", "nodes are not ready"),
+)  # fmt: skip
+# Why a pod that never started the supervisor ended.
+START_REASONS = {
+    "StartError": "its container could not be started",
+    "ContainerCannotRun": "its container could not be started",
+    "OOMKilled": "out of memory: killed at the memory limit of its pod",
+    "DeadlineExceeded": "ended by a deadline of the pod",
+    "Evicted": "evicted from its node",
+}
+
+
+class PodState(NamedTuple):
+    """A pod as it matters here."""
+
+    job: str  # the Job's name
+    status: str  # as ``kubectl get pods`` shows it
+
+
+class JobState(NamedTuple):
+    name: str
+    status: str  # as ``kubectl get jobs`` shows it
+
+
+class Row(NamedTuple):
+    """What Kubernetes says of a job that has not ended."""
+
+    state: str  # waiting, running or ending
+    why: str = ""
+
+
+def job_states(record: Mapping[str, Any]) -> list[JobState]:
+    """Read a list of Jobs, or the server's table of them."""
+    if record.get("kind") == "Table":
+        return [JobState(*row) for row in table_rows(record, "Name", "Status")]
+    return [
+        JobState(text_at(one, "metadata", "name"), job_status(one))
+        for one in names.items_of(record)
+    ]
+
+
+def job_status(job: Mapping[str, Any]) -> str:
+    """Return what ``kubectl get jobs`` shows in its column Status."""
+    conditions = value_at(job, "status", "conditions")
+    for name in (*ENDED, "Suspended"):
+        for one in conditions if isinstance(conditions, list) else ():
+            if text_at(one, "type") == name and text_at(one, "status") == "True":
+                return name
+    return "Terminating" if text_at(job, "metadata", "deletionTimestamp") else "Running"
+
+
+def pod_states(record: Mapping[str, Any]) -> list[PodState]:
+    if record.get("kind") == "Table":
+        rows = table_rows(record, "Name", "Status")
+        return [PodState(names.job_of_pod(name), status) for name, status in rows]
+    return [
+        PodState(names.job_of_pod(text_at(one, "metadata", "name")), pod_status(one))
+        for one in names.items_of(record)
+    ]
+
+
+def pod_status(pod: Mapping[str, Any]) -> str:
+    """Return what ``kubectl get pods`` shows in its column Status, as far as it matters here."""
+    if text_at(pod, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    for status in containers_of(pod):
+        for kind in ("waiting", "terminated"):
+            reason = text_at(status, "state", kind, "reason")
+            if reason:
+                return reason
+    return text_at(pod, "status", "phase")
+
+
+def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = value_at(pod, "status", "containerStatuses")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def table_rows(table: Mapping[str, Any], *wanted: str) -> list[list[str]]:
+    """Return these columns of a server-side table."""
+    columns = value_at(table, "columnDefinitions")
+    titles = [text_at(one, "name") for one in columns] if isinstance(columns, list) else []
+    if not all(one in titles for one in wanted):
+        return []
+    places = [titles.index(one) for one in wanted]
+    rows = []
+    for row in table["rows"] if isinstance(table.get("rows"), list) else ():
+        cells = value_at(row, "cells")
+        if isinstance(cells, list) and len(cells) == len(titles):
+            rows.append([str(cells[place]) for place in places])
+    return rows
+
+
+def rows_of(
+    ids: Iterable[str],
+    jobs: Sequence[JobState],
+    pods: Sequence[PodState],
+    reasons: Mapping[str, str],
+    named: Mapping[str, str],
+) -> dict[str, Row]:
+    """Return what Kubernetes says of these jobs; nothing of those that have ended or are not there.
+    ``named``: job id → the name of its Job. ``reasons``: why a Job waits, by its name."""
+    status = {one.name: one.status for one in jobs}
+    at = {}  # type: dict[str, list[str]]
+    for pod in pods:
+        at.setdefault(pod.job, []).append(pod.status)
+    rows = {}
+    for job_id in ids:
+        name = named[job_id]
+        if name in status and status[name] not in ENDED:
+            rows[job_id] = row_of(status[name], at.get(name, ()), reasons.get(name, ""))
+    return rows
+
+
+def row_of(job: str, pods: Sequence[str], why: str) -> Row:
+    live = [one for one in pods if one not in ("Completed", "Error", "Succeeded", "Failed")]
+    if job == "Terminating":
+        return Row("ending")
+    if "Running" in live:
+        return Row("running")
+    waiting = [one for one in live if one != "Terminating" and one not in START_REASONS]
+    if not waiting and pods:  # the controller has not yet said what follows
+        return Row("ending")
+    if not waiting:
+        return Row("waiting", why or ("suspended" if job == "Suspended" else ""))
+    return Row("waiting", why or CONTAINER_REASONS.get(waiting[0], ""))
+
+
+def grouped(rows: Mapping[str, Row]) -> list[QueueGroup]:
+    """Write rows for the agent: jobs of the same state, for the same reason, in one group."""
+    groups: dict[Row, list[str]] = {}
+    for job_id, row in rows.items():
+        groups.setdefault(row, []).append(job_id)
+    return [{"ids": fold(ids), "state": row.state, "why": row.why} for row, ids in groups.items()]
+
+
+# -- why a job waits, or has ended ----------------------------------------------------------------
+
+
+def waiting_reason(pod: Mapping[str, Any]) -> str:
+    """Say why a pod does not run yet."""
+    for status in containers_of(pod):
+        reason = text_at(status, "state", "waiting", "reason")
+        said = text_at(status, "state", "waiting", "message")
+        if reason in ("ContainerCreating", "PodInitializing"):
+            return CONTAINER_REASONS[reason]
+        if reason:
+            return told(CONTAINER_REASONS.get(reason, reason), said)
+    conditions = value_at(pod, "status", "conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if text_at(one, "type") == "PodScheduled" and text_at(one, "status") == "False":
+            return scheduling_reason(text_at(one, "message"), text_at(one, "reason"))
+    return ""
+
+
+def scheduling_reason(said: str, reason: str = "") -> str:
+    """Say in plain words what the scheduler says of all nodes; the number of nodes is kept."""
+    if reason == "SchedulingGated":
+        return "held back by a gate of the cluster until it lets the pod start"
+    found = [words for pattern, words in SCHEDULING if re.search(pattern, said)]
+    return told(", ".join(dict.fromkeys(found)), said) if found else told("", said)
+
+
+def told(words: str, said: str) -> str:
+    """Add what was said there, on one line."""
+    said = " ".join(said.split())[:MOST_WORDS]
+    return f"{words} (Kubernetes says: {said})" if words and said else words or said
+
+
+def workload_reason(workload: Mapping[str, Any]) -> str:
+    """Say why Kueue keeps a job waiting: by its conditions, as its events may be old."""
+    conditions = value_at(workload, "status", "conditions")
+    by_type = {
+        text_at(one, "type"): one
+        for one in (conditions if isinstance(conditions, list) else ())
+        if isinstance(one, dict)
+    }
+    if text_at(by_type.get("Admitted"), "status") == "True":
+        return ""
+    reserved = by_type.get("QuotaReserved", {})
+    evicted = by_type.get("Evicted", {})
+    words = "waiting in its queue"
+    if text_at(evicted, "status") == "True" and text_at(evicted, "reason") == "Preempted":
+        words = "preempted in its queue"
+    return told(words, text_at(reserved, "message"))
+
+
+def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
+    """Say why the Job's controller could not create a pod, by its last event."""
+    failed = [one for one in events if text_at(one, "reason") == "FailedCreate"]
+    if not failed:
+        return ""
+    said = text_at(failed[-1], "message")
+    words = "the quota is used up" if "exceeded quota" in said else "its pod was refused"
+    return told(words, said)
+
+
+def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> End | None:
+    """Say how a job ended that could not say it itself; None where nothing tells."""
+    for pod in reversed(pods):
+        for status in containers_of(pod):
+            reason = text_at(status, "state", "terminated", "reason")
+            if reason in START_REASONS:
+                said = text_at(status, "state", "terminated", "message")
+                return {"state": "failed", "reason": told(START_REASONS[reason], said)}
+        if text_at(pod, "status", "reason") in START_REASONS:
+            words = START_REASONS[text_at(pod, "status", "reason")]
+            return {"state": "failed", "reason": told(words, text_at(pod, "status", "message"))}
+    conditions = value_at(job, "status", "conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if text_at(one, "type") == "Failed":
+            return {"state": "failed", "reason": told("its Job failed", text_at(one, "message"))}
+    return None

@@ -1,0 +1,331 @@
+"""Kubernetes, from a laptop through the user's own kubectl: a Job for each job.
+
+The laptop speaks to the API server. An agent in a small helper pod, on the same volume as the jobs,
+keeps their files. See dray.clusters.kube for the objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from dray.clusters.agent.cluster import AgentQueue, BatchCluster
+from dray.clusters.agent.facts import Problem
+from dray.clusters.kube import manifest, names, queue, volumes
+from dray.clusters.kube.api import Cluster as KubeCluster
+from dray.clusters.kube.helper import Helper
+from dray.clusters.kube.manifest import Place
+from dray.clusters.options import kubernetes as options
+from dray.errors import ClusterError, Refused
+from dray.job.model import (
+    Capabilities,
+    Equipment,
+    Finding,
+    JobArray,
+    JobSpec,
+    Plan,
+    Private,
+    Snapshot,
+)
+from dray.node.formats import files
+from dray.reporter import Progress
+from dray.transport.channel import LinkLost
+from dray.transport.kube_api import Api
+from dray.transport.kubectl import Kubectl, PodExec
+from dray.transport.link import AgentLink, Answer
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Description, End, RequestedJob
+
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
+OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
+GROUPS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def description(job: JobSpec) -> Description:
+    """Return what is in job.json. The pod is the container: nothing more is started in it."""
+    return {**job.to_dict(), "container": None, "scheduler": {"kind": "kubernetes"}}
+
+
+def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any], place: Place) -> Plan:
+    return Plan(
+        job=job,
+        cluster=cluster,
+        files={
+            "job.json": files.encode(description(job)).decode(),
+            "manifest.json": json.dumps(manifest.job_manifest(job, settings, place), indent=2),
+        },
+        command=create_words(place, f"{place.root}/jobs/{job.id}/manifest.json"),
+        notes=plan_notes(job),
+    )
+
+
+def make_array_plan(
+    array: JobArray, cluster: str, settings: Mapping[str, Any], place: Place
+) -> Plan:
+    """One directory for all, and a Job for each: a queue may admit them one by one, and each is
+    resumed by itself. The manifest is that of the first one."""
+    common = {**description(array.common), "commands": array.commands}
+    first = manifest.job_manifest(array.common, settings, place, index=0)
+    return Plan(
+        job=array.common,
+        cluster=cluster,
+        files={"job.json": json.dumps(common), "manifest.json": json.dumps(first, indent=2)},
+        command=create_words(place, f"{place.root}/arrays/{array.id}/manifest.json"),
+        notes=plan_notes(array.common),
+        is_array=True,
+    )
+
+
+def create_words(place: Place, path: str) -> tuple[str, ...]:
+    where = f"/apis/batch/v1/namespaces/{place.namespace}/jobs"
+    return ("kubectl", "create", "--raw", where, "--filename", path)
+
+
+def plan_notes(job: JobSpec) -> tuple[str, ...]:
+    return tuple(f"secret {name}: its value goes into a Secret of the job" for name in job.secrets)
+
+
+def find_problem(
+    job: JobSpec, settings: Mapping[str, Any], facts: Mapping[str, Any]
+) -> Problem | None:
+    kube = facts.get("kube", {})
+    version = tuple(kube.get("version", OLDEST))
+    if version < OLDEST:
+        shown, least = (".".join(map(str, one)) for one in (version, OLDEST))
+        return Problem(f"its Kubernetes is {shown}, and dray needs {least} or newer")
+    if not job.container and not options.IMAGE.of(settings):
+        advice = "Write --image NAME, or set image in the cluster's settings."
+        return Problem("a pod needs an image, and none is named", advice)
+    if job.container and job.container.image.startswith(("/", "sha256:")):
+        advice = "Push it to a registry (dray image push), and write --image REGISTRY/NAME:TAG."
+        return Problem("its images come from a registry, by name", advice)
+    if job.container and job.container.binds:
+        advice = 'Name what pods mount in the cluster\'s settings: volumes = ["pvc:CLAIM:/path"].'
+        return Problem("pods mount volumes, not folders of a node", advice)
+    if job.resources.gpus % 1 and place_scheduler(settings, kube) != "kai":
+        advice = "Ask for a whole number; KAI and Run:ai can share a GPU (setting scheduler)."
+        return Problem("it gives whole GPUs only", advice)
+    if job.resources.nodes > 1:
+        return Problem("jobs on several nodes are not supported there yet", "Leave out --nodes.")
+    return None
+
+
+def place_scheduler(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str:
+    """Return what starts pods there; where a queue is set, whose queues there are."""
+    chosen = str(options.SCHEDULER.of(settings))
+    if chosen != "auto":
+        return chosen
+    found = [one for one in kube.get("schedulers", ()) if one in options.SCHEDULERS]
+    return found[0] if options.QUEUE.of(settings) and found else "default"
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class KubernetesCluster(BatchCluster):
+    kind = "kubernetes"
+    capabilities = Capabilities(arrays=True, registry_images=True, found_by="kubectl")
+
+    @staticmethod
+    def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
+        del settings
+        return None
+
+    def make_link(self) -> AgentLink:
+        root, user = volumes.root_of(self.settings), self.user
+        self.kubectl = Kubectl(
+            options.NAMESPACE.of(self.settings) or "",
+            options.CONTEXT.of(self.settings) or "",
+            str(Path(options.KUBECONFIG.of(self.settings)).expanduser())
+            if options.KUBECONFIG.of(self.settings)
+            else "",
+        )
+        channel = PodExec(self.kubectl, names.helper_name(root, user))
+        return AgentLink(
+            channel,
+            root,
+            "python3",
+            self.kind,
+            on_answer=self._remember_answer,
+            revive=lambda: Helper(self.kube, self.settings, self.place()).start(),
+        )
+
+    def make_queue(self) -> AgentQueue:
+        return KubernetesQueue(self)
+
+    @cached_property
+    def user(self) -> str:
+        import getpass  # not for a listing
+
+        return str(options.USER.of(self.settings) or getpass.getuser())
+
+    @cached_property
+    def api(self) -> Api:
+        return Api(self.kubectl, self.agent.companion_socket())
+
+    @cached_property
+    def kube(self) -> KubeCluster:
+        return KubeCluster(self.api)
+
+    def place(self) -> Place:
+        """Say where objects go, by what was last seen there."""
+        facts = self.known_facts()
+        kube = facts.get("kube", {})
+        machine = "" if options.POD_PYTHON.of(self.settings) else facts.get("machine", "")
+        return Place(
+            namespace=self.kube.namespace,
+            root=self.agent.root,
+            user=self.user,
+            scheduler=place_scheduler(self.settings, kube),
+            limits_cpu=bool(kube.get("limits_cpu")),
+            machine=MACHINES.get(machine, ""),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        kube = self.kube.facts()
+        self.remember_facts({**self.known_facts(), "kube": kube})
+        return {**super().facts(), "kube": kube}
+
+    def remember_facts(self, found: Mapping[str, Any]) -> None:
+        """Keep what the API server said: the agent's news do not tell of it."""
+        kube = found.get("kube") or self.known_facts().get("kube", {})
+        super().remember_facts({**found, "kube": kube})
+
+    def python_words(self) -> list[str]:
+        """Return the words that start dray's Python in any pod."""
+        own = options.POD_PYTHON.of(self.settings)
+        if own:
+            return [own]
+        facts = self.known_facts()
+        if not facts.get("pod_python"):
+            facts = self.facts()
+        if not facts.get("pod_python"):
+            raise ClusterError(
+                f"{self.name}: the helper's Python cannot be used by jobs: "
+                f"{facts.get('pod_python_error', 'it does not say why')}",
+                hint="Choose another agent_image, or set python to one that all images have.",
+            )
+        return list(facts["pod_python"])
+
+    def equipment(self) -> Equipment:
+        return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))
+
+    def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
+        return find_problem(job, self.settings, facts)
+
+    def partitions(self) -> Sequence[str]:
+        return ()
+
+    def plan(self, work: JobSpec | JobArray) -> Plan:
+        if isinstance(work, JobArray):
+            return make_array_plan(work, self.name, self.settings, self.place())
+        return make_plan(work, self.name, self.settings, self.place())
+
+    def waiting_reason(self, queued: Mapping[str, str]) -> str:
+        return queued["why"]
+
+    def reach(self, seconds: float) -> str:
+        del seconds  # kubectl has its own patience
+        try:
+            self.api.get("/version")
+        except ClusterError as error:
+            return error.message
+        self._remember_answer()
+        return ""
+
+    def doctor(self) -> list[Finding]:
+        from dray.clusters.kube.doctor import findings  # only here
+
+        own = findings(self.kube, self.settings, self.place())
+        return own if any(not one.ok for one in own) else [*own, *super().doctor()]
+
+    def findings(self, about: Mapping[str, Any]) -> list[Finding]:
+        words = about.get("pod_python")
+        detail = about.get("pod_python_error", "") if not words else f"in {words[-1]}"
+        return [Finding(ok=bool(words), what="python of jobs", detail=str(detail))]
+
+
+class KubernetesQueue(AgentQueue):
+    """Jobs as Job objects: the agent has their files, the API server says what becomes of them."""
+
+    cluster: KubernetesCluster
+
+    def __init__(self, cluster: KubernetesCluster) -> None:
+        super().__init__(cluster)
+        self._is_unclear = False  # whether a Job may be there that was being created
+
+    @property
+    def may_have_got(self) -> bool:
+        return super().may_have_got or self._is_unclear
+
+    def submit(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        words = self.cluster.python_words()
+        self._send("submit", plan, secrets._replace(secrets={}), code, progress)
+        self._create(plan, words, secrets, resumes=False)
+
+    def resume(
+        self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
+    ) -> None:
+        words = self.cluster.python_words()
+        self._send("resume", plan, secrets._replace(secrets={}), code, progress)
+        self._create(plan, words, secrets, resumes=True)
+
+    def _create(self, plan: Plan, words: Sequence[str], secrets: Private, *, resumes: bool) -> None:
+        """Create the Jobs of a plan whose directory is there; take that back where one is
+        refused."""
+        self._is_unclear = True
+        described = [manifest.with_python(one, words) for one in self._manifests(plan)]
+        content = secrets._replace(notify={}).files()
+        try:
+            self.cluster.kube.create_jobs(described, content, replaces=resumes)
+        except LinkLost:
+            raise
+        except (ClusterError, Refused):
+            about: RequestedJob = {"id": plan.job.id, "created": plan.job.created}
+            end = self._end_before if resumes else None
+            self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
+            self._is_unclear = False
+            raise
+
+    def _manifests(self, plan: Plan) -> list[dict[str, Any]]:
+        if not plan.is_array:
+            return [json.loads(plan.files["manifest.json"])]
+        jobs = len(json.loads(plan.files["job.json"])["commands"])
+        settings, place = self.cluster.settings, self.cluster.place()
+        return [
+            manifest.job_manifest(plan.job, settings, place, index=index) for index in range(jobs)
+        ]
+
+    def _take_news(self, answer: Answer) -> None:
+        super()._take_news(answer)
+        end = answer.record.get("end")
+        self._end_before = cast("End", end) if isinstance(end, dict) else None
+
+    def news(self, *ids: str) -> Asked:
+        rows, ends = self.cluster.kube.look(self.cluster.place(), ids)
+        return {"queue": queue.grouped(rows), "ends": ends}
+
+    def heed(self, answer: Mapping[str, Any]) -> None:
+        """Delete the Jobs of those that wait and are to be stopped; the pods of those that run are
+        asked to end, so that they look for the request at once."""
+        from dray.clusters.agent import answers
+
+        place = self.cluster.place()
+        with answers.reading(self.cluster.name):
+            cancelled = answers.unfold(answer.get("cancel", []), answers.MOST_JOBS)
+            interrupted = answers.unfold(answer.get("interrupt", []), answers.MOST_JOBS)
+        self.cluster.kube.delete_jobs(place, cancelled)
+        self.cluster.kube.delete_pods(place, interrupted)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        self.cluster.kube.delete_jobs(self.cluster.place(), ids)
+        super().remove(ids)

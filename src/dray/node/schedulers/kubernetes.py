@@ -1,0 +1,126 @@
+"""Kubernetes, as a pod sees it: the laptop speaks to the API server, where pods have no rights.
+
+What the API server says of the jobs comes with the laptop's requests. The laptop creates a Job once
+the job's directory is there.
+"""
+
+import os
+
+from ..formats import shapes
+from ..jobs import arrays
+from .scheduler import Scheduler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+    from ..formats.records import Answer, End, Request, Row, SiteFacts
+    from ..jobs.jobdir import JobDir
+
+# The exit codes of a pod. They are never the command's own, which is in outcome.json.
+CODES = {"done": 0, "failed": 10, "stopped": 11}
+OWN_FAULT = 12
+INTERRUPTED = 75  # another pod goes on
+
+SECRETS = "DRAY_SECRETS"  # names the folder where the job's Secret is mounted
+INDEX = "DRAY_ARRAY_INDEX"
+POD = "HOSTNAME"  # the kubelet sets it to the pod's name
+GROUP = {"ids": shapes.is_texts, "state": shapes.is_text, "why": shapes.is_text}
+ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def rows_of(groups: "Any") -> "Dict[str, Row]":
+    """Read the queue as a request tells it: jobs that have the same state for the same reason are
+    one group."""
+    rows = {}  # type: Dict[str, Row]
+    for group in groups if isinstance(groups, list) else ():
+        if not isinstance(group, dict) or not shapes.fits(group, GROUP, GROUP):
+            continue
+        for job_id in arrays.unfold(group["ids"]):
+            rows[job_id] = {
+                "id": job_id,
+                "state": group["state"],
+                "why": group["why"],
+                "start": "",
+            }
+    return rows
+
+
+def ends_of(told: "Any") -> "Dict[str, End]":
+    """Read how jobs ended, as a request tells it."""
+    ends = {}  # type: Dict[str, End]
+    for job_id, end in told.items() if isinstance(told, dict) else ():
+        if isinstance(end, dict) and shapes.fits(end, ROW_END, ROW_END):
+            ends[job_id] = {"state": end["state"], "reason": end["reason"]}
+    return ends
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class Kubernetes(Scheduler):
+    name = "Kubernetes"
+    is_told = True
+
+    def __init__(self) -> None:
+        self.rows = {}  # type: Dict[str, Row]
+        self.known_ends = {}  # type: Dict[str, End]
+        self.cancelled = []  # type: List[str]
+        self.interrupted = []  # type: List[str]
+
+    def hear(self, request: "Request") -> None:
+        """Take in what the laptop was told by the API server."""
+        self.rows = rows_of(request.get("queue"))
+        self.known_ends = ends_of(request.get("ends"))
+        self.cancelled, self.interrupted = [], []
+
+    def wishes(self) -> "Answer":
+        wished = {}  # type: Answer
+        if self.cancelled:
+            wished["cancel"] = arrays.fold(self.cancelled)
+        if self.interrupted:
+            wished["interrupt"] = arrays.fold(self.interrupted)
+        return wished
+
+    def own_number(self) -> str:
+        return os.environ.get(POD, "")
+
+    def own_index(self) -> int:
+        return int(os.environ[INDEX])
+
+    def queue(self) -> "Dict[str, Row]":
+        return self.rows
+
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
+        return job_id
+
+    def submit(
+        self,
+        script: str,
+        after: "Optional[str]" = None,  # noqa: ARG002
+        keep_open: "Tuple[int, ...]" = (),  # noqa: ARG002
+        planned: "Sequence[str]" = (),  # noqa: ARG002
+    ) -> str:
+        """Leave it to the laptop, which creates the Job next."""
+        return os.path.basename(os.path.dirname(script))
+
+    def numbers_of(self, job_dir: "JobDir", index: "Optional[int]" = None) -> "List[str]":
+        return [job_dir.id if index is None else arrays.job_id(job_dir.id, index)]
+
+    def cancel(self, numbers: "List[str]") -> None:
+        self.cancelled += numbers
+
+    def interrupt(self, number: str) -> None:
+        self.interrupted.append(number)
+
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
+        return {one: self.known_ends[one] for one in numbers if one in self.known_ends}
+
+    def time_left(self, number: str, patience: float = 0.0) -> "Optional[float]":  # noqa: ARG002
+        return None  # the supervisor alone keeps the time
+
+    def describe(self) -> "SiteFacts":
+        return {}

@@ -1,0 +1,115 @@
+"""Calls the user's own kubectl.
+
+Whatever ``kubectl`` can log in with works here too: exec plugins, OIDC, certificates, proxies.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dray.errors import ClusterError, DrayError
+from dray.records import NamedTuple
+from dray.transport.channel import ChannelGone, LinkLost, last_lines
+
+PROGRAM = "kubectl"
+# How long kubectl waits for a pod that is not running. One that is not there is created instead.
+RUNNING_SECONDS = 1
+
+# What kubectl says of its own, in front of anything else.
+OWN_WORDS = ("error:", "Error from server", "Error in configuration", "Unable to connect")
+# There is no pod, or none any more.
+GONE = (
+    "(NotFound)",
+    "completed pod",
+    "container not found",
+    "timed out waiting for the condition",
+    "does not have a host assigned",
+    "not found in pod",
+    "is not running",
+)
+FIRM = ("(Forbidden)", "(Unauthorized)", "You must be logged in", "configuration", "credential")
+# What kubectl says, and what to do about it.
+ADVICE = (
+    ("must be logged in", "Log in anew: does 'kubectl get pods' work in this namespace?"),
+    ("(Unauthorized)", "Log in anew: does 'kubectl get pods' work in this namespace?"),
+    ("pods/exec", "dray needs the right to create pods/exec in this namespace: ask its admins."),
+    ("(Forbidden)", "Ask the namespace's admins for this right; 'dray doctor' lists all of them."),
+    ("context was not found", "See 'kubectl config get-contexts', and the setting context."),
+    ("no such host", "Are you in the right network (VPN)?"),
+    ("connection refused", "Is the API server's address right in the kubeconfig?"),
+    ("timeout", "Are you in the right network (VPN)?"),
+)
+
+
+class Kubectl(NamedTuple):
+    """How kubectl is called for one namespace; what is empty is left to its own settings."""
+
+    namespace: str = ""
+    context: str = ""
+    kubeconfig: str = ""
+
+    def argv(self, *words: str) -> list[str]:
+        flags = [f"--{name}={value}" for name, value in self._asdict().items() if value]
+        return [PROGRAM, *flags, *words]
+
+
+class PodExec:
+    """A shell in the pod of a Job, by ``kubectl exec``."""
+
+    is_remote = True
+    is_fragile = True
+
+    def __init__(self, kubectl: Kubectl, job: str) -> None:
+        self.kubectl = kubectl
+        self.job = job
+        self.place = f"pod {job}"
+
+    def spec(self) -> tuple[str, ...]:
+        return ("kubectl", *self.kubectl, self.job, kubeconfig_stamp(self.kubectl))
+
+    def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
+        del may_ask  # kubectl's plugins know by their input whether somebody is there
+        wait = f"--pod-running-timeout={RUNNING_SECONDS}s"
+        words = ("exec", "--stdin", "--quiet", wait, f"job/{self.job}", "--", "/bin/sh", "-c")
+        return self.kubectl.argv(*words, command)
+
+    def companion(self, socket: str) -> list[str]:
+        """Return the program that the standing connection keeps beside it: the way to the API."""
+        return self.kubectl.argv("proxy", f"--unix-socket={socket}")
+
+    def explain(self, code: int | None, said: str) -> DrayError | None:
+        if code is None or code > 128 or "command terminated with exit code" in said:
+            return LinkLost(f"{self.place} ended while it was asked: {last_lines(said)}")
+        if not any(line.startswith(OWN_WORDS) for line in said.splitlines()):
+            return None
+        if any(sign in said for sign in GONE):
+            return ChannelGone(f"{self.place} is not there: {last_lines(said)}")
+        return explain(said)
+
+
+def explain(said: str) -> DrayError:
+    """Return the error that kubectl's complaint is about."""
+    kind = ClusterError if any(sign in said for sign in FIRM) else LinkLost
+    hint = next((hint for sign, hint in ADVICE if sign in said), "")
+    return kind(f"kubectl: {last_lines(said)}", hint=hint)
+
+
+def missing() -> ClusterError:
+    return ClusterError("kubectl was not found", hint="Install it, or set PATH to find it.")
+
+
+def kubeconfig_stamp(kubectl: Kubectl) -> str:
+    """Return what changes when another cluster may be meant: a connection must not stay with the
+    context that was the current one when it was opened."""
+    if kubectl.context:
+        return ""
+    default = os.path.expanduser("~/.kube/config")
+    paths = kubectl.kubeconfig or os.environ.get("KUBECONFIG") or default
+    stamps = []
+    for path in paths.split(os.pathsep):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        stamps.append(f"{path}:{status.st_mtime_ns}:{status.st_size}")
+    return ",".join(stamps)
