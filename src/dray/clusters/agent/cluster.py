@@ -129,9 +129,13 @@ class BatchCluster:
     def facts(self) -> dict[str, Any]:
         """Ask the agent for what it finds there, and remember it."""
         with answers.reading(self.name):
-            found = answers.facts(self.agent.ask("hello"))
+            found = answers.facts(self.agent.ask("hello", **self.probed_settings()))
         self.remember_facts(found)
         return found
+
+    def probed_settings(self) -> dict[str, Any]:
+        """Return the settings that the agent is to check when it looks at its site."""
+        return {}
 
     def known_facts(self) -> dict[str, Any]:
         found: dict[str, Any] | None = files.read_json(str(self.facts_file))
