@@ -54,7 +54,7 @@ class Reply(NamedTuple):
     @property
     def message(self) -> str:
         text = self.record.get("message")
-        return text if isinstance(text, str) else f"status code {self.code}"
+        return text[: kubectls.LONGEST] if isinstance(text, str) else f"status code {self.code}"
 
 
 class Api:

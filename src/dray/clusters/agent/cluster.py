@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -129,9 +129,13 @@ class BatchCluster:
     def facts(self) -> dict[str, Any]:
         """Ask the agent for what it finds there, and remember it."""
         with answers.reading(self.name):
-            found = answers.facts(self.agent.ask("hello"))
+            found = answers.facts(self.agent.ask("hello", **self.probed_settings()))
         self.remember_facts(found)
         return found
+
+    def probed_settings(self) -> dict[str, Any]:
+        """Return the settings that the agent is to check when it looks at its site."""
+        return {}
 
     def known_facts(self) -> dict[str, Any]:
         found: dict[str, Any] | None = files.read_json(str(self.facts_file))
@@ -337,8 +341,9 @@ class AgentQueue:
         del ids
         return {}
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
-        """Do in the scheduler what the agent asks for, where it cannot do that itself."""
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
+        """Do in the scheduler what the agent asks for, where it cannot do that itself: with the
+        jobs that it was asked about, and no others."""
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         if not ids:
@@ -348,7 +353,7 @@ class AgentQueue:
         if brief:
             request["brief"] = True
         answer = self.cluster.agent.ask("status", **request)
-        self.heed(answer)
+        self.heed(answer, asked)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():
@@ -366,7 +371,7 @@ class AgentQueue:
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         request: Asked = {"ids": fold(ids), "now": now, **self.news(*ids)}
-        self.heed(self.cluster.agent.ask("stop", **request))
+        self.heed(self.cluster.agent.ask("stop", **request), set(ids))
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.cluster.agent.ask("remove", ids=fold(ids))

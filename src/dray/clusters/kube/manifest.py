@@ -1,10 +1,11 @@
 """The objects that dray creates: a Job for each job, its Secret, and the helper. Pure.
 
-A job is an Indexed Job of which one pod runs at a time. A pod that is taken away fails its index,
-and the next index starts at once: the controller's growing back-off is for one index only, so a job
-that is interrupted often loses nothing to it. One success ends the Job (``successPolicy``), and so
-do the exit codes by which the supervisor says that the job has ended (``FailJob``). Nothing of the
-user's command is in it: that is in job.json.
+A job is an Indexed Job of which one pod runs at a time, or one for each node. A pod that is taken
+away fails its index, and the next index starts at once: the controller's growing back-off is for
+one index only, so a job that is interrupted often loses nothing to it. So an index is no rank: pods
+agree on their ranks themselves. One success ends the Job (``successPolicy``), and so do the exit
+codes by which the supervisor says that the job has ended (``FailJob``). Nothing of the user's
+command is in it: that is in job.json.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from dray.records import NamedTuple
 Object = dict[str, Any]
 
 PYTHON = "@PYTHON@"  # stands for the words that start dray's Python: the helper knows them
-PODS = 1000  # that one job may use up, one after another
+PODS = 1000  # that one node of a job may use up, one after another
+MOST_PODS = 100_000  # completions that the API takes of a Job whose failed indexes are counted
 CONTAINER = "job"
 SECRETS = "/dray/secrets"
 SCRATCH = "/dray/scratch"
@@ -91,10 +93,10 @@ def job_manifest(
     kept = KEPT_WITH_SECRETS if job.secrets else KEPT
     spec = {
         "completionMode": "Indexed",
-        "completions": PODS,
-        "parallelism": 1,
+        "completions": completions(job),
+        "parallelism": job.resources.nodes,
         "backoffLimitPerIndex": 0,
-        "maxFailedIndexes": PODS,
+        "maxFailedIndexes": completions(job),
         "successPolicy": {"rules": [{"succeededCount": 1}]},
         "podFailurePolicy": failure_policy(),
         "ttlSecondsAfterFinished": kept,
@@ -106,6 +108,10 @@ def job_manifest(
     if place.scheduler == "kueue" and options.QUEUE.of(settings):
         spec["suspend"] = True  # Kueue would do that as well; of a namespace's default, it does
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def completions(job: JobSpec) -> int:
+    return min(PODS * job.resources.nodes, MOST_PODS)
 
 
 def failure_policy() -> Object:
@@ -275,6 +281,9 @@ def variables(
         found.append({"name": pod.SECRETS, "value": SECRETS})
     if index is not None:
         found.append({"name": pod.INDEX, "value": str(index)})
+    if job.launch != "none":
+        source = {"fieldRef": {"fieldPath": "status.podIP"}}
+        found.append({"name": pod.ADDRESS, "valueFrom": source})
     if not job.resources.gpus:
         found.append(NO_GPUS)
     return [*found, *account(settings, place)]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dray.clusters.kube import kai, kueue
+from dray.clusters.kube import schedulers
 from dray.clusters.kube.api import Cluster
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
@@ -25,9 +25,11 @@ MOST_PODS = 200  # that are looked at for where they mount a claim
 ENFORCED = "pod-security.kubernetes.io/enforce"
 UID_RANGE = "openshift.io/sa.scc.uid-range"  # such as 1000620000/10000
 ORDINARY_UID = 1000
-SCHEDULERS = {kueue.GROUP: "kueue", kai.GROUP: "kai"}
-QUEUES = {"kueue": "localqueues", "kai": "queues"}  # what lists them
+QUEUES = {"kueue": "localqueues", "kai": "queues"}
 VOLUME_ADVICE = "pvc:CLAIM:/path or nfs:SERVER:/export:/path, on which all your pods can write"
+
+
+BY_GROUP = {group: name for name, (group, _) in schedulers.GROUPS.items()}
 
 
 class Context(NamedTuple):
@@ -248,7 +250,7 @@ def find_queue(cluster: Cluster, found: Gathered) -> None:
 def queues_there(cluster: Cluster) -> Iterator[tuple[str, list[str]]]:
     groups = value_at(cluster.api.get("/apis").record, "groups")
     for group in groups if isinstance(groups, list) else ():
-        scheduler = SCHEDULERS.get(text_at(group, "name"), "")
+        scheduler = BY_GROUP.get(text_at(group, "name"), "")
         versions = value_at(group, "versions")
         if scheduler not in QUEUES or not isinstance(versions, list):
             continue

@@ -89,6 +89,7 @@ TAKEN: Mapping[Any, Schema] = {
     values.output_paths: several(text("^[^/]")),
     values.partner_name: text(r"\{number\}"),
     values.place_inside: text("^(/|$)"),
+    values.absolute_path: text(r"^/+[^/]"),
     values.remote_path: text(r"^(/|~/|\$)"),
     values.runtime_name: {"enum": ["auto", *NAMES]},
     values.signal_name: text(),

@@ -54,6 +54,8 @@ def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") 
 
 
 class Command:
+    departing = ""  # no other node that it needs
+
     def __init__(
         self, job_dir: "JobDir", job: "Description", base: "Dict[str, str]", log: str
     ) -> None:

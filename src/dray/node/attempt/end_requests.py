@@ -4,7 +4,7 @@ up, it uses too much memory, or it hangs when all is done."""
 import os
 import time
 
-from ..jobs import budget
+from ..jobs import budget, trouble
 from ..processes import process
 
 TYPE_CHECKING = False
@@ -75,9 +75,20 @@ class EndRequests:
     def by_signal(self, number: int) -> None:
         """Register that this process was signalled, as a scheduler does that ends the job."""
         self.signalled = True
-        if self.job_dir.stop_request() is None and self.current is None:
+        if self.job_dir.stop_request() is None and self._may_go_on():
             reason = "interrupted by {}".format(process.signal_name(number))
             self.current = EndRequest("interrupted", reason, self.in_grace(), cause="signal")
+
+    def _may_go_on(self) -> bool:
+        """Return whether nothing is known yet that keeps this process from making the next
+        attempt."""
+        return self.current is None or self.current.cause == trouble.LOST
+
+    def by_departure(self, host: str) -> None:
+        """Request the end because a node of several is about to be taken away."""
+        if self.job_dir.stop_request() is None and self.current is None:
+            reason = "{} is being taken away".format(host)
+            self.current = EndRequest("interrupted", reason, self.in_grace(), cause=trouble.LOST)
 
     def after_last_checkpoint(self) -> None:
         """Request the end after the checkpoint that the command has just written."""

@@ -117,10 +117,14 @@ class AttemptLoop:
 
 def supervise(
     job_dir: "JobDir", job: "Description", attempt: "AttemptDir", allotment: "Allotment"
-) -> None:
-    """Run the supervisor in this process. An error of dray's own is the attempt's outcome."""
+) -> bool:
+    """Run the supervisor in this process, and return whether it was told to end by a signal. An
+    error of dray's own is the attempt's outcome."""
+    supervisor = None
     try:
-        Supervisor(job_dir, attempt, job, allotment).run()
+        supervisor = Supervisor(job_dir, attempt, job, allotment)
+        supervisor.run()
     except Exception as error:
         print_message(traceback.format_exc())
         record_own_failure(job_dir, attempt.number, error)
+    return supervisor is not None and supervisor.requests.signalled

@@ -12,7 +12,7 @@ import socket
 import time
 
 from ..code import worktree
-from ..formats import files, locales
+from ..formats import files
 from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict  # noqa: F401
 
     from ..formats.records import CommandEnd, Description, Order
+    from ..schedulers.scheduler import Scheduler
 
 LOOK = 10.0
 RESCUE = 30.0
@@ -34,15 +35,18 @@ RESCUE = 30.0
 def main(path: str) -> int:
     job_dir = JobDir(path)
     job = described(job_dir)
-    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).task_position()).run()
+    batch = scheduler.of_kind(job["scheduler"]["kind"])
+    job_dir.secrets = batch.secrets_of(job_dir)
+    return Task(job_dir, job, batch).run()
 
 
 class Task:
-    def __init__(self, job_dir: JobDir, job: "Description", position: layout.TaskPosition) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: "Scheduler") -> None:
         self.job_dir = job_dir
         self.job = job
-        self.position = position
-        self.command = Command(job_dir, job, locales.original_environment(), "")
+        self.position = batch.task_position()
+        self.meter = batch.meter()
+        self.command = Command(job_dir, job, batch.command_environment(), "")
         self.order = {}  # type: Order
         self.made_tree = False
         self.told_end = False
@@ -54,10 +58,11 @@ class Task:
         process.adopt_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         self.lines = Lines(0)
+        self._listen()
         while not self.leaving:
-            self._listen()
             self._wait(LOOK)
             self._look_around()
+            self._listen()
         return 0
 
     def _wait(self, seconds: float) -> None:
@@ -175,6 +180,8 @@ class Task:
         self.command.reap()
         if self.command.ended() and not self.told_end:
             end = self.command.end()
+            if self.meter is not None and end["signal"] == "SIGKILL":
+                end["reason"] = self.meter.why_killed() or end["reason"]
             end.setdefault("hopeless", False)
             self._tell_end(end)
 

@@ -10,6 +10,9 @@ a port of its own, a file to watch, or a signal that would hit more than the tra
     signal  for the trainer             ended    its command's end
     end     SIGTERM or SIGKILL          memory   of its node
     clear   put away, and leave         left     files kept of its node's work tree
+
+A launcher of dray's own says more: ``leaving``, a node is about to be taken away; ``lost``, a rank
+is gone.
 """
 
 import fcntl
@@ -24,6 +27,7 @@ import time
 
 from ..formats.interpreters import python_words
 from ..formats.messages import print_message
+from ..jobs import trouble
 from ..processes import layout, process
 from ..processes.process import describe_end
 from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED
@@ -90,6 +94,7 @@ class Ranks:
         attempt: "AttemptDir",
         launcher: "List[str]",
         number: str,
+        address: str = "",
     ) -> None:
         self.job_dir = job_dir
         self.job = job
@@ -97,6 +102,8 @@ class Ranks:
         self.attempt = attempt
         self.launcher = launcher
         self.number = number
+        self.address = address or socket.gethostname()
+        self.departing = ""  # the host that is about to be taken away
         self.pid = 0
         self.status = None  # type: Optional[int]  # the launcher's wait status
         self.trees = {}  # type: Dict[str, str]  # work trees, by the node's number
@@ -116,7 +123,10 @@ class Ranks:
         """Do nothing: each task prepares its own container."""
 
     def clean_up(self) -> None:
-        """Do nothing: each task cleans up after its own container."""
+        """Close what led to the launcher; each task cleans up after its own container."""
+        if self.pid:
+            os.close(self.input)
+            os.close(self.lines.fd)
 
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         orders, self.input = os.pipe()
@@ -137,7 +147,7 @@ class Ranks:
                 "argv": argv,
                 "told": variables,
                 "work": self.job_dir.work,
-                "address": socket.gethostname(),
+                "address": self.address,
                 "port": free_port(layout.port_for(int(re.sub(r"\D", "", self.number) or 0))),
             }
         )
@@ -184,6 +194,21 @@ class Ranks:
             self.ends[message["rank"]] = message
             if message["reason"] and self.bad is None:
                 self._end_rest(message)
+        elif what == "leaving":
+            self.departing = message["host"]
+        elif what == "lost":
+            self._lose(message)
+
+    def _lose(self, message: "News") -> None:
+        """Count a rank that is lost with its task or its node as ended. Others may have noticed
+        before we did, and have crashed for it."""
+        if message["rank"] in self.ends:
+            return
+        self.ends[message["rank"]] = message
+        if self.bad is None:
+            self._end_rest(message)
+        elif message["cause"] == trouble.LOST:
+            self.bad = message
 
     def _end_rest(self, bad: "News") -> None:
         """End the other tasks, which would wait for the dead one. If all were asked to end, each

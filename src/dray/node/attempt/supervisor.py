@@ -15,7 +15,7 @@ from ..formats import faults, files
 from ..formats.messages import print_message
 from ..jobs import budget, trouble
 from ..jobs.jobdir import decide, held_in_words
-from ..processes import cgroup, process
+from ..processes import process
 from .allotment import TICK, Limit
 from .checkpoint_watch import CHECKPOINT_LOOK, CheckpointWatch
 from .command import HANDLED_SIGNALS, Command
@@ -66,7 +66,8 @@ class Supervisor:
             return Command(self.job_dir, self.job, own.env, self.attempt.log)
         from .ranks import Ranks  # with sockets: not for every attempt
 
-        return Ranks(self.job_dir, self.job, own.env, self.attempt, own.launcher, own.batch_id)
+        given = (own.launcher, own.batch_id, own.address)
+        return Ranks(self.job_dir, self.job, own.env, self.attempt, *given)
 
     # -- the attempt from start to end --------------------------------------------------------
 
@@ -211,6 +212,8 @@ class Supervisor:
             self._handle_signal(received.si_signo)
             received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
         self.command.listen()
+        if self.command.departing:
+            self.requests.by_departure(self.command.departing)
         self.requests.look()
 
     def _handle_signal(self, number: int) -> None:
@@ -242,19 +245,12 @@ class Supervisor:
                 outcome["outcome"] = "done"
         else:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
-        if outcome["cause"] == trouble.CAUSE:  # of another node than this one
+        if outcome["cause"] in (trouble.CAUSE, trouble.LOST):  # of another node than this one
             outcome["outcome"] = "interrupted"
-        if outcome.get("signal") == "SIGKILL" and outcome["outcome"] == "failed":
-            outcome["reason"] = self._why_killed() or outcome["reason"]
+        meter = None if self.allotment.launcher else self.allotment.meter  # tasks have their own
+        if meter and outcome.get("signal") == "SIGKILL" and outcome["outcome"] == "failed":
+            outcome["reason"] = meter.why_killed() or outcome["reason"]
         return outcome
-
-    def _why_killed(self) -> str:
-        """Say so where it was the kernel, for want of memory."""
-        meter = self.allotment.meter
-        if meter is None or not meter.has_killed():
-            return ""
-        limit = meter.limit() or 0
-        return "out of memory: killed at {}".format(cgroup.in_words(limit, limit))
 
     def _record(self, outcome: "Outcome") -> None:
         self.heartbeat.look_for_imports()

@@ -7,6 +7,7 @@
         secrets.json             values for the command's environment; gone once the job has ended
         notify.json              who gets notices, see notices.py; gone once they are sent
         alive                    locked while the job is supervised; holds the keeper's pid
+        leader.json              where the pod is that leads, of a job on several
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
         dray.log                 dray's own messages
@@ -50,6 +51,7 @@ class JobDir:
         self.secrets = os.path.join(path, "secrets.json")
         self.notify = os.path.join(path, "notify.json")
         self.alive = os.path.join(path, "alive")
+        self.leader = os.path.join(path, "leader.json")
         self.stop = os.path.join(path, "stop.json")
         self.end = os.path.join(path, "end.json")
         self.dray_log = os.path.join(path, "dray.log")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 CAUSE = "node"  # of an attempt that was interrupted by it
+LOST = "lost node"  # of one that has lost a node, or is about to
 ERRORS = (
     errno.EAGAIN,
     errno.EBUSY,

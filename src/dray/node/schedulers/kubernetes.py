@@ -5,9 +5,11 @@ the job's directory is there.
 """
 
 import os
+import socket
 
 from ..formats import shapes
 from ..jobs import arrays
+from ..processes import cgroup, layout
 from .scheduler import Scheduler
 
 TYPE_CHECKING = False
@@ -24,6 +26,8 @@ INTERRUPTED = 75  # another pod goes on
 
 SECRETS = "DRAY_SECRETS"  # names the folder where the job's Secret is mounted
 INDEX = "DRAY_ARRAY_INDEX"
+ADDRESS = "DRAY_POD_ADDRESS"
+TASK = "DRAY_TASK"  # rank, local rank, node, the first node's address, and the host
 POD = "HOSTNAME"  # the kubelet sets it to the pod's name
 GROUP = {"ids": shapes.is_texts, "state": shapes.is_text, "why": shapes.is_text}
 ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
@@ -64,18 +68,23 @@ def ends_of(told: "Any") -> "Dict[str, End]":
 class Kubernetes(Scheduler):
     name = "Kubernetes"
     is_told = True
+    own_variables = (SECRETS, ADDRESS, TASK)
 
     def __init__(self) -> None:
         self.rows = {}  # type: Dict[str, Row]
         self.known_ends = {}  # type: Dict[str, End]
+        self.late = []  # type: List[str]
         self.cancelled = []  # type: List[str]
         self.interrupted = []  # type: List[str]
+        self.given_up = []  # type: List[str]
 
     def hear(self, request: "Request") -> None:
         """Take in what the laptop was told by the API server."""
         self.rows = rows_of(request.get("queue"))
         self.known_ends = ends_of(request.get("ends"))
-        self.cancelled, self.interrupted = [], []
+        late = request.get("overdue")
+        self.late = list(arrays.unfold(late)) if late and shapes.is_texts(late) else []
+        self.cancelled, self.interrupted, self.given_up = [], [], []
 
     def wishes(self) -> "Answer":
         wished = {}  # type: Answer
@@ -83,6 +92,8 @@ class Kubernetes(Scheduler):
             wished["cancel"] = arrays.fold(self.cancelled)
         if self.interrupted:
             wished["interrupt"] = arrays.fold(self.interrupted)
+        if self.given_up:
+            wished["give_up"] = arrays.fold(self.given_up)
         return wished
 
     def own_number(self) -> str:
@@ -90,6 +101,24 @@ class Kubernetes(Scheduler):
 
     def own_index(self) -> int:
         return int(os.environ[INDEX])
+
+    def own_address(self) -> str:
+        """Return this pod's address, as others reach it."""
+        return os.environ.get(ADDRESS) or socket.gethostbyname(socket.gethostname())
+
+    def task_position(self) -> layout.TaskPosition:
+        rank, local, node, address, host = os.environ[TASK].split()
+        return layout.TaskPosition(int(rank), int(local), int(node), host, address)
+
+    def secrets_of(self, job_dir: "JobDir") -> str:
+        folder = os.environ.get(SECRETS)
+        if not folder:
+            return job_dir.secrets
+        # What a Secret mounts are links, which are not followed where a job may have made them.
+        return os.path.realpath(os.path.join(folder, os.path.basename(job_dir.secrets)))
+
+    def meter(self) -> cgroup.Meter:
+        return cgroup.Meter()
 
     def queue(self) -> "Dict[str, Row]":
         return self.rows
@@ -115,6 +144,12 @@ class Kubernetes(Scheduler):
 
     def interrupt(self, number: str) -> None:
         self.interrupted.append(number)
+
+    def overdue(self) -> "List[str]":
+        return self.late
+
+    def give_up(self, job_id: str) -> None:
+        self.given_up.append(job_id)
 
     def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         return {one: self.known_ends[one] for one in numbers if one in self.known_ends}

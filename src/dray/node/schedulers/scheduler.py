@@ -7,12 +7,15 @@ know nothing else of either.
 import os
 import subprocess
 
+from ..formats import locales
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from ..formats.records import Answer, Description, End, Request, Row, SiteFacts
     from ..jobs.jobdir import JobDir
+    from ..processes.cgroup import Meter
     from ..processes.layout import TaskPosition
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
@@ -36,6 +39,7 @@ class NoAnswer(SchedulerError):
 class Scheduler:
     name = ""  # for people
     is_told = False  # whether the laptop tells it what is in the queue
+    own_variables = ()  # type: Tuple[str, ...]  # that are of no use to a command
 
     def hear(self, request: "Request") -> None:
         """Take in what the laptop knows of the queue, where it is the one who asks for it."""
@@ -99,6 +103,13 @@ class Scheduler:
         """Wake the attempt, so that it looks for a stop request at once. A scheduler that cannot do
         this need not: the attempt looks by itself every second."""
 
+    def overdue(self) -> "List[str]":
+        """List the jobs that the scheduler takes to be ending for far too long."""
+        return []
+
+    def give_up(self, job_id: str) -> None:
+        """Have the scheduler forget where a job of these was, and start it elsewhere."""
+
     def launcher(self, job: "Description") -> "List[str]":
         """Return the words that start the command behind them in every task of the job. What is
         written to its stdin reaches every task, and what a task writes comes back from it."""
@@ -107,6 +118,19 @@ class Scheduler:
     def task_position(self) -> "TaskPosition":
         """Return which of those tasks this process is."""
         raise NotImplementedError
+
+    def secrets_of(self, job_dir: "JobDir") -> str:
+        """Return the file with the job's secrets."""
+        return job_dir.secrets
+
+    def meter(self) -> "Optional[Meter]":
+        """Return what measures the memory of the container that all of this is in, if one is."""
+        return None
+
+    def command_environment(self) -> "Dict[str, str]":
+        """Return the variables that the command starts from, without those that are for dray."""
+        env = locales.original_environment()
+        return {name: value for name, value in env.items() if name not in self.own_variables}
 
     def time_left(self, number: str, patience: float = PATIENCE) -> "Optional[float]":
         """Return the seconds until the scheduler ends the batch job; None where there is no
