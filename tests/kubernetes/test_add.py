@@ -176,3 +176,15 @@ def test_an_image_is_named_by_the_job(user: Dray) -> None:
     assert "a pod needs an image, and none is named" in ended.stderr
     shown = json.loads(user("cluster", "show", "--json", "lab").stdout)
     assert shown["kind"] == "kubernetes"
+
+
+def test_an_image_is_told_whose_account_it_is(user: Dray) -> None:
+    account = ("--user", "lis", "--uid", "1234", "--gid", "1235", "--group", "LAB-unit")
+    user(*ADD, *account)
+    names = ("USER", "USER_ID", "GROUP_NAME", "GROUP_ID")
+    shown = " ".join(f"$CLUSTER_{one}" for one in names)
+    job = user.run(
+        "--on", "lab", "--image", PYTHON, "--", "sh", "-c", f"echo {shown}; id -u; id -g"
+    )
+    assert user.wait(job)["state"] == "done"
+    assert user.log(job) == "lis 1234 LAB-unit 1235\n1234\n1235\n"
