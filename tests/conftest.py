@@ -218,8 +218,9 @@ class Pods:
             "kind": "kubernetes",
             "kubeconfig": str(self.config),
             "namespace": self.namespace.name,
-            "volumes": [f"pvc:{self.namespace.claim}:/home/me"],
-            "image": "registry.local/python:1",
+            # Tests talk with their jobs through files of their own folder, too.
+            "volumes": [f"pvc:{self.namespace.claim}:/home/me", f"host:{dray.home}:{dray.home}"],
+            "image": "registry.local/shell:1",
             "agent_image": "registry.local/python:1",
             "patch": json.dumps({"containers": [never]}),
             **settings,

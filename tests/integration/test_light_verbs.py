@@ -36,8 +36,11 @@ sys.exit(code)
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Loaded:
-    """Carry out a verb, and return the modules that its process has imported by then."""
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    """Carry out a verb, and return the modules that its process has imported by then. No other
+    test's job is known to it: one that is active would be asked after."""
+    monkeypatch.setenv("DRAY_HOME", str(tmp_path / "dray"))
+    monkeypatch.chdir(tmp_path)
 
     def modules_of(*words: str) -> set[str]:
         found = tmp_path / "modules"

@@ -124,7 +124,7 @@ def test_a_place_where_others_could_move_it_away(
 
 # Another user may not be able to read the code: it is imported before it is they who run it.
 CHOOSE = """
-import os, dray.home
+import contextlib, os, dray.errors, dray.home
 from dray.transport.sockets import socket_folder
 os.setgid({number}), os.setuid({number})
 print(socket_folder())

@@ -22,7 +22,6 @@ from dray.job.model import Attempt, JobState, JobView, Series
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
 from dray.node.jobs import budget
-from dray.records import asdict
 
 WIDEST_CURVE = 100
 CURVE_LINES = 16
@@ -87,7 +86,7 @@ def describe(view: JobView, directory: str) -> Shown:
 
 def more_of_limits(view: JobView) -> str:
     """Return the flag that a job needs to be resumed if it has used up its limits, or ''."""
-    attempts = [asdict(one) for one in view.attempts]
+    attempts = [one.to_dict() for one in view.attempts]
     if budget.used_up(view.spec.to_dict(), attempts) is None:
         return ""
     return " --gpu-hours …" if view.spec.limits.gpu_hours else " --total-time …"
@@ -128,7 +127,7 @@ def describe_resources(view: JobView) -> str:
 def describe_limits(view: JobView) -> str:
     """Show the limits of the job as a whole, and how much of them is used."""
     limits, parts = view.spec.limits, []
-    ended = [asdict(one) for one in view.attempts if one.outcome]
+    ended = [one.to_dict() for one in view.attempts if one.outcome]
     running = [one for one in view.attempts if not one.outcome]
     used = budget.spent(ended) + sum(map(duration_of, running))
     if limits.total_time:

@@ -7,14 +7,14 @@ keeps their files. See dray.clusters.kube for the objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import manifest, names, queue, schedulers, volumes
+from dray.clusters.kube import lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.api import Cluster as KubeCluster
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
@@ -30,12 +30,17 @@ from dray.job.model import (
     Private,
     Snapshot,
 )
-from dray.node.formats import files
+from dray.node.formats import faults, files
+from dray.node.jobs.arrays import fold
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
 from dray.transport.kubectl import Kubectl, PodExec
-from dray.transport.link import AgentLink
+from dray.transport.link import AgentLink, Answer
+
+if TYPE_CHECKING:
+    from dray.clusters.suggestion import Suggestion
+    from dray.node.formats.records import Asked, Description, End, RequestedJob
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
@@ -44,7 +49,7 @@ OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def description(job: JobSpec) -> dict[str, Any]:
+def description(job: JobSpec) -> Description:
     """Return what is in job.json. The pod is the container: nothing more is started in it."""
     return {**job.to_dict(), "container": None, "scheduler": {"kind": "kubernetes"}}
 
@@ -58,7 +63,7 @@ def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any], place: Pl
             "manifest.json": json.dumps(manifest.job_manifest(job, settings, place), indent=2),
         },
         command=create_words(place, f"{place.root}/jobs/{job.id}/manifest.json"),
-        notes=plan_notes(job),
+        notes=plan_notes(job, place),
     )
 
 
@@ -74,7 +79,7 @@ def make_array_plan(
         cluster=cluster,
         files={"job.json": json.dumps(common), "manifest.json": json.dumps(first, indent=2)},
         command=create_words(place, f"{place.root}/arrays/{array.id}/manifest.json"),
-        notes=plan_notes(array.common),
+        notes=plan_notes(array.common, place),
         is_array=True,
     )
 
@@ -84,8 +89,14 @@ def create_words(place: Place, path: str) -> tuple[str, ...]:
     return ("kubectl", "create", "--raw", where, "--filename", path)
 
 
-def plan_notes(job: JobSpec) -> tuple[str, ...]:
-    return tuple(f"secret {name}: its value goes into a Secret of the job" for name in job.secrets)
+def plan_notes(job: JobSpec, place: Place) -> tuple[str, ...]:
+    notes = [f"secret {name}: its value goes into a Secret of the job" for name in job.secrets]
+    if job.resources.nodes > 1 and place.scheduler == "default":
+        notes.append(
+            "Kubernetes starts pods one by one, not all or none: those that have a node wait for "
+            "the others, and keep their GPUs meanwhile"
+        )
+    return tuple(notes)
 
 
 def find_problem(
@@ -108,8 +119,9 @@ def find_problem(
     if job.resources.gpus % 1 and schedulers.chosen(settings, kube) != "kai":
         advice = "Ask for a whole number; KAI and Run:ai can share a GPU (setting scheduler)."
         return Problem("it gives whole GPUs only", advice)
-    if job.resources.nodes > 1:
-        return Problem("jobs on several nodes are not supported there yet", "Leave out --nodes.")
+    if job.resources.nodes > 1 and job.launch == "none":
+        advice = "Write --launch srun or --launch torchrun, or leave out --nodes."
+        return Problem("a command that is started once has no way to its other pods", advice)
     return schedulers.find_problem(settings, kube)
 
 
@@ -119,11 +131,18 @@ def find_problem(
 class KubernetesCluster(BatchCluster):
     kind = "kubernetes"
     capabilities = Capabilities(arrays=True, registry_images=True, found_by="kubectl")
+    _helper = ""  # its pod, as it was last started or found here
 
     @staticmethod
     def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
         del settings
         return None
+
+    @staticmethod
+    def suggest(settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
+        from dray.clusters.kube.suggesting import suggest  # only for a new cluster
+
+        return suggest(settings, asks=asks)
 
     def make_link(self) -> AgentLink:
         root, user = volumes.root_of(self.settings), self.user
@@ -141,8 +160,14 @@ class KubernetesCluster(BatchCluster):
             "python3",
             self.kind,
             on_answer=self._remember_answer,
-            revive=lambda: Helper(self.kube, self.settings, self.place()).start(),
+            revive=self._revive,
         )
+
+    def _revive(self) -> None:
+        """Start the helper. One that was running a moment ago, and still is not reached, is on a
+        node that does not answer."""
+        helper = Helper(self.kube, self.settings, self.place())
+        self._helper = helper.start(but=self._helper)
 
     def make_queue(self) -> AgentQueue:
         return KubernetesQueue(self)
@@ -212,6 +237,9 @@ class KubernetesCluster(BatchCluster):
             )
         return list(facts["pod_python"])
 
+    def plain_image(self) -> str:
+        return str(options.IMAGE.of(self.settings) or options.AGENT_IMAGE.of(self.settings))
+
     def equipment(self) -> Equipment:
         return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))
 
@@ -259,6 +287,7 @@ class KubernetesQueue(AgentQueue):
     def __init__(self, cluster: KubernetesCluster) -> None:
         super().__init__(cluster)
         self._is_unclear = False  # whether a Job may be there that was being created
+        self._overdue: dict[str, list[Mapping[str, Any]]] = {}  # pods, as last seen
 
     @property
     def may_have_got(self) -> bool:
@@ -282,6 +311,7 @@ class KubernetesQueue(AgentQueue):
         """Create the Jobs of a plan whose directory is there; take that back where one is
         refused."""
         self._is_unclear = True
+        faults.reach("run:directory-sent")
         described = [manifest.with_python(one, words) for one in self._manifests(plan)]
         content = secrets._replace(notify={}).files()
         try:
@@ -289,11 +319,12 @@ class KubernetesQueue(AgentQueue):
         except LinkLost:
             raise
         except (ClusterError, Refused):
-            about = {"id": plan.job.id, "created": plan.job.created}
+            about: RequestedJob = {"id": plan.job.id, "created": plan.job.created}
             end = self._end_before if resumes else None
             self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
             self._is_unclear = False
             raise
+        faults.reach("run:job-created")
 
     def _manifests(self, plan: Plan) -> list[dict[str, Any]]:
         if not plan.is_array:
@@ -304,26 +335,34 @@ class KubernetesQueue(AgentQueue):
             manifest.job_manifest(plan.job, settings, place, index=index) for index in range(jobs)
         ]
 
-    def _take_news(self, answer: Any) -> None:
+    def _take_news(self, answer: Answer) -> None:
         super()._take_news(answer)
         end = answer.record.get("end")
-        self._end_before = end if isinstance(end, dict) else None
+        self._end_before = cast("End", end) if isinstance(end, dict) else None
 
-    def news(self, *ids: str) -> dict[str, Any]:
-        rows, ends = self.cluster.kube.look(self.cluster.place(), ids)
-        return {"queue": queue.grouped(rows), "ends": ends}
+    def news(self, *ids: str) -> Asked:
+        seen = self.cluster.kube.look(self.cluster.place(), ids)
+        self._overdue = seen.overdue
+        told: Asked = {"queue": queue.grouped(seen.rows), "ends": seen.ends}
+        if seen.overdue:
+            told["overdue"] = fold(list(seen.overdue))
+        return told
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
         """Delete the Jobs of those that wait and are to be stopped; the pods of those that run are
-        asked to end, so that they look for the request at once."""
+        asked to end, so that they look for the request at once. Pods of a node that is gone are
+        given up once their job gives no sign of life."""
         from dray.clusters.agent import answers
 
         place = self.cluster.place()
         with answers.reading(self.cluster.name):
             cancelled = answers.unfold(answer.get("cancel", []), answers.MOST_JOBS)
             interrupted = answers.unfold(answer.get("interrupt", []), answers.MOST_JOBS)
-        self.cluster.kube.delete_jobs(place, cancelled)
-        self.cluster.kube.delete_pods(place, interrupted)
+            silent = answers.unfold(answer.get("give_up", []), answers.MOST_JOBS)
+        self.cluster.kube.delete_jobs(place, [one for one in cancelled if one in asked])
+        self.cluster.kube.delete_pods(place, [one for one in interrupted if one in asked])
+        for job_id in silent:
+            lost_nodes.give_up(self.cluster.kube, self._overdue.pop(job_id, []))
 
     def remove(self, ids: Sequence[str]) -> None:
         self.cluster.kube.delete_jobs(self.cluster.place(), ids)

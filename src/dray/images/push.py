@@ -7,12 +7,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dray.clusters.protocol import ImagePart, ImageStore
 from dray.errors import ClusterError, DrayError
 from dray.images.archive import Layers
 from dray.reporter import Progress
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import ImageRecord
 
 PART = 32 << 20  # bytes of a layer that are sent in one go
 SENDERS = 3  # one SSH channel alone does not fill a long link
@@ -35,7 +38,7 @@ class Source(NamedTuple):
     read: Callable[[frozenset[str]], AbstractContextManager[Layers]]
     engine: str = ""  # the one that has it
 
-    def record(self, job: str, keep_layers: bool) -> dict[str, Any]:
+    def record(self, job: str, keep_layers: bool) -> ImageRecord:
         """Return the record of the image that the cluster keeps."""
         return {
             "id": self.id,

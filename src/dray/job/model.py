@@ -25,7 +25,7 @@ from dray.checks import (
 )
 from dray.checks import text as text_of
 from dray.node.formats.files import encode
-from dray.node.formats.shapes import MOST_RECENT
+from dray.node.formats.shapes import DESCRIPTION_VERSION, FIRST_VERSION, MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
 from dray.records import NamedTuple, asdict, dataclass, field, replace
 
@@ -33,10 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Of the form of job.json. Whoever reads one of an earlier version gets defaults for what that did
-# not have; one of a later version is shown, and not resumed. The first had no version in it.
-DESCRIPTION_VERSION = 2
-FIRST_VERSION = 1
+    from dray.node.formats.records import AttemptRecord, Description
+
 JSON_VERSION = 1  # of what --json prints; it changes when a key changes its meaning or goes
 
 
@@ -164,8 +162,11 @@ class JobSpec:
     origin: Mapping[str, str] = field(default_factory=dict)
     version: int = DESCRIPTION_VERSION  # of this description's form
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> Description:
+        """Return what job.json has in it."""
+        fields: Any = asdict(self)
+        record: Description = fields
+        return record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobSpec:
@@ -198,6 +199,12 @@ class Attempt:
     held: float | None = None  # until when its allocation is, or was, kept for a look
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
+
+    def to_dict(self) -> AttemptRecord:
+        """Return the attempt as the node side tells of it."""
+        fields: Any = asdict(self)
+        record: AttemptRecord = fields
+        return record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Attempt:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from dray.clusters.protocol import Cluster, Found
 from dray.errors import NotFound, Refused
@@ -21,6 +21,9 @@ from dray.node.checkpoints.resuming import flag_value
 from dray.node.code.packs import CHUNK, hash_of, new_hash
 from dray.records import NamedTuple, asdict, replace
 from dray.reporter import Progress, Reporter
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Rules
 
 
 class OfJob(NamedTuple):
@@ -92,9 +95,9 @@ def place_of(path: str, resume: Resume, otherwise: str) -> str:
     return found or otherwise or path.rpartition("/")[2]
 
 
-def rules_of(resume: Resume) -> dict[str, Any]:
+def rules_of(resume: Resume) -> Rules:
     """Return the rules as the node side reads them."""
-    return asdict(resume)
+    return cast("Rules", asdict(resume))
 
 
 class Frozen(NamedTuple):

@@ -25,6 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dray.node.formats.records import Notice, NoticeSettings, Status
+
 ON, LONG_WAIT = NOTIFY_ON.initial, NOTIFY_LONG_WAIT.initial
 MOST_AT_ONCE = 20  # messages that one look sends from here
 PATIENCE = 5.0  # seconds after which it begins to send no further one
@@ -43,7 +45,7 @@ def channels(settings: Mapping[str, Any]) -> list[str]:
     return [name for name in notify.CHANNELS if settings.get(name)]
 
 
-def rules(settings: Mapping[str, Any], wanted: bool | None) -> dict[str, Any]:
+def rules(settings: Mapping[str, Any], wanted: bool | None) -> NoticeSettings:
     """Return when to send a message. A job that was submitted with --notify is reported even if it
     ends quickly."""
     return {
@@ -53,17 +55,20 @@ def rules(settings: Mapping[str, Any], wanted: bool | None) -> dict[str, Any]:
     }
 
 
-def facts_of(view: JobView, event: str) -> dict[str, Any]:
+def facts_of(view: JobView, event: str) -> Notice:
     """Return what a message says of a job that was seen from here."""
-    job = {"name": view.spec.name, "created": view.spec.created}
-    attempts = [{"exit_code": one.exit_code, "metric": one.metric} for one in view.attempts]
-    status = {"id": view.id, "job": job, "state": str(view.state), "reason": view.reason}
-    return notify.facts_of(
-        event, {**status, "ended": view.ended, "attempts": attempts}, view.cluster
-    )
+    status: Status = {
+        "id": view.id,
+        "job": {"name": view.spec.name, "created": view.spec.created},
+        "state": str(view.state),
+        "reason": view.reason,
+        "ended": view.ended,
+        "attempts": [one.to_dict() for one in view.attempts],
+    }
+    return notify.facts_of(event, status, view.cluster)
 
 
-def facts_of_array(array: str, views: Sequence[JobView]) -> dict[str, Any]:
+def facts_of_array(array: str, views: Sequence[JobView]) -> Notice:
     spec = views[0].spec
     ended = max((one.ended or 0.0 for one in views), default=0.0)
     return notify.facts_of_array(
@@ -160,7 +165,7 @@ class Notifier:
         with suppress(ClusterError, OSError):  # the next look asks again, and sends nothing again
             cluster.queue.settle(message)
 
-    def _facts(self, message: Unsent, views: Sequence[JobView]) -> dict[str, Any]:
+    def _facts(self, message: Unsent, views: Sequence[JobView]) -> Notice:
         if not message.over:
             return facts_of(views[0], notify.STARTED)
         if views[0].id != message.id:
@@ -168,7 +173,7 @@ class Notifier:
         return facts_of(views[0], notify.end_event(str(views[0].state)))
 
     def _is_wanted(
-        self, message: Unsent, views: Sequence[JobView], facts: Mapping[str, Any], asked: bool
+        self, message: Unsent, views: Sequence[JobView], facts: Notice, asked: bool
     ) -> bool:
         """Decide by the settings of this machine, whatever the cluster makes of them. ``asked``
         says whether the job was submitted with --notify."""
@@ -181,10 +186,9 @@ class Notifier:
         started = attempts[0].started if attempts else None
         if started is None or views[0].id != message.id:
             return False
-        job = {"created": spec.created, "resumed_after": spec.resumed_after}
-        return notify.waited_long(settings, job, min(started, now))
+        return notify.waited_long(settings, spec.to_dict(), min(started, now))
 
-    def _send(self, message: Unsent, job_id: str, facts: Mapping[str, Any]) -> bool:
+    def _send(self, message: Unsent, job_id: str, facts: Notice) -> bool:
         """Send the message; return whether that was tried, or never can be. If not, a later
         command, perhaps from another shell, may send it."""
         from dray.node.notifications import sending  # only here
@@ -304,9 +308,15 @@ def test(config: Config) -> dict[str, str]:
     from dray.programs import desktop
 
     now = time.time()
-    job = {"name": "dray-test", "created": now}
-    status = {"id": "dray-test", "job": job, "state": "done", "reason": "this is only a test"}
-    facts = notify.facts_of(notify.DONE, {**status, "ended": now, "attempts": []}, "this machine")
+    status: Status = {
+        "id": "dray-test",
+        "job": {"name": "dray-test", "created": now},
+        "state": "done",
+        "reason": "this is only a test",
+        "ended": now,
+        "attempts": [],
+    }
+    facts = notify.facts_of(notify.DONE, status, "this machine")
     told: dict[str, str] = {}
     for name in channels(config.notify):
         try:

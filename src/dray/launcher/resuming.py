@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from dray.description.describing import renewed_limits
 from dray.errors import Refused, UsageError
-from dray.job.model import DESCRIPTION_VERSION, JobSpec, JobState, JobView
+from dray.job.model import JobSpec, JobState, JobView
 from dray.job.options import env_name
 from dray.launcher.context import Context
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.submission import Submission
 from dray.launcher.watching import Watching
+from dray.node.formats.shapes import DESCRIPTION_VERSION
 from dray.node.jobs import budget
-from dray.records import asdict, replace
+from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
@@ -106,7 +107,7 @@ class Resuming:
 
 def require_allowance(job: JobSpec, view: JobView) -> None:
     """Refuse to resume a job that has used up its limits."""
-    spent = budget.used_up(job.to_dict(), [asdict(one) for one in view.attempts])
+    spent = budget.used_up(job.to_dict(), [one.to_dict() for one in view.attempts])
     if spent is not None:
         flag = "--gpu-hours" if job.limits.gpu_hours else "--total-time"
         raise Refused(

@@ -4,6 +4,7 @@ keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
 pod JOBDIR                        all attempts that a pod has time for, as its first process
 rank JOBDIR                       one task of an attempt that is spread over several
+gather PART COMMAND...            start the command in every task of a pod, and join other pods
 convert IMAGE                     make an image ready to run, as a job's command
 agent ROOT KIND                   answer the laptop's requests, for a scheduler of this kind
 """
@@ -39,11 +40,15 @@ def main(arguments: "List[str]") -> int:
         from .attempt import rank
 
         return rank.main(arguments[1])
+    if len(arguments) > 2 and arguments[0] == "gather":
+        from .attempt import gather
+
+        return gather.main(arguments[1], arguments[2:])
     if len(arguments) == 3 and arguments[0] == "agent":
         from .agent import agent
 
         return agent.main(arguments[1], arguments[2])
-    sys.stderr.write("usage: dray-node keep|attempt|pod|rank|convert|agent ...\n")
+    sys.stderr.write("usage: dray-node keep|attempt|pod|rank|gather|convert|agent ...\n")
     return 2
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from dray import background, tracing
 from dray.errors import (
@@ -31,6 +31,11 @@ from dray.transport import frames, standing
 from dray.transport.channel import Channel, ChannelGone, LinkLost, last_lines
 from dray.transport.session import Feeding, Opening, Payload, Session
 from dray.transport.sockets import socket_folder
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from dray.node.formats.records import Asked
 
 BOOTSTRAP = "dray_node/formats/bootstrap.py"
 TRIES = 3
@@ -163,9 +168,7 @@ class AgentLink:
         return None
 
     @contextmanager
-    def call(
-        self, verb: str, request: Mapping[str, Any], payload: Payload | None = None
-    ) -> Iterator[Answer]:
+    def call(self, verb: str, request: Asked, payload: Payload | None = None) -> Iterator[Answer]:
         """Send one request and read its answer in one round trip. The agent is installed first if
         it is missing."""
         if self.channel.is_remote and self._opening is None:
@@ -215,7 +218,7 @@ class AgentLink:
             f"ask {self.channel.place} to {verb} {way}: {size:,} bytes, answer in {seconds:.3f} s"
         )
 
-    def ask(self, verb: str, **request: Any) -> dict[str, Any]:
+    def ask(self, verb: str, **request: Unpack[Asked]) -> dict[str, Any]:
         with self.call(verb, request) as answer:
             return dict(answer.record)
 

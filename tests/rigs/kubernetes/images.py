@@ -1,6 +1,7 @@
-"""Writes the tests' images as one archive: images.py PAUSE BASE ARCHIVE.
+"""Writes the tests' images as one archive: images.py PAUSE BASE SHELL ARCHIVE.
 
-PAUSE is a program, BASE the root file system that ``tests/rigs/base-image`` has made.
+PAUSE is a program, BASE the root file system that ``tests/rigs/base-image`` has made, SHELL a
+folder with what a work image has beyond it.
 """
 
 from __future__ import annotations
@@ -39,48 +40,60 @@ def without_python(base: Path) -> bytes:
     return data.getvalue()
 
 
+def layer_from(folder: Path) -> bytes:
+    """Lay out a folder."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as layer:
+        layer.add(folder, ".")
+    return data.getvalue()
+
+
 class Archive:
     """An archive as ``docker save`` writes it."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
         self._images: list[dict[str, object]] = []
+        self._written: set[str] = set()
 
-    def add(self, name: str, layer: bytes, command: list[str]) -> None:
-        """Add an image of one layer."""
-        digest = hashlib.sha256(layer).hexdigest()
+    def add(self, name: str, command: list[str], *layers: bytes) -> None:
+        digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
         config = json.dumps(
             {
                 "architecture": MACHINES[platform.machine()],
                 "os": "linux",
                 "config": {"Cmd": command, "Env": [f"PATH={PATH}"], "WorkingDir": "/"},
-                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-                "history": [{"created_by": "dray's tests"}],
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one}" for one in digests]},
+                "history": [{"created_by": "dray's tests"} for _ in digests],
             }
         ).encode()
         about = f"{hashlib.sha256(config).hexdigest()}.json"
-        self._write(f"{digest}/layer.tar", layer)
+        paths = [f"{one}/layer.tar" for one in digests]
+        for path, layer in zip(paths, layers, strict=True):
+            self._write(path, layer)
         self._write(about, config)
-        self._images.append(
-            {"Config": about, "RepoTags": [name], "Layers": [f"{digest}/layer.tar"]}
-        )
+        self._images.append({"Config": about, "RepoTags": [name], "Layers": paths})
 
     def close(self) -> None:
         """Write what is in the archive; its last entry."""
         self._write("manifest.json", json.dumps(self._images).encode())
 
     def _write(self, name: str, data: bytes) -> None:
+        if name in self._written:
+            return
+        self._written.add(name)
         entry = tarfile.TarInfo(name)
         entry.size = len(data)
         self._tar.addfile(entry, io.BytesIO(data))
 
 
-def main(pause: Path, base: Path, path: Path) -> None:
+def main(pause: Path, base: Path, shell: Path, path: Path) -> None:
     with tarfile.open(path, "w") as tar:
         archive = Archive(tar)
-        archive.add("registry.local/pause:1", layer_of("pause", pause), ["/pause"])
-        archive.add("registry.local/busybox:1", without_python(base), ["/bin/sh"])
-        archive.add("registry.local/python:1", base.read_bytes(), ["/usr/bin/python3"])
+        archive.add("registry.local/pause:1", ["/pause"], layer_of("pause", pause))
+        archive.add("registry.local/busybox:1", ["/bin/sh"], without_python(base))
+        archive.add("registry.local/python:1", ["/usr/bin/python3"], base.read_bytes())
+        archive.add("registry.local/shell:1", ["/bin/bash"], base.read_bytes(), layer_from(shell))
         archive.close()
 
 

@@ -27,7 +27,7 @@ RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 DIALECTS = ("openpbs", "torque")
 
-Record = Mapping[str, Any]
+Record = Mapping[str, Any]  # as it came: records.Answer says what an honest agent puts there
 
 
 @contextmanager
@@ -266,6 +266,10 @@ def lock_facts(value: Any) -> dict[str, Any]:
     )
 
 
+def share_facts(value: Any) -> dict[str, str]:
+    return checks.required(value, problem=line, owner=line)
+
+
 def node_shape(value: Any) -> dict[str, int]:
     return checks.required(value, nodes=count, cpus=count, kilobytes=integer, gpus=count)
 
@@ -292,6 +296,7 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     "files": optional(integer),
     "container_facts": container_facts,
     "locks": lock_facts,
+    "share": share_facts,
     # Slurm
     **dict.fromkeys(("accounts", "partitions"), listing),
     **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), line),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray import background
 from dray.clusters import container_findings
@@ -37,6 +37,9 @@ from dray.reporter import Progress
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink, Answer, BaseMissing
 from dray.transport.ssh import Ssh
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Origin, RequestedJob
 
 LITTLE_SPACE = 1 << 30
 ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
@@ -101,6 +104,9 @@ class BatchCluster:
     def hang_up(self) -> None:
         self.agent.hang_up()
 
+    def plain_image(self) -> str:
+        return ""
+
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
 
@@ -123,9 +129,13 @@ class BatchCluster:
     def facts(self) -> dict[str, Any]:
         """Ask the agent for what it finds there, and remember it."""
         with answers.reading(self.name):
-            found = answers.facts(self.agent.ask("hello"))
+            found = answers.facts(self.agent.ask("hello", **self.probed_settings()))
         self.remember_facts(found)
         return found
+
+    def probed_settings(self) -> dict[str, Any]:
+        """Return the settings that the agent is to check when it looks at its site."""
+        return {}
 
     def known_facts(self) -> dict[str, Any]:
         found: dict[str, Any] | None = files.read_json(str(self.facts_file))
@@ -185,9 +195,14 @@ class BatchCluster:
                 + (f", {facts['files']:,} files" if facts["files"] else ""),
             ),
             *lock_findings(facts.get("locks")),
-            *container_findings.findings(facts.get("container_facts", {})),
+            *self.container_findings(facts),
             *self.findings(facts),
         ]
+
+    def container_findings(self, facts: Mapping[str, Any]) -> list[Finding]:
+        if self.capabilities.registry_images:  # a job is in its container when it starts
+            return []
+        return container_findings.findings(facts.get("container_facts", {}))
 
 
 class AgentQueue:
@@ -234,16 +249,23 @@ class AgentQueue:
         contents = dict(plan.files)
         contents.update((name, one.decode()) for name, one in secrets.files().items())
         job = plan.job
-        keys = ("id", "created", "snapshot", "resumed_after", "start_from")
-        about = {key: getattr(job, key) for key in keys}
+        about: RequestedJob = {
+            "id": job.id,
+            "created": job.created,
+            "snapshot": job.snapshot,
+            "resumed_after": job.resumed_after,
+            "start_from": job.start_from,
+        }
         if job.origin:
-            about["origin"] = dict(job.origin)
-        request: dict[str, Any] = {"job": about, "files": contents, "command": plan.command}
+            about["origin"] = cast("Origin", dict(job.origin))
+        request: Asked = {"job": about, "files": contents, "command": list(plan.command)}
         if plan.is_array:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
-        request["image"] = job.container.image if job.container else None
-        request.update(self.news(job.id))
+        container = None if self.cluster.capabilities.registry_images else job.container
+        request["image"] = container.image if container else None
+        if verb == "resume":
+            request.update(self.news(job.id))
         if code is None:
             with self.cluster.agent.call(verb, request) as answer:
                 self._take_news(answer)
@@ -256,7 +278,7 @@ class AgentQueue:
     def send_contents(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: Asked,
         code: Snapshot,
         change: Change,
         lacking: list[Entry],
@@ -278,7 +300,7 @@ class AgentQueue:
     def _send_pack(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: Asked,
         code: Snapshot,
         lacking: list[Entry],
         progress: Progress,
@@ -313,22 +335,25 @@ class AgentQueue:
     def settle(self, message: Unsent) -> None:
         self.cluster.agent.ask("settle", ids=[message.id], over=message.over)
 
-    def news(self, *ids: str) -> dict[str, Any]:
+    def news(self, *ids: str) -> Asked:
         """Return what the agent has to be told of these jobs; nothing where it can ask for itself
         what the scheduler says."""
         del ids
         return {}
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
-        """Do in the scheduler what the agent asks for, where it cannot do that itself."""
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
+        """Do in the scheduler what the agent asks for, where it cannot do that itself: with the
+        jobs that it was asked about, and no others."""
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         if not ids:
             return Statuses({})
         asked = set(ids)
-        more = {"brief": True} if brief else {}
-        answer = self.cluster.agent.ask("status", ids=fold(ids), **more, **self.news(*ids))
-        self.heed(answer)
+        request: Asked = {"ids": fold(ids), **self.news(*ids)}
+        if brief:
+            request["brief"] = True
+        answer = self.cluster.agent.ask("status", **request)
+        self.heed(answer, asked)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():
@@ -345,7 +370,8 @@ class AgentQueue:
             yield from answers.job_ids(self.cluster.agent.ask("ids"))
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
-        self.heed(self.cluster.agent.ask("stop", ids=fold(ids), now=now, **self.news(*ids)))
+        request: Asked = {"ids": fold(ids), "now": now, **self.news(*ids)}
+        self.heed(self.cluster.agent.ask("stop", **request), set(ids))
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.cluster.agent.ask("remove", ids=fold(ids))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent import answers
 from dray.clusters.agent.download import receive
@@ -16,7 +16,10 @@ from dray.node.code.packs import Entry
 from dray.reporter import Progress
 from dray.transport.link import AgentLink
 
-Send = Callable[[str, dict[str, Any], Snapshot, Change, list[Entry], Progress], None]
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, Rules
+
+    Send = Callable[[str, Asked, Snapshot, Change, list[Entry], Progress], None]
 
 
 class AgentFiles:
@@ -33,7 +36,7 @@ class AgentFiles:
         return self.top + job_id
 
     def read_log(self, job_id: str, attempt: int, offset: int = 0, rank: int = 0) -> Piece:
-        request = {"id": job_id, "attempt": attempt, "offset": offset, "rank": rank}
+        request: Asked = {"id": job_id, "attempt": attempt, "offset": offset, "rank": rank}
         with self.agent.call("log", request) as answer, answers.reading(self.name):
             size, _ = answers.log_piece(answer.record)
             return Piece(answer.payload(), size)
@@ -73,7 +76,8 @@ class AgentFiles:
         return len(coming), len(found)
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
-        answer = self.agent.ask("checkpoint", id=job_id, name=name, rules=dict(rules))
+        told = cast("Rules", dict(rules))
+        answer = self.agent.ask("checkpoint", id=job_id, name=name, rules=told)
         with answers.reading(self.name):
             return answers.checkpoint(answer)
 
@@ -94,6 +98,6 @@ class AgentFiles:
     def bring(self, given: Snapshot, progress: Progress) -> None:
         """Upload a snapshot. The first request sends no file: its answer says which ones are
         missing."""
-        request: dict[str, Any] = {"job": {"snapshot": given.id}}
+        request: Asked = {"job": {"snapshot": given.id}}
         change = change_of(b"", given.manifest)
         self._send("bring", request, given, change, [], progress)

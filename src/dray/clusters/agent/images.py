@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent import answers
 from dray.clusters.protocol import Conversion, ImagePart, ImageState
 from dray.transport.link import AgentLink
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import Asked, ImageRecord
 
 
 class AgentImages:
@@ -23,10 +26,10 @@ class AgentImages:
             return answers.image_state(answer, layers)
 
     def announce(self, record: Mapping[str, Any]) -> None:
-        self.agent.ask("image-announce", record=dict(record))
+        self.agent.ask("image-announce", record=cast("ImageRecord", dict(record)))
 
     def take(self, part: ImagePart) -> None:
-        request = {
+        request: Asked = {
             "layer": part.layer,
             "offset": part.offset,
             "length": part.length,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dray.job.model import Snapshot
 from dray.node.code.packs import Entry, hash_of
 from dray.records import NamedTuple
 from dray.reporter import Progress
 from dray.snapshot.pack import Pack
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import ManifestChange
 
 BLOCK = 1 << 14
 
@@ -23,8 +26,9 @@ class Change(NamedTuple):
     tail: int
     middle: bytes
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self._asdict(), "middle": self.middle.decode("utf-8", "surrogateescape")}
+    def to_dict(self) -> ManifestChange:
+        middle = self.middle.decode("utf-8", "surrogateescape")
+        return {"base": self.base, "head": self.head, "tail": self.tail, "middle": middle}
 
 
 def change_of(base: bytes, manifest: bytes) -> Change:

@@ -6,22 +6,34 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dray.clusters.kube import kai, kueue, manifest, names, queue, schedulers
+from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.errors import ClusterError, Refused
 from dray.job.model import Equipment
+from dray.records import NamedTuple
 from dray.transport import kube_api
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, Reply
+
+if TYPE_CHECKING:
+    from dray.node.formats.records import End
 
 AT_ONCE = 8  # requests
 NAMED = 40  # jobs that are named in one request, instead of asking for all
 MOST_PENDING = 200  # pods that are looked at for the reason why they wait
 MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
 GONE_SECONDS = 90.0  # for an object that is being deleted
+
+
+class Look(NamedTuple):
+    """What the API server says of jobs, by their ids."""
+
+    rows: dict[str, queue.Row]
+    ends: dict[str, End]  # of those that may not know it themselves
+    overdue: dict[str, list[Mapping[str, Any]]]  # pods that should have ended: see lost_nodes
 
 
 class Cluster:
@@ -115,10 +127,7 @@ class Cluster:
 
     # -- looking
 
-    def look(
-        self, place: Place, ids: Sequence[str]
-    ) -> tuple[dict[str, queue.Row], dict[str, dict[str, str]]]:
-        """Return what is said of these jobs, and how those ended that may not know it."""
+    def look(self, place: Place, ids: Sequence[str]) -> Look:
         mine: dict[str, Any] = {names.ROOT: names.root_label(place.root, place.user)}
         if len(ids) <= NAMED:
             mine[names.JOB] = ids
@@ -128,13 +137,19 @@ class Cluster:
             pods = queue.pod_states(self._table(f"{self.core}/pods?{wanted}"))
             jobs = queue.job_states(asked.result())
         named = self._names(ids, jobs)
-        waiting = [one for one in pods if one.status in WAITING]
-        reasons = self._reasons(place, wanted, jobs, pods, bool(waiting))
+        any_waits = any(one.status not in queue.STARTED for one in pods)
+        reasons = self._reasons(place, wanted, jobs, pods, any_waits)
         rows = queue.rows_of(ids, jobs, pods, reasons, named)
         failed = {one.name for one in jobs if one.status == "Failed"}
         known = {pod.job for pod in pods if pod.status in queue.START_REASONS}
         silent = [one for one in ids if named[one] in failed and named[one] in known]
-        return rows, self._ends(silent[:MOST_EXPLAINED], named)
+        marked = {one.job for one in pods if one.status in lost_nodes.MARKED}
+        ending = [one for one in rows if named[one] in marked]
+        return Look(
+            rows,
+            self._ends(silent[:MOST_EXPLAINED], named),
+            self._overdue(place, ending[:NAMED]) if ending else {},
+        )
 
     def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
         """Return the newest Job of each job: one that was resumed may have several."""
@@ -172,6 +187,8 @@ class Cluster:
             for pod in items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record):
                 name = names.job_of_pod(text_at(pod, "metadata", "name"))
                 found[name] = queue.waiting_reason(pod)
+            making = {name for name, why in found.items() if why == queue.MADE_READY}
+            found.update(self._making_reasons(making) if making else ())
         if any_waits and place.scheduler == "kai":
             groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
             found.update(kai.reasons(groups, found))
@@ -184,6 +201,18 @@ class Cluster:
         elif without:
             found.update(self._refused_reasons(without))
         return found
+
+    def _making_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
+        """Yield what keeps pods of these Jobs from being made ready, where anything does."""
+        path = f"{self.core}/events?fieldSelector=type%3DWarning&limit=500"
+        by_name: dict[str, list[Mapping[str, Any]]] = {}
+        for event in items_of(self.api.get(path).record):
+            name = names.job_of_pod(text_at(event, "involvedObject", "name"))
+            by_name.setdefault(name, []).append(event)
+        for name in wanted:
+            why = queue.making_reason(by_name.get(name, ()))
+            if why:
+                yield name, why
 
     def _queued_reasons(self, place: Place, wanted: set[str]) -> dict[str, str]:
         pending = f"{kueue.QUEUES}/{place.queue}/pendingworkloads"
@@ -221,7 +250,16 @@ class Cluster:
         for name, events in by_name.items():
             yield name, queue.create_reason(events)
 
-    def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    def _overdue(self, place: Place, ids: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+        root = names.root_label(place.root, place.user)
+        wanted = names.selector({names.ROOT: root, names.JOB: ids})
+        pods = items_of(self.api.get(f"{self.core}/pods?{wanted}").record)
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for pod in lost_nodes.overdue(pods, time.time()):
+            found.setdefault(text_at(pod, "metadata", "labels", names.JOB), []).append(pod)
+        return {job_id: found[job_id] for job_id in ids if job_id in found}
+
+    def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, End]:
         found = {}
         for job_id in ids:
             job = self.api.get(f"{self.jobs}/{named[job_id]}").record
@@ -300,7 +338,6 @@ class Cluster:
         return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
 
 
-WAITING = ("Pending", *queue.CONTAINER_REASONS)
 SCALES = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9,
 }  # fmt: skip

@@ -1,10 +1,11 @@
 """The objects that dray creates: a Job for each job, its Secret, and the helper. Pure.
 
-A job is an Indexed Job of which one pod runs at a time. A pod that is taken away fails its index,
-and the next index starts at once: the controller's growing back-off is for one index only, so a job
-that is interrupted often loses nothing to it. One success ends the Job (``successPolicy``), and so
-do the exit codes by which the supervisor says that the job has ended (``FailJob``). Nothing of the
-user's command is in it: that is in job.json.
+A job is an Indexed Job of which one pod runs at a time, or one for each node. A pod that is taken
+away fails its index, and the next index starts at once: the controller's growing back-off is for
+one index only, so a job that is interrupted often loses nothing to it. So an index is no rank: pods
+agree on their ranks themselves. One success ends the Job (``successPolicy``), and so do the exit
+codes by which the supervisor says that the job has ended (``FailJob``). Nothing of the user's
+command is in it: that is in job.json.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from dray.records import NamedTuple
 Object = dict[str, Any]
 
 PYTHON = "@PYTHON@"  # stands for the words that start dray's Python: the helper knows them
-PODS = 1000  # that one job may use up, one after another
+PODS = 1000  # that one node of a job may use up, one after another
+MOST_PODS = 100_000  # completions that the API takes of a Job whose failed indexes are counted
 CONTAINER = "job"
 SECRETS = "/dray/secrets"
 SCRATCH = "/dray/scratch"
@@ -91,10 +93,10 @@ def job_manifest(
     kept = KEPT_WITH_SECRETS if job.secrets else KEPT
     spec = {
         "completionMode": "Indexed",
-        "completions": PODS,
-        "parallelism": 1,
+        "completions": completions(job),
+        "parallelism": job.resources.nodes,
         "backoffLimitPerIndex": 0,
-        "maxFailedIndexes": PODS,
+        "maxFailedIndexes": completions(job),
         "successPolicy": {"rules": [{"succeededCount": 1}]},
         "podFailurePolicy": failure_policy(),
         "ttlSecondsAfterFinished": kept,
@@ -106,6 +108,10 @@ def job_manifest(
     if place.scheduler == "kueue" and options.QUEUE.of(settings):
         spec["suspend"] = True  # Kueue would do that as well; of a namespace's default, it does
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def completions(job: JobSpec) -> int:
+    return min(PODS * job.resources.nodes, MOST_PODS)
 
 
 def failure_policy() -> Object:
@@ -138,7 +144,7 @@ def pod_spec(
         "image": image_of(job, settings),
         "command": pod_command(folder),
         "workingDir": "/",
-        "env": variables(job, place, index),
+        "env": variables(job, settings, place, index),
         "resources": resources(job, settings, place),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -265,7 +271,9 @@ def shared_memory(job: JobSpec, settings: Mapping[str, Any]) -> Object:
     return {"medium": "Memory", **({"sizeLimit": str(size)} if size else {})}
 
 
-def variables(job: JobSpec, place: Place, index: int | None) -> list[Object]:
+def variables(
+    job: JobSpec, settings: Mapping[str, Any], place: Place, index: int | None
+) -> list[Object]:
     """Return the variables of the supervisor; the command's own are in job.json, apart from those
     by which an image knows whose cluster it is on."""
     found: list[Object] = [{"name": "TMPDIR", "value": SCRATCH}]
@@ -273,10 +281,23 @@ def variables(job: JobSpec, place: Place, index: int | None) -> list[Object]:
         found.append({"name": pod.SECRETS, "value": SECRETS})
     if index is not None:
         found.append({"name": pod.INDEX, "value": str(index)})
+    if job.launch != "none":
+        source = {"fieldRef": {"fieldPath": "status.podIP"}}
+        found.append({"name": pod.ADDRESS, "valueFrom": source})
     if not job.resources.gpus:
         found.append(NO_GPUS)
-    found.append({"name": "CLUSTER_USER", "value": place.user})
-    return found
+    return [*found, *account(settings, place)]
+
+
+def account(settings: Mapping[str, Any], place: Place) -> list[Object]:
+    """Return the variables from which images set up an account of the user."""
+    known = {
+        "CLUSTER_USER": place.user,
+        "CLUSTER_USER_ID": options.UID.of(settings),
+        "CLUSTER_GROUP_NAME": options.GROUP.of(settings),
+        "CLUSTER_GROUP_ID": options.GID.of(settings),
+    }
+    return [{"name": name, "value": str(one)} for name, one in known.items() if one is not None]
 
 
 def node_selector(job: JobSpec, settings: Mapping[str, Any], place: Place) -> dict[str, str]:

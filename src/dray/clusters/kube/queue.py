@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import names
 from dray.clusters.kube.names import text_at, value_at
 from dray.node.jobs.arrays import fold
 from dray.records import NamedTuple
 
+if TYPE_CHECKING:
+    from dray.node.formats.records import End, QueueGroup
+
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 MOST_WORDS = 300
 
+MADE_READY = "its pod is being made ready"
 # What keeps a container from starting, by the reason that the kubelet gives.
 CONTAINER_REASONS = {
     "ImagePullBackOff": "its image cannot be pulled",
@@ -26,8 +30,8 @@ CONTAINER_REASONS = {
     "CreateContainerConfigError": "its container cannot be made",
     "CreateContainerError": "its container cannot be made",
     "RunContainerError": "its container cannot be started",
-    "ContainerCreating": "its pod is being made ready",
-    "PodInitializing": "its pod is being made ready",
+    "ContainerCreating": MADE_READY,
+    "PodInitializing": MADE_READY,
 }
 # What the scheduler says of nodes, and what it means.
 SCHEDULING = (
@@ -41,6 +45,19 @@ SCHEDULING = (
     (r"node\(s\) were unschedulable", "nodes are being drained"),
     (r"were not ready|not-ready|unreachable", "nodes are not ready"),
 )  # fmt: skip
+# What keeps a pod from being made ready, by the event that tells it.
+MAKING = {
+    "FailedMount": "its volume cannot be mounted",
+    "FailedAttachVolume": "its volume cannot be attached",
+    "FailedCreatePodSandBox": "its pod cannot be set up",
+}
+# Why a pod is refused, by what the API server says, and what to do.
+REFUSED = (
+    ("exceeded quota", "the quota is used up"),
+    ("runAsNonRoot", "the namespace forbids pods that may run as root: set uid for this cluster"),
+    ("hostPath volumes", "the namespace forbids folders of a node: name a claim in volumes"),
+    ("violates PodSecurity", "the namespace's Pod Security forbids it"),
+)
 # Why a pod that never started the supervisor ended.
 START_REASONS = {
     "StartError": "its container could not be started",
@@ -49,6 +66,8 @@ START_REASONS = {
     "DeadlineExceeded": "ended by a deadline of the pod",
     "Evicted": "evicted from its node",
 }
+OVER = ("Completed", "Error", "Succeeded", "Failed")
+STARTED = ("Running", "Terminating", "Unknown", *OVER, *START_REASONS)
 
 
 class PodState(NamedTuple):
@@ -154,20 +173,21 @@ def rows_of(
 
 
 def row_of(job: str, pods: Sequence[str], why: str) -> Row:
-    live = [one for one in pods if one not in ("Completed", "Error", "Succeeded", "Failed")]
+    live = [one for one in pods if one not in OVER]
     if job == "Terminating":
         return Row("ending")
-    if "Running" in live:
+    waiting = [one for one in live if one == "Pending" or one in CONTAINER_REASONS]
+    if "Running" in live and not waiting:  # else it waits for the rest of its nodes
         return Row("running")
-    waiting = [one for one in live if one != "Terminating" and one not in START_REASONS]
-    if not waiting and "Terminating" in live:
+    waiting = [one for one in live if one not in ("Terminating", "Running", *START_REASONS)]
+    if not waiting and pods:  # the controller has not yet said what follows
         return Row("ending")
     if not waiting:
         return Row("waiting", why or ("suspended" if job == "Suspended" else ""))
     return Row("waiting", why or CONTAINER_REASONS.get(waiting[0], ""))
 
 
-def grouped(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+def grouped(rows: Mapping[str, Row]) -> list[QueueGroup]:
     """Write rows for the agent: jobs of the same state, for the same reason, in one group."""
     groups: dict[Row, list[str]] = {}
     for job_id, row in rows.items():
@@ -217,18 +237,26 @@ def condition_of(record: Mapping[str, Any], name: str) -> tuple[str, str, str]:
     return "", "", ""
 
 
+def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
+    """Say what keeps a pod from being made ready, by its last event."""
+    failed = [one for one in events if text_at(one, "reason") in MAKING]
+    if not failed:
+        return ""
+    return told(MAKING[text_at(failed[-1], "reason")], text_at(failed[-1], "message"))
+
+
 def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
     """Say why the Job's controller could not create a pod, by its last event."""
     failed = [one for one in events if text_at(one, "reason") == "FailedCreate"]
     if not failed:
         return ""
     said = text_at(failed[-1], "message")
-    words = "the quota is used up" if "exceeded quota" in said else "its pod was refused"
-    return told(words, said)
+    found = (words for sign, words in REFUSED if sign in said)
+    return told(next(found, "its pod was refused"), said)
 
 
-def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> dict[str, str]:
-    """Say how a job ended that could not say it itself."""
+def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> End | None:
+    """Say how a job ended that could not say it itself; None where nothing tells."""
     for pod in reversed(pods):
         for status in containers_of(pod):
             reason = text_at(status, "state", "terminated", "reason")
@@ -242,4 +270,4 @@ def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> dict[st
     for one in conditions if isinstance(conditions, list) else ():
         if text_at(one, "type") == "Failed":
             return {"state": "failed", "reason": told("its Job failed", text_at(one, "message"))}
-    return {}
+    return None

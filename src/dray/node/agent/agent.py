@@ -19,12 +19,11 @@ from .serving import Conversation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import BinaryIO, Callable, Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Reply, Request, Row, Status  # noqa: F401
     from ..jobs.jobdir import JobDir
     from ..schedulers.scheduler import Scheduler
-
-    Record = Dict[str, Any]
 
 HANDING_OVER = 60.0  # seconds from a job's directory to its Job, where the laptop creates that
 IDLE = 900  # seconds without a request
@@ -42,9 +41,9 @@ class Agent(Conversation):
         self.scheduler = batch
         self.images = RootImages(path, lambda: self.scheduler.queue())
         self.asked = 0.0  # when the scheduler was asked for the queue that we know
-        self.over = []  # type: List[Record]  # of jobs that this look has found ended
+        self.over = []  # type: List[Status]  # of jobs that this look has found ended
 
-    def next_request(self) -> "Optional[Record]":
+    def next_request(self) -> "Optional[Request]":
         """Wait for a request; where the end of a connection may never be told, not for ever."""
         signal.alarm(IDLE if self.scheduler.is_told else 0)
         try:
@@ -52,15 +51,14 @@ class Agent(Conversation):
         finally:
             signal.alarm(0)
 
-    def carry_out(self, request: "Record") -> "Record":
+    def carry_out(self, request: "Request") -> "Reply":
         if request.get("version", 1) > VERSION:
             raise Refusal("ClusterError", "the agent here is older than the dray that asks it")
         self.scheduler.hear(request)
         answer = VERBS[request["verb"]](self, request)
-        answer.update(self.scheduler.wishes())
-        return answer
+        return dict(answer, **self.scheduler.wishes())
 
-    def queue(self) -> "Dict[str, Record]":
+    def queue(self) -> "Dict[str, Row]":
         """Return the scheduler's queue. The answer is shared by all who ask within a few
         seconds."""
         if self.scheduler.is_told:
@@ -113,13 +111,13 @@ class Agent(Conversation):
                 return str(queued["id"])
         return None
 
-    def batch_jobs_of(self, job_id: str) -> "List[Record]":
+    def batch_jobs_of(self, job_id: str) -> "List[Row]":
         """Return the rows of a job, or of an array's jobs, in the queue as it is now."""
         queue = self.scheduler.queue()
         return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
 
 
-def ping(_: Agent, __: "Record") -> "Record":
+def ping(_: Agent, __: "Request") -> "Answer":
     return {}
 
 
@@ -146,7 +144,7 @@ VERBS = {
     "status": status.status,
     "stop": jobs.stop,
     "submit": jobs.submit,
-}  # type: Dict[str, Callable[[Agent, Record], Record]]
+}  # type: Dict[str, Callable[[Agent, Request], Reply]]
 
 
 def main(root: str, kind: str) -> int:

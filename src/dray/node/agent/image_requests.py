@@ -2,32 +2,29 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict  # noqa: F401
-
+    from ..formats.records import Answer, ImageLook, Request
     from .agent import Agent
 
-    Record = Dict[str, Any]
 
-
-def look(agent: "Agent", request: "Record") -> "Record":
+def look(agent: "Agent", request: "Request") -> "ImageLook":
     return agent.images.look(request["id"], request["layers"])
 
 
-def announce(agent: "Agent", request: "Record") -> "Record":
+def announce(agent: "Agent", request: "Request") -> "Answer":
     agent.images.announce(request["record"])
     return {}
 
 
-def take_part(agent: "Agent", request: "Record") -> "Record":
+def take_part(agent: "Agent", request: "Request") -> "Answer":
     part = (request["layer"], request["offset"], request["length"], request["last"])
     agent.receive(agent.images.part(*part), request["sha256"])
     return {}
 
 
-def listing(agent: "Agent", _: "Record") -> "Record":
+def listing(agent: "Agent", _: "Request") -> "Answer":
     return {"images": agent.images.listing()}
 
 
-def remove(agent: "Agent", request: "Record") -> "Record":
+def remove(agent: "Agent", request: "Request") -> "Answer":
     agent.images.remove(request["id"])
     return {}

@@ -15,18 +15,17 @@ from .root_requests import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Request, Row
     from ..jobs.jobdir import JobDir
     from .agent import Agent
-
-    Record = Dict[str, Any]
 
 ENDING = 90.0  # seconds for which a batch job is given to end
 ENDING_LOOK = 2.0  # seconds between two looks whether it has
 
 
-def submit(agent: "Agent", request: "Record") -> "Record":
+def submit(agent: "Agent", request: "Request") -> "Answer":
     """Store the code, write the job or the array to disk, and submit it to the scheduler, exactly
     once."""
     record = request["job"]
@@ -60,10 +59,12 @@ def submit(agent: "Agent", request: "Record") -> "Record":
                 staging.remove(job_dir.path)
                 raise
     agent.forget_queue()
-    return dict(site.facts_if_changed(agent, request), scheduler_id=number)
+    answer = site.facts_if_changed(agent, request)
+    answer["scheduler_id"] = number
+    return answer
 
 
-def discard(agent: "Agent", request: "Record") -> "Record":
+def discard(agent: "Agent", request: "Request") -> "Answer":
     """Take a submission back that the laptop could not hand over; a resumed job has the end that it
     had before."""
     record = request["job"]
@@ -83,7 +84,7 @@ def discard(agent: "Agent", request: "Record") -> "Record":
     return {}
 
 
-def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], Optional[str]]":
+def contents_of(agent: "Agent", request: "Request") -> "Tuple[Dict[str, bytes], Optional[str]]":
     """Return the files of the job's directory, and the snapshot that the job keeps."""
     contents = {}
     for name, text in request["files"].items():
@@ -93,7 +94,7 @@ def contents_of(agent: "Agent", request: "Record") -> "Tuple[Dict[str, bytes], O
 
 
 def submit_to_scheduler(
-    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Record"
+    agent: "Agent", job_dir: "JobDir", lock: files.Lock, after: str, request: "Request"
 ) -> str:
     """Run the plan's submission command; return the batch job's number. Raises NoAnswer where the
     job may have been queued, and SchedulerError where it was not."""
@@ -129,7 +130,7 @@ def queued_despite_error(
     raise error
 
 
-def stop(agent: "Agent", request: "Record") -> "Record":
+def stop(agent: "Agent", request: "Request") -> "Answer":
     ids = named(request)
     queued = agent.scheduler.queue()
     numbers = []
@@ -152,7 +153,7 @@ def stop(agent: "Agent", request: "Record") -> "Record":
 
 
 def ask_to_stop(
-    agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]", now: bool
+    agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]", now: bool
 ) -> "List[str]":
     """Ask the job's supervisor to stop it; return the batch jobs that have none, to be
     cancelled."""
@@ -172,7 +173,7 @@ def ask_to_stop(
     return [number]  # it has ended once it has left the queue: see unqueued
 
 
-def resume(agent: "Agent", request: "Record") -> "Record":
+def resume(agent: "Agent", request: "Request") -> "Answer":
     place = arrays.split(request["job"]["id"])
     missing = snapshots.stage(agent, request)
     if missing:
@@ -190,7 +191,7 @@ def resume(agent: "Agent", request: "Record") -> "Record":
     return {"scheduler_id": number, "end": end}
 
 
-def resume_one(agent: "Agent", request: "Record", after: str) -> str:
+def resume_one(agent: "Agent", request: "Request", after: str) -> str:
     job_dir = agent.root.own_directory(request["job"]["id"])
     with Submission(job_dir) as lock:
         if has_gone_on(job_dir, request["job"]["resumed_after"]):
@@ -216,7 +217,7 @@ def has_gone_on(job_dir: "JobDir", seen: int) -> bool:
 def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
     """Return the number of the batch job that continues the job. One that is ending may be it: a
     job that is requeued waits again only once it has ended."""
-    until = time.monotonic() + ENDING
+    until = time.monotonic() + (0.0 if agent.scheduler.is_told else ENDING)
     while True:
         rows = agent.batch_jobs_of(job_dir.id)
         live = [str(row["id"]) for row in rows if row["state"] != "ending"]
@@ -228,7 +229,7 @@ def number_in_queue(agent: "Agent", job_dir: "JobDir") -> "Optional[str]":
 
 
 def submit_again(
-    agent: "Agent", job_dir: "JobDir", request: "Record", lock: files.Lock, after: str
+    agent: "Agent", job_dir: "JobDir", request: "Request", lock: files.Lock, after: str
 ) -> str:
     end = job_dir.ended()
     arrays.rewrite(job_dir, *contents_of(agent, request))

@@ -10,14 +10,13 @@ from . import snapshots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple  # noqa: F401
+    from typing import List, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Curve, Request
     from .agent import Agent
 
-    Record = Dict[str, Any]
 
-
-def named(request: "Record") -> "List[str]":
+def named(request: "Request") -> "List[str]":
     """Return the ids that a request names, one by one."""
     try:
         return [checked_id(one) for one in arrays.unfold(request["ids"])]
@@ -25,36 +24,36 @@ def named(request: "Record") -> "List[str]":
         raise Refusal("Refused", str(error))
 
 
-def bring(agent: "Agent", request: "Record") -> "Record":
+def bring(agent: "Agent", request: "Request") -> "Answer":
     """Store files that are not code as a snapshot; return what of it is still missing."""
     return {"missing": snapshots.stage(agent, request)}
 
 
-def ids(agent: "Agent", _: "Record") -> "Record":
+def ids(agent: "Agent", _: "Request") -> "Answer":
     return {"ids": arrays.fold(agent.root.ids() + agent.root.ids_in_arrays())}
 
 
-def log(agent: "Agent", request: "Record") -> "Record":
+def log(agent: "Agent", request: "Request") -> "Answer":
     rank = request.get("rank", 0)
     job_id, attempt, offset = request["id"], request["attempt"], request["offset"]
     size, piece = agent.root.read_log(job_id, attempt, offset, rank)
     return {"size": size, "payload": len(piece), "pieces": [piece]}
 
 
-def log_times(agent: "Agent", request: "Record") -> "Record":
+def log_times(agent: "Agent", request: "Request") -> "Answer":
     return {"times": agent.root.log_times(request["id"], request["attempt"])}
 
 
-def curve(agent: "Agent", request: "Record") -> "Record":
+def curve(agent: "Agent", request: "Request") -> "Curve":
     return agent.root.curve(request["id"])
 
 
-def outputs(agent: "Agent", request: "Record") -> "Record":
+def outputs(agent: "Agent", request: "Request") -> "Answer":
     """List the selected files and links among a job's outputs."""
     return {"files": agent.root.list_outputs(request["id"], *selection_of(request))}
 
 
-def selection_of(request: "Record") -> "Tuple[List[str], bool]":
+def selection_of(request: "Request") -> "Tuple[List[str], bool]":
     globs = request.get("globs", [])
     if not shapes.is_texts(globs) or len(globs) > selecting.MOST_GLOBS:
         raise Refusal("Refused", "these are no globs")
@@ -63,25 +62,25 @@ def selection_of(request: "Record") -> "Tuple[List[str], bool]":
     return globs, request.get("latest_checkpoint") is True
 
 
-def checkpoint(agent: "Agent", request: "Record") -> "Record":
+def checkpoint(agent: "Agent", request: "Request") -> "Answer":
     """Find the checkpoint of a job that another job may begin from, and its files."""
     found = agent.root.checkpoint(request["id"], request["name"], request["rules"])
     wanted = agent.root.describe_outputs(request["id"], found.files)
     return {"path": found.path, "files": wanted, "remarks": found.remarks}
 
 
-def pull(agent: "Agent", request: "Record") -> "Record":
+def pull(agent: "Agent", request: "Request") -> "Answer":
     """Send these outputs: what they are now, then their contents."""
     wanted = agent.root.describe_outputs(request["id"], request["paths"])
     pieces = root_outputs.contents(agent.root.outputs(request["id"]), wanted)
     return {"files": wanted, "payload": root_outputs.length(wanted), "pieces": pieces}
 
 
-def remove(agent: "Agent", request: "Record") -> "Record":
+def remove(agent: "Agent", request: "Request") -> "Answer":
     return {"left": agent.root.remove(named(request))}
 
 
-def settle(agent: "Agent", request: "Record") -> "Record":
+def settle(agent: "Agent", request: "Request") -> "Answer":
     """Mark messages as settled: the laptop has sent them, or given up on them."""
     agent.root.settle(named(request), request["over"] is True)
     return {}

@@ -13,9 +13,9 @@ from ..schedulers.scheduler import NoAnswer, SchedulerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Dict, Optional  # noqa: F401
+    from typing import Any, BinaryIO, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Reply, Request
 
 
 class Conversation:
@@ -26,7 +26,7 @@ class Conversation:
         self.stdout = stdout
         self.payload = 0  # bytes of the request's that were not read yet
 
-    def carry_out(self, request: "Record") -> "Record":
+    def carry_out(self, request: "Request") -> "Reply":
         raise NotImplementedError
 
     def serve(self) -> bool:
@@ -34,7 +34,7 @@ class Conversation:
         request = self.next_request()
         if request is None:
             return False
-        answer = self.answer(request)
+        answer = dict(self.answer(request))
         self.skip_payload()
         afterwards = answer.pop("afterwards", None)
         pieces = answer.pop("pieces", ())
@@ -46,7 +46,7 @@ class Conversation:
             afterwards()
         return True
 
-    def answer(self, request: "Record") -> "Record":
+    def answer(self, request: "Request") -> "Reply":
         try:
             return self.carry_out(request)
         except Refusal as error:
@@ -62,18 +62,19 @@ class Conversation:
         except Exception:
             return {"error": traceback.format_exc(), "family": "ClusterError"}
 
-    def next_request(self) -> "Optional[Record]":
+    def next_request(self) -> "Optional[Request]":
         """Read a request. Returns None at the end of the input, and where the input is not a
         request, as nothing after it can be trusted."""
         lengths = read_head(self.stdin.readline(HEAD_LIMIT))
         if lengths is None:
             return None
         try:
-            request = json.loads(self.stdin.read(lengths[0]).decode("ascii"))
+            found = json.loads(self.stdin.read(lengths[0]).decode("ascii"))  # type: Any
         except (ValueError, RecursionError):
             return None
         self.payload = lengths[1]
-        return request if isinstance(request, dict) else None
+        request = found  # type: Request
+        return request if isinstance(found, dict) else None
 
     def skip_payload(self) -> None:
         """Discard the payload of a refused request, which must not be taken for the next
@@ -82,7 +83,7 @@ class Conversation:
             piece = self.stdin.read(min(self.payload, CHUNK))
             self.payload = self.payload - len(piece) if piece else 0
 
-    def send(self, answer: "Record") -> None:
+    def send(self, answer: "Reply") -> None:
         text = json.dumps(answer).encode("ascii")
         self.stdout.write(MARK + b"%d %d\n" % (len(text), answer.get("payload", 0)) + text)
         self.stdout.flush()

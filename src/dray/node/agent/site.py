@@ -9,16 +9,15 @@ from ..schedulers.scheduler import SchedulerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict  # noqa: F401
+    from typing import Any  # noqa: F401
 
+    from ..formats.records import Answer, Request, SiteFacts
     from .agent import Agent
-
-    Record = Dict[str, Any]
 
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
-def probe(agent: "Agent", _: "Record") -> "Record":
+def probe(agent: "Agent", request: "Request") -> "SiteFacts":
     """Look at this site and remember what was found; the laptop checks jobs by it before it
     submits."""
     from ..containers import runtimes  # not for every request
@@ -33,15 +32,19 @@ def probe(agent: "Agent", _: "Record") -> "Record":
         "files": usage.f_favail if usage.f_files else None,
         "container_facts": runtimes.facts(),
         "locks": leases.facts(agent.root.path),
-    }  # type: Record
+    }  # type: SiteFacts
     found.update(agent.scheduler.describe())
+    if request.get("share"):
+        from ..schedulers import sharing  # only where accounts share the machine
+
+        found["share"] = sharing.facts(request["share"])
     if agent.scheduler.is_told:  # jobs run elsewhere, where there may be no Python at all
         found.update(python_for_jobs(agent.root.path))
     files.write_json(facts_of(agent), found, durable=False)
     return found
 
 
-def python_for_jobs(root: str) -> "Record":
+def python_for_jobs(root: str) -> "SiteFacts":
     """Bring this Python to where all pods see it; say how it is started there, or why not."""
     from ..formats.interpreters import words
     from ..interpreter import plan, tree
@@ -56,14 +59,17 @@ def facts_of(agent: "Agent") -> str:
     return os.path.join(agent.root.path, "facts.json")
 
 
-def facts_if_changed(agent: "Agent", request: "Record") -> "Record":
+def facts_if_changed(agent: "Agent", request: "Request") -> "Answer":
     """Add what is known of this site to an answer, unless the laptop has it. If that is old, it is
     looked up again once the answer has been sent."""
-    known = files.read_record(facts_of(agent)) or {}
-    if not shapes.is_number(known.get("time")) or not is_young(known["time"], FACTS_AGE):
+    found = files.read_record(facts_of(agent)) or {}  # type: Any
+    if not shapes.is_number(found.get("time")) or not is_young(found["time"], FACTS_AGE):
         return {"afterwards": lambda: refresh(agent)}
-    news = {"facts": known} if known["time"] != request.get("facts") else {}  # type: Record
-    return dict(news, afterwards=agent.root.tidy)
+    known = found  # type: SiteFacts
+    news = {"afterwards": agent.root.tidy}  # type: Answer
+    if known["time"] != request.get("facts"):
+        news["facts"] = known
+    return news
 
 
 def refresh(agent: "Agent") -> None:

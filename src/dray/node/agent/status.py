@@ -1,5 +1,6 @@
 """Reports the state of jobs to the laptop, from their files and the scheduler's queue."""
 
+import os
 import time
 
 from ..attempt import outcomes
@@ -12,19 +13,18 @@ from .root_requests import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import Answer, Request, Row, Status
     from ..jobs.arrays import ArrayDir
     from ..jobs.jobdir import JobDir
     from ..jobs.policy import Decision
     from .agent import Agent
 
-    Record = Dict[str, Any]
-
 LATE = 60.0  # seconds after which a job that should have begun is not about to
 
 
-def status(agent: "Agent", request: "Record") -> "Record":
+def status(agent: "Agent", request: "Request") -> "Answer":
     """Return all that is known of the jobs. With ``brief``, those that wait and have made no
     attempt are only listed by id, together with others that wait for the same reason."""
     queued = agent.queue()
@@ -50,17 +50,40 @@ def status(agent: "Agent", request: "Record") -> "Record":
             record = states.unreadable(job_id, states.in_queue(row), error)
         if record is not None:
             found.append(record)
+    give_up_silent(agent)
     for array in seen.values():
         if not any(name.startswith(array.id + ".") for name in queued):
             end_array(agent, array)
     explain(agent, found)
     unsent = agent.root.unsent(agent.over, notices.LOGIN)
-    groups = [
-        {"ids": arrays.fold(ids), "why": why, "start": start}
-        for (why, start), ids in waiting.items()
-    ]
-    answer = {"jobs": found, "waiting": groups}  # type: Record
-    return dict(answer, unsent=unsent) if unsent else answer
+    answer = {"jobs": found, "waiting": []}  # type: Answer
+    for (why, start), ids in waiting.items():
+        answer["waiting"].append({"ids": arrays.fold(ids), "why": why, "start": start})
+    if unsent:
+        answer["unsent"] = unsent
+    return answer
+
+
+def give_up_silent(agent: "Agent") -> None:
+    """Give up those whose node is gone, as far as the scheduler can tell, if they give no sign of
+    life either: a node that only the scheduler cannot reach may still be running them."""
+    for job_id in filter(shapes.is_id, agent.scheduler.overdue()):
+        try:
+            if is_silent(agent.root.job(job_id)):
+                agent.scheduler.give_up(job_id)
+        except OSError:  # the next look tries again
+            pass
+
+
+def is_silent(job_dir: "JobDir") -> bool:
+    """Return whether no attempt has given a sign of life for long."""
+    attempt = job_dir.unfinished()
+    if attempt is None:
+        return job_dir.ended() is None
+    silence = attempt.silence()
+    if silence is None:  # it was about to start
+        silence = files.now_in(job_dir.path) - os.stat(attempt.path).st_mtime
+    return silence > jobdir.SILENT
 
 
 def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
@@ -71,25 +94,25 @@ def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
         seen.setdefault(place[0], agent.root.array(place[0]))
 
 
-def only_waits(agent: "Agent", job_id: str, queued: "Record", has_directory: bool) -> bool:
+def only_waits(agent: "Agent", job_id: str, queued: "Row", has_directory: bool) -> bool:
     """Return whether the job is queued and has made no attempt."""
     if queued["state"] != "waiting":
         return False
     return not has_directory or not agent.root.job(job_id).numbers()
 
 
-def explain(agent: "Agent", records: "List[Record]") -> None:
+def explain(agent: "Agent", records: "List[Status]") -> None:
     """Ask the scheduler's accounting about all jobs whose end is only guessed, in one query."""
     asked = states.unexplained(records)
     states.explain(records, agent.scheduler.ends(asked) if asked else {})
 
 
-def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> "Optional[Record]":
+def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Optional[Status]":
     """Read what the files say, merge it with the queue's row, and drop the secrets of a job that
     has ended."""
     if queued is not None and queued["state"] == "waiting":
         end_if_too_late(agent, job_dir, queued)
-    may_be_queued = queued is None and agent.submitted_since(job_dir)
+    may_be_queued = queued is None and is_on_its_way(agent, job_dir)
     is_gone = queued is None and not may_be_queued
     is_waiting = queued is not None and queued["state"] == "waiting"
     facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
@@ -105,6 +128,14 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Record]") -> 
     return record
 
 
+def is_on_its_way(agent: "Agent", job_dir: "JobDir") -> bool:
+    """Return whether the job may be newer than the queue that we know. Where the laptop hands it
+    over, one that was asked to stop is not waited for: it would end as soon as it started."""
+    if agent.scheduler.is_told and job_dir.stop_request() is not None:
+        return False
+    return agent.submitted_since(job_dir)
+
+
 def trace_of(
     agent: "Agent", job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None
 ) -> states.Trace:
@@ -116,8 +147,8 @@ def trace_of(
 
 
 def status_in_array(
-    agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str, queued: "Optional[Record]"
-) -> "Optional[Record]":
+    agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str, queued: "Optional[Row]"
+) -> "Optional[Status]":
     """Return the state of a job of an array that has no directory of its own yet: it never ran."""
     place = arrays.split(job_id)
     if place is None:
@@ -126,27 +157,28 @@ def status_in_array(
     description = shapes.description(array.description_of(place[1]))
     if description is None:
         return status_in_damaged_array(array, job_id, queued)
-    record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Record
-    record.update(state="queued", reason="")
+    record = {"id": job_id, "job": description, "attempts": [], "ended": None}  # type: Status
+    record["state"], record["reason"] = "queued", ""
     if queued is not None:
         record["scheduler"] = queued
     if place[1] in arrays.read_indices(array.stopped):
-        record.update(state="stopped", reason="stopped on request")
+        record["state"], record["reason"] = "stopped", "stopped on request"
     elif queued is None and not agent.submitted_since(array):
         trace = trace_of(agent, array, array.batch_log_of(place[1]), place[1])
-        record.update(states.without_end(trace, [], agent.scheduler.name))
+        states.conclude(record, states.without_end(trace, [], agent.scheduler.name))
     return record
 
 
 def status_in_damaged_array(
-    array: "ArrayDir", job_id: str, queued: "Optional[Record]"
-) -> "Optional[Record]":
+    array: "ArrayDir", job_id: str, queued: "Optional[Row]"
+) -> "Optional[Status]":
     """Return the state of a job whose array is damaged; None where the array has no such job."""
     if not array.is_damaged() or array.common()["commands"]:
         return None
     record = states.unknown_job(job_id)
-    reason = "its description is damaged: " + array.job
-    return dict(record, state="queued" if queued else "lost", reason=reason)
+    record["state"] = "queued" if queued else "lost"
+    record["reason"] = "its description is damaged: " + array.job
+    return record
 
 
 def end_array(agent: "Agent", array: "ArrayDir") -> None:
@@ -159,7 +191,7 @@ def end_array(agent: "Agent", array: "ArrayDir") -> None:
         pass
 
 
-def end_if_too_late(agent: "Agent", job_dir: "JobDir", queued: "Record") -> None:
+def end_if_too_late(agent: "Agent", job_dir: "JobDir", queued: "Row") -> None:
     """End a job that waits although it should have begun by now. If it starts at this moment, it
     ends itself, or finds its end on disk. Holds the submission's lock, as a resume may set another
     start time."""

@@ -20,11 +20,10 @@ from .succession import Succession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Optional
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir
-
-    Record = Dict[str, Any]
 
 SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler, at most
 HURRY = 5.0  # seconds for which a running attempt waits for an answer
@@ -65,7 +64,7 @@ def run_alone(allocation: "Allocation") -> int:
 
 
 class Allocation(Site):
-    def __init__(self, job_dir: JobDir, job: "Record", batch: Scheduler) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: Scheduler) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
@@ -101,7 +100,8 @@ class Allocation(Site):
         """Return whether the attempt can begin: the scheduler has done the waiting. Only the image
         may be missing, as the job that converts it may have been interrupted, and go on as another
         batch job than the one that this one was queued behind."""
-        image = (self.job.get("container") or {}).get("image", "")
+        container = self.job.get("container")
+        image = container.get("image", "") if container else ""
         images = Images(self.job_dir.root)
         if not images.lacks(image):
             return True

@@ -19,9 +19,9 @@ LAST_LOOK = 10.0  # and once more so long before the command would be asked to e
 class Allotment:
     """What an attempt is given: its GPUs (None: the scheduler has set them in the environment), the
     environment it starts from, how many seconds it has, and how to ask for that again; what its job
-    may still use as a whole. A command that is spread also has a launcher, and the number of its
-    batch job. One whose container is its own has a meter
-    of its memory."""
+    may still use as a whole. A command that is spread also has a launcher, the number of its batch
+    job, and the address at which other nodes find this one, if not by its name. One whose container
+    is its own has a meter of its memory."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Allotment:
         self.seconds = min(limits) if limits else None
         self.launcher = []  # type: List[str]
         self.batch_id = ""
+        self.address = ""
         self.meter = None  # type: Optional[Meter]
 
 

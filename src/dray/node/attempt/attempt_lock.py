@@ -1,5 +1,6 @@
 """The lock of a job on a cluster: one attempt is made at a time."""
 
+import fcntl
 import os
 import time
 
@@ -41,6 +42,28 @@ class AttemptLock:
                 return False
             self.lease.keep()
         return True
+
+    def take_if_free(self) -> bool:
+        """Take the lock if nobody has it; wait for nothing."""
+        if not self._try():
+            return False
+        if not files.Lock.leased:
+            return True
+        lease = leases.Lease(self.job_dir.alive)
+        if not lease.take():
+            self._let_go()
+            return False
+        self.lease = lease
+        lease.keep()
+        return True
+
+    def _let_go(self) -> None:
+        """Give back the lock of this node alone, which another pod there may be waiting for."""
+        try:
+            fcntl.flock(self.alive, fcntl.LOCK_UN)
+        except OSError as error:
+            if error.errno not in files.LOCKS_REFUSED:
+                raise
 
     def _try(self) -> bool:
         try:

@@ -13,11 +13,10 @@ from .outcomes import write_to_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Dict, List, Optional
 
+    from ..formats.records import AttemptRecord, Beginning, Description, Runs  # noqa: F401
     from ..jobs.jobdir import AttemptDir, JobDir
-
-    Record = Dict[str, Any]
 
 TICK = 1.0
 CHECKPOINT_LOOK = 30.0
@@ -29,21 +28,22 @@ class CheckpointWatch:
         self,
         job_dir: "JobDir",
         attempt: "AttemptDir",
-        job: "Record",
-        earlier_attempts: "List[Record]",
+        job: "Description",
+        earlier_attempts: "List[AttemptRecord]",
     ) -> None:
         self.job_dir = job_dir
         self.outputs = job_dir.outputs
         self.attempt = attempt
         self.job = job
         self.earlier_attempts = earlier_attempts
+        self.known_runs = list(earlier_attempts)  # type: List[Runs]  # of this attempt, too
         self.rules = job["resume"]
         self.pattern = self.rules["checkpoint"]
         self.pace = Pace()
         self.next_look = 0.0
         self.first = None  # type: Optional[checkpoints.Checkpoint]
         self.is_given = False  # whether that is a checkpoint of another run
-        self.runs = {}  # type: Record  # those there were when the attempt began
+        self.runs = {}  # type: Runs  # those there were when the attempt began
         self.latest = None  # type: Optional[checkpoints.Checkpoint]
         self.reached = resuming.Progress()  # at the latest one
         self.finished = None  # type: Optional[float]  # since when all is done, and it is silent
@@ -60,7 +60,7 @@ class CheckpointWatch:
         found = checkpoints.candidates(self.outputs, self.rules)
         runs = resuming.runs_of([one.path for one in found], self.outputs)
         self.runs = {"runs": runs, "done_before": self.progress(self.first).done}
-        self.earlier_attempts.append(self.runs)
+        self.known_runs.append(self.runs)
         self.reached = self.progress(self.first)
 
     def has_nothing_left(self) -> bool:
@@ -86,13 +86,18 @@ class CheckpointWatch:
             found["DRAY_CHECKPOINT_PARTNER"] = partner
         return found
 
-    def about(self) -> "Record":
+    def about(self) -> "Beginning":
         """Return what the attempt's record says of its beginning."""
         begun_from = self.relative(self.first)
         if self.is_given:  # what people call it
             begun_from = str(self.job["origin"].get("told", "a checkpoint of another run"))
         from_time = self.first.mtime if self.first else None
-        return dict(self.runs, from_checkpoint=begun_from, from_time=from_time)
+        return {
+            "runs": self.runs["runs"],
+            "done_before": self.runs["done_before"],
+            "from_checkpoint": begun_from,
+            "from_time": from_time,
+        }
 
     # -- while the command runs -------------------------------------------------------------------
 
@@ -133,7 +138,7 @@ class CheckpointWatch:
         if checkpoint is None:
             return resuming.Progress()
         command, path = self.job["command"], checkpoint.path
-        return resuming.progress(self.rules, command, path, self.outputs, self.earlier_attempts)
+        return resuming.progress(self.rules, command, path, self.outputs, self.known_runs)
 
     def is_ahead(self, found: "checkpoints.Checkpoint") -> bool:
         """Return whether the checkpoint is further than where this attempt began."""

@@ -12,19 +12,22 @@ from ..processes.process import describe_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Union
+    from typing import Callable, Dict, List, Optional, Union
 
     from ..containers.sandbox import Sandbox
+    from ..formats.records import CommandEnd, Description
     from ..jobs.jobdir import JobDir
     from .ranks import Ranks
-
-    Record = Dict[str, Any]
 
 # As a shell, or a container, tells that what was in it ended by such a signal.
 SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 SAME_NODE = 0.2  # seconds between the signals that a scheduler sends to all of a job
 # A process that hangs in the kernel (a dead file server, a GPU's driver) ends when that does.
-NOT_TO_BE_KILLED = {"exit_code": None, "signal": None, "reason": "it could not be killed"}
+NOT_TO_BE_KILLED = {
+    "exit_code": None,
+    "signal": None,
+    "reason": "it could not be killed",
+}  # type: CommandEnd
 # What a supervisor, or a task, waits for.
 HANDLED_SIGNALS = (
     signal.SIGCHLD,
@@ -38,7 +41,7 @@ HANDLED_SIGNALS = (
 LEFTOVER_GRACE = 5.0  # for background processes once the command itself has ended
 
 
-def leftover_grace(job: "Record") -> float:
+def leftover_grace(job: "Description") -> float:
     return min(LEFTOVER_GRACE, max(float(job["resume"]["grace"]), 0.1))
 
 
@@ -51,7 +54,11 @@ def kill_all(command: "Union[Command, Ranks]", wait: "Callable[[float], None]") 
 
 
 class Command:
-    def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]", log: str) -> None:
+    departing = ""  # no other node that it needs
+
+    def __init__(
+        self, job_dir: "JobDir", job: "Description", base: "Dict[str, str]", log: str
+    ) -> None:
         self.job_dir = job_dir
         self.job = job
         self.patience = leftover_grace(job)  # for what is left once it has ended
@@ -124,9 +131,9 @@ class Command:
         by_signal = os.WIFSIGNALED(self.status) or os.WEXITSTATUS(self.status) in SIGNALLED
         return SAME_NODE if by_signal else 0.0
 
-    def end(self) -> "Record":
+    def end(self) -> "CommandEnd":
         if self.status is None:
-            return dict(NOT_TO_BE_KILLED)
+            return NOT_TO_BE_KILLED.copy()
         code, name = process.read_status(self.status)
         if self.sandbox is not None:
             return self.sandbox.end(self.rank, self.argv, self.log, code, name)

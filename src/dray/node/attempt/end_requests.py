@@ -4,19 +4,17 @@ up, it uses too much memory, or it hangs when all is done."""
 import os
 import time
 
-from ..jobs import budget
+from ..jobs import budget, trouble
 from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Any, Optional  # noqa: F401
 
     from ..checkpoints.timing import Timing
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
-
-    Record = Dict[str, Any]
 
 SILENT_GRACES = 10  # how many graces a command that has done all may say nothing
 
@@ -77,9 +75,20 @@ class EndRequests:
     def by_signal(self, number: int) -> None:
         """Register that this process was signalled, as a scheduler does that ends the job."""
         self.signalled = True
-        if self.job_dir.stop_request() is None and self.current is None:
+        if self.job_dir.stop_request() is None and self._may_go_on():
             reason = "interrupted by {}".format(process.signal_name(number))
             self.current = EndRequest("interrupted", reason, self.in_grace(), cause="signal")
+
+    def _may_go_on(self) -> bool:
+        """Return whether nothing is known yet that keeps this process from making the next
+        attempt."""
+        return self.current is None or self.current.cause == trouble.LOST
+
+    def by_departure(self, host: str) -> None:
+        """Request the end because a node of several is about to be taken away."""
+        if self.job_dir.stop_request() is None and self.current is None:
+            reason = "{} is being taken away".format(host)
+            self.current = EndRequest("interrupted", reason, self.in_grace(), cause=trouble.LOST)
 
     def after_last_checkpoint(self) -> None:
         """Request the end after the checkpoint that the command has just written."""

@@ -9,15 +9,13 @@ from .command import kill_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Union  # noqa: F401
+    from typing import Callable, Optional, Union  # noqa: F401
 
     from ..checkpoints.newest import Checkpoint
     from .checkpoint_watch import CheckpointWatch
     from .command import Command
     from .end_requests import EndRequests
     from .ranks import Ranks
-
-    Record = Dict[str, Any]
 
 SETTLE = 0.2  # a checkpoint that has not changed for so long is taken for written, if need be
 LONGEST_PAUSE = 0.1  # between two looks whether it has saved or ended

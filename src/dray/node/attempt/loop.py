@@ -16,12 +16,11 @@ from .supervisor import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Optional
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
-
-    Record = Dict[str, Any]
 
 # Who makes the next attempt.
 HERE = "here"
@@ -60,7 +59,7 @@ class Site:
 
 
 class AttemptLoop:
-    def __init__(self, job_dir: "JobDir", job: "Record", site: Site) -> None:
+    def __init__(self, job_dir: "JobDir", job: "Description", site: Site) -> None:
         self.job_dir = job_dir
         self.job = job
         self.site = site
@@ -117,11 +116,15 @@ class AttemptLoop:
 
 
 def supervise(
-    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", allotment: "Allotment"
-) -> None:
-    """Run the supervisor in this process. An error of dray's own is the attempt's outcome."""
+    job_dir: "JobDir", job: "Description", attempt: "AttemptDir", allotment: "Allotment"
+) -> bool:
+    """Run the supervisor in this process, and return whether it was told to end by a signal. An
+    error of dray's own is the attempt's outcome."""
+    supervisor = None
     try:
-        Supervisor(job_dir, attempt, job, allotment).run()
+        supervisor = Supervisor(job_dir, attempt, job, allotment)
+        supervisor.run()
     except Exception as error:
         print_message(traceback.format_exc())
         record_own_failure(job_dir, attempt.number, error)
+    return supervisor is not None and supervisor.requests.signalled

@@ -13,16 +13,17 @@ from ..processes import cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import List, Optional, Union  # noqa: F401
 
     from ..checkpoints.newest import Checkpoint
+    from ..formats.records import Description, End, Outcome
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..jobs.policy import Decision
 
-    Record = Dict[str, Any]
 
-
-def write_with_retries(path: str, value: "Record", patience: float = trouble.PATIENCE) -> None:
+def write_with_retries(
+    path: str, value: "Union[End, Outcome]", patience: float = trouble.PATIENCE
+) -> None:
     """Write an outcome, retrying for a while: it must not be lost to a disk that is full for a
     moment."""
     trouble.with_retries(lambda: files.write_json(path, value), patience)
@@ -45,7 +46,7 @@ def begin_attempt(job_dir: "JobDir", number: int) -> "AttemptDir":
     return attempt
 
 
-def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> None:
+def record_lost(job_dir: "JobDir", job: "Description", number: int, reason: str) -> None:
     """Record that an attempt ended without anybody there to see how."""
     attempt = job_dir.attempt(number)
     job = given.known(job_dir, job)
@@ -69,7 +70,7 @@ def record_lost(job_dir: "JobDir", job: "Record", number: int, reason: str) -> N
         "remarks": (attempt.record().get("remarks") or []) + remarks,
         "checkpoint": os.path.relpath(newest.path, job_dir.outputs) if newest else None,
         "left": clear_away(job_dir, attempt, job["outputs"]),
-    }
+    }  # type: Outcome
     write_with_retries(attempt.outcome, outcome)
 
 
@@ -84,7 +85,7 @@ def out_of_memory(attempt: "AttemptDir") -> str:
 
 
 def has_got_further(
-    job_dir: "JobDir", job: "Record", attempt: "AttemptDir", newest: "Checkpoint"
+    job_dir: "JobDir", job: "Description", attempt: "AttemptDir", newest: "Checkpoint"
 ) -> bool:
     """Return whether the attempt got further than the checkpoint that it began from."""
     if newest.mtime <= start_of(attempt):
@@ -129,15 +130,19 @@ def record_own_failure(job_dir: "JobDir", number: int, error: BaseException) -> 
     outcome = {
         "outcome": "failed",
         "reason": "dray itself failed: {!r} (see the logs in its directory)".format(error),
+        "exit_code": None,
+        "signal": None,
         "hopeless": True,
-    }  # type: Record
+    }  # type: Outcome
     if trouble.is_of_node(error):
         outcome = trouble.interruption("its node had trouble: {}".format(error or "no memory left"))
-    write_with_retries(attempt.outcome, dict(outcome, ended=time.time()))
+    outcome["ended"] = time.time()
+    write_with_retries(attempt.outcome, outcome)
 
 
 def end_job(job_dir: "JobDir", end: "Decision", patience: float = trouble.PATIENCE) -> None:
-    record = {"state": end.state, "reason": end.reason, "time": time.time()}
+    assert end.state is not None
+    record = {"state": end.state, "reason": end.reason, "time": time.time()}  # type: End
     write_with_retries(job_dir.end, record, patience)
     files.discard(job_dir.secrets)
     files.discard(job_dir.stop)

@@ -3,6 +3,8 @@
 A pod that keeps its GPUs and its image loses nothing between two attempts: time limits and crashes
 are followed by the next attempt right here. Only a pod that is taken away leaves that to another
 one, which the Job controller starts: exit codes tell it whether to.
+
+Of a job on several nodes, the pod that gets the job's lock does this, and the others follow it.
 """
 
 import json
@@ -17,24 +19,24 @@ from ..formats import files, locales
 from ..formats.messages import print_message
 from ..jobs import budget, trouble
 from ..jobs.arrays import ArrayDir
-from ..jobs.jobdir import JobDir, described
-from ..processes import cgroup, layout
-from ..schedulers import scheduler
-from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT, SECRETS
+from ..jobs.jobdir import JobDir, described, too_late
+from ..processes import layout
+from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT, Kubernetes
+from . import gather
 from .allotment import Allotment
 from .attempt_lock import AttemptLock
 from .command import HANDLED_SIGNALS
+from .follower import Follower, end_all_below, end_code
 from .loop import ELSEWHERE, HERE, AttemptLoop, Site, supervise
+from .meeting import Meeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Optional  # noqa: F401
 
+    from ..formats.records import Description
     from ..jobs import policy
     from ..jobs.jobdir import AttemptDir
-    from ..schedulers.scheduler import Scheduler
-
-    Record = Dict[str, Any]
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MESSAGE = "/dev/termination-log"
@@ -50,7 +52,7 @@ def run(path: str) -> int:
         signal.SIG_BLOCK, HANDLED_SIGNALS
     )  # first: nobody else keeps us from being killed
     os.umask(0o077)
-    job_dir, batch = JobDir(path), scheduler.of_kind("kubernetes")
+    job_dir, batch = JobDir(path), Kubernetes()
     try:
         job = trouble.with_retries(lambda: described(job_dir))
         if "commands" in job:
@@ -69,33 +71,56 @@ class Pod(Site):
     name = "Kubernetes"
     lost = "ended by Kubernetes or with its node"
 
-    def __init__(self, job_dir: JobDir, job: "Record", batch: "Scheduler") -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: Kubernetes) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
         self.is_ending = False
-        self.meter = cgroup.Meter()
+        self.meter = batch.meter()
         self.loop = AttemptLoop(job_dir, job, self)
-        folder = os.environ.get(SECRETS)
-        if folder:
-            job_dir.secrets = os.path.join(folder, os.path.basename(job_dir.secrets))
+        self.meeting = None  # type: Optional[Meeting]
+        job_dir.secrets = batch.secrets_of(job_dir)
 
     def run(self) -> int:
-        end = self.job_dir.ended()
-        if end is not None:  # the pod before this one was lost after it had written that down
-            return CODES.get(end["state"], OWN_FAULT)
+        code = end_code(self.job_dir)
+        if code is not None:  # the pod before this one was lost after it had written that down
+            return code
         lock = trouble.with_retries(lambda: AttemptLock(self.job_dir))
+        if layout.nodes_of(self.job) > 1:
+            host = self.scheduler.own_number()
+            code = Follower(self.job_dir, self.job, host, lock, self.is_over).run()
+            return self._lead(lock) if code is None else code
         if not lock.take_unless(self.is_over, LOCK_PATIENCE):
             return INTERRUPTED
+        return self._lead(lock)
+
+    def _lead(self, lock: AttemptLock) -> int:
         try:
-            decision = self.loop.run()
-            if decision is None:
+            code = end_code(self.job_dir)
+            if code is not None:
+                return code
+            self._call_others()
+            # None: the pod was told to end, or there is nothing more to do.
+            decision = self.loop.run() or self.loop.decide()
+            if decision.again:
                 return INTERRUPTED
             self.loop.end(decision)
             self._leave_message(decision)
             return CODES.get(str(decision.state), OWN_FAULT)
         finally:
+            if self.meeting is not None:
+                self.meeting.close()
+                files.discard(self.job_dir.leader)
             lock.leave()
+
+    def _call_others(self) -> None:
+        """Let the other pods of the job know where this one is."""
+        others = layout.nodes_of(self.job) - 1
+        if not others:
+            return
+        self.meeting = Meeting(self.scheduler.own_address(), others)
+        about = dict(self.meeting.describe(), resumed_after=self.job["resumed_after"])
+        trouble.with_retries(lambda: files.write_json(self.job_dir.leader, about, durable=False))
 
     def is_over(self) -> bool:
         """Return whether the pod was told to end."""
@@ -104,34 +129,57 @@ class Pod(Site):
         return self.is_ending
 
     def wait_for_turn(self, decision: "policy.Decision") -> bool:
-        """Pause before the attempt. A pod that is told to end meanwhile leaves it to another."""
+        """Pause before the attempt, and wait until all nodes are there. A pod that is told to end
+        meanwhile leaves it to another; and there is none of a job that is stopped."""
         until = time.monotonic() + decision.delay
-        while not self.is_over():
+        records = self.job_dir.records()
+        while not self.is_over() and self.job_dir.stop_request() is None:
             left = until - time.monotonic()
-            if left <= 0 or self.job_dir.stop_request() is not None:
+            is_complete = self.meeting is None or self.meeting.is_complete()
+            if left <= 0 and is_complete:
                 return True
-            if signal.sigtimedwait(ENDING, min(left, LOOK)) is not None:
-                self.is_ending = True
+            if too_late(self.job, records, time.time()) is not None:
+                return False
+            self._wait(LOOK if left <= 0 else min(left, LOOK))
         return False
+
+    def _wait(self, seconds: float) -> None:
+        if self.meeting is not None:
+            self.meeting.wait(seconds)
+        elif signal.sigtimedwait(ENDING, seconds) is not None:
+            self.is_ending = True
 
     def supervise(self, attempt: "AttemptDir") -> None:
         self.job_dir.work = worktree.place_of(self.job_dir, attempt.number)
         allowance = budget.left(self.job, self.job_dir.records())
         asked = self.job["resources"]["time"]
         seconds = float(asked) if asked else None
-        env = command_environment()
+        env = self.scheduler.command_environment()
         allotment = Allotment(None, env, seconds, None, allowance)
         allotment.meter = self.meter
         if layout.is_spread(self.job):
-            allotment.launcher = self.scheduler.launcher(self.job)
-            allotment.batch_id = self.job_dir.id
+            self._spread(allotment)
         with Copying(attempt.log):
-            supervise(self.job_dir, self.job, attempt, allotment)
+            signalled = supervise(self.job_dir, self.job, attempt, allotment)
+        self.is_ending = signalled or self.is_ending
+        if self.meeting is not None:
+            self.meeting.dismiss_followers()
+        end_all_below()
+
+    def _spread(self, allotment: Allotment) -> None:
+        """Give each node its part."""
+        address = self.scheduler.own_address()
+        first, *others = (
+            gather.part_of(self.job, node, address) for node in range(layout.nodes_of(self.job))
+        )
+        first["others"] = self.meeting.assign(others) if self.meeting is not None else []
+        allotment.env = locales.original_environment()  # tasks leave out what is not the command's
+        allotment.launcher = gather.launcher(first)
+        allotment.batch_id = self.job_dir.id
+        allotment.address = address
 
     def arrange_next(self, decision: "policy.Decision") -> str:  # noqa: ARG002
-        records = self.job_dir.records()
-        by_signal = bool(records) and records[-1].get("cause") == "signal"
-        return ELSEWHERE if by_signal or self.is_over() else HERE
+        return ELSEWHERE if self.is_over() else HERE
 
     def after_end(self) -> None:
         files.discard(self.job_dir.alive)
@@ -144,14 +192,6 @@ class Pod(Site):
                 file.write(json.dumps(told))
         except OSError:
             pass
-
-
-def command_environment() -> "Dict[str, str]":
-    """Return what the command starts from: the image's variables, and none of the pod's own."""
-    own = (SECRETS,)
-    return {
-        name: value for name, value in locales.original_environment().items() if name not in own
-    }
 
 
 class Copying:

@@ -12,7 +12,7 @@ import socket
 import time
 
 from ..code import worktree
-from ..formats import files, locales
+from ..formats import files
 from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
@@ -25,7 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import CommandEnd, Description, Order
+    from ..schedulers.scheduler import Scheduler
 
 LOOK = 10.0
 RESCUE = 30.0
@@ -34,16 +35,19 @@ RESCUE = 30.0
 def main(path: str) -> int:
     job_dir = JobDir(path)
     job = described(job_dir)
-    return Task(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]).task_position()).run()
+    batch = scheduler.of_kind(job["scheduler"]["kind"])
+    job_dir.secrets = batch.secrets_of(job_dir)
+    return Task(job_dir, job, batch).run()
 
 
 class Task:
-    def __init__(self, job_dir: JobDir, job: "Record", position: layout.TaskPosition) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: "Scheduler") -> None:
         self.job_dir = job_dir
         self.job = job
-        self.position = position
-        self.command = Command(job_dir, job, locales.original_environment(), "")
-        self.order = {}  # type: Record
+        self.position = batch.task_position()
+        self.meter = batch.meter()
+        self.command = Command(job_dir, job, batch.command_environment(), "")
+        self.order = {}  # type: Order
         self.made_tree = False
         self.told_end = False
         self.signalled = False  # from outside, and so maybe the command as well
@@ -54,10 +58,11 @@ class Task:
         process.adopt_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         self.lines = Lines(0)
+        self._listen()
         while not self.leaving:
-            self._listen()
             self._wait(LOOK)
             self._look_around()
+            self._listen()
         return 0
 
     def _wait(self, seconds: float) -> None:
@@ -94,7 +99,7 @@ class Task:
 
     # -- orders -----------------------------------------------------------------------------------
 
-    def _take_order(self, order: "Record") -> None:
+    def _take_order(self, order: "Order") -> None:
         self.order = order
         attempt = self.job_dir.attempt(order["attempt"])
         self.command.log = attempt.log_of(self.position.rank)
@@ -111,7 +116,7 @@ class Task:
         else:
             self._say("ready", work=self.job_dir.work)
 
-    def _make_tree(self, order: "Record") -> None:
+    def _make_tree(self, order: "Order") -> None:
         """Make the node's work tree, unless the supervisor has made it: on the first node, or on a
         disk that all share."""
         if self.position.node_rank == 0 or order["work"] == self.job_dir.work:
@@ -121,7 +126,7 @@ class Task:
         worktree.prepare(self.job_dir, order["attempt"], self.job)
         self.made_tree = True
 
-    def _go(self, message: "Record") -> None:
+    def _go(self, message: "Order") -> None:
         if self.told_end:
             return
         self.job_dir.work = message["trees"][str(self.position.node_rank)]
@@ -144,11 +149,11 @@ class Task:
             return self.position.launched_from or name
         return name
 
-    def _pass_on(self, message: "Record") -> None:
+    def _pass_on(self, message: "Order") -> None:
         self._rescue()
         self._say("asked", caught=self._is_running() and self.command.signal(message["signal"]))
 
-    def _end(self, message: "Record") -> None:
+    def _end(self, message: "Order") -> None:
         if not self.command.pid:
             reason = "ended before it started"
             self._tell_end({"exit_code": None, "signal": None, "reason": reason, "hopeless": False})
@@ -157,7 +162,7 @@ class Task:
         else:
             self.command.terminate()
 
-    def _clear(self, _: "Record") -> None:
+    def _clear(self, _: "Order") -> None:
         self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:
@@ -174,15 +179,25 @@ class Task:
     def _reap(self) -> None:
         self.command.reap()
         if self.command.ended() and not self.told_end:
-            self._tell_end(dict({"hopeless": False}, **self.command.end()))
+            end = self.command.end()
+            if self.meter is not None and end["signal"] == "SIGKILL":
+                end["reason"] = self.meter.why_killed() or end["reason"]
+            end.setdefault("hopeless", False)
+            self._tell_end(end)
 
     def _tell_failure(self, error: Exception) -> None:
-        end = why_not_started(error)
-        wanted = ("exit_code", "signal", "reason", "cause")
-        end = dict({key: end[key] for key in wanted if key in end}, hopeless=end.get("hopeless"))
+        why = why_not_started(error)
+        end = {
+            "exit_code": why["exit_code"],
+            "signal": why["signal"],
+            "reason": why["reason"],
+            "hopeless": why.get("hopeless", False),
+        }  # type: CommandEnd
+        if "cause" in why:
+            end["cause"] = why["cause"]
         self._tell_end(end)
 
-    def _tell_end(self, end: "Record") -> None:
+    def _tell_end(self, end: "CommandEnd") -> None:
         if self.told_end:
             return
         self.told_end = True
@@ -253,4 +268,4 @@ OBEY = {
     "signal": Task._pass_on,
     "end": Task._end,
     "clear": Task._clear,
-}  # type: Dict[str, Callable[[Task, Record], None]]
+}  # type: Dict[str, Callable[[Task, Order], None]]

@@ -10,6 +10,9 @@ a port of its own, a file to watch, or a signal that would hit more than the tra
     signal  for the trainer             ended    its command's end
     end     SIGTERM or SIGKILL          memory   of its node
     clear   put away, and leave         left     files kept of its node's work tree
+
+A launcher of dray's own says more: ``leaving``, a node is about to be taken away; ``lost``, a rank
+is gone.
 """
 
 import fcntl
@@ -24,17 +27,17 @@ import time
 
 from ..formats.interpreters import python_words
 from ..formats.messages import print_message
+from ..jobs import trouble
 from ..processes import layout, process
 from ..processes.process import describe_end
 from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Dict, List, Optional  # noqa: F401
 
+    from ..formats.records import CommandEnd, Description, News, Order
     from ..jobs.jobdir import AttemptDir, JobDir
-
-    Record = Dict[str, Any]
 
 MARK = b"dray "  # of a line from a task; anything else is the launcher's own
 OTHER_NODE = 15.0  # seconds between the same signal to one node and to another, at most
@@ -86,11 +89,12 @@ class Ranks:
     def __init__(
         self,
         job_dir: "JobDir",
-        job: "Record",
+        job: "Description",
         base: "Dict[str, str]",
         attempt: "AttemptDir",
         launcher: "List[str]",
         number: str,
+        address: str = "",
     ) -> None:
         self.job_dir = job_dir
         self.job = job
@@ -98,12 +102,14 @@ class Ranks:
         self.attempt = attempt
         self.launcher = launcher
         self.number = number
+        self.address = address or socket.gethostname()
+        self.departing = ""  # the host that is about to be taken away
         self.pid = 0
         self.status = None  # type: Optional[int]  # the launcher's wait status
         self.trees = {}  # type: Dict[str, str]  # work trees, by the node's number
         self.answers = {}  # type: Dict[int, bool]
-        self.ends = {}  # type: Dict[int, Record]
-        self.bad = None  # type: Optional[Record]  # the first that went wrong
+        self.ends = {}  # type: Dict[int, News]
+        self.bad = None  # type: Optional[News]  # the first that went wrong
         self.asked = False  # whether all were asked to end
         self.kill_rest_at = 0.0  # not before somebody has gone wrong by itself
         self.kill_began = 0.0
@@ -117,7 +123,10 @@ class Ranks:
         """Do nothing: each task prepares its own container."""
 
     def clean_up(self) -> None:
-        """Do nothing: each task cleans up after its own container."""
+        """Close what led to the launcher; each task cleans up after its own container."""
+        if self.pid:
+            os.close(self.input)
+            os.close(self.lines.fd)
 
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         orders, self.input = os.pipe()
@@ -138,12 +147,12 @@ class Ranks:
                 "argv": argv,
                 "told": variables,
                 "work": self.job_dir.work,
-                "address": socket.gethostname(),
+                "address": self.address,
                 "port": free_port(layout.port_for(int(re.sub(r"\D", "", self.number) or 0))),
             }
         )
 
-    def _say(self, message: "Record") -> None:
+    def _say(self, message: "Order") -> None:
         self.unsent += json.dumps(message).encode("ascii") + b"\n"
         self._send()
 
@@ -169,7 +178,7 @@ class Ranks:
             self.kill_rest_at = time.monotonic() + LEFTOVER_GRACE
             self._say({"what": "end", "signal": int(signal.SIGKILL)})
 
-    def _hear(self, message: "Record") -> None:
+    def _hear(self, message: "News") -> None:
         what = message["what"]
         if what == "ready":
             self.trees[str(message["node"])] = message["work"]
@@ -185,8 +194,23 @@ class Ranks:
             self.ends[message["rank"]] = message
             if message["reason"] and self.bad is None:
                 self._end_rest(message)
+        elif what == "leaving":
+            self.departing = message["host"]
+        elif what == "lost":
+            self._lose(message)
 
-    def _end_rest(self, bad: "Record") -> None:
+    def _lose(self, message: "News") -> None:
+        """Count a rank that is lost with its task or its node as ended. Others may have noticed
+        before we did, and have crashed for it."""
+        if message["rank"] in self.ends:
+            return
+        self.ends[message["rank"]] = message
+        if self.bad is None:
+            self._end_rest(message)
+        elif message["cause"] == trouble.LOST:
+            self.bad = message
+
+    def _end_rest(self, bad: "News") -> None:
         """End the other tasks, which would wait for the dead one. If all were asked to end, each
         keeps the time that the supervisor gives: one torchrun may leave at once, while another's
         worker saves."""
@@ -218,7 +242,7 @@ class Ranks:
     def is_gone(self) -> bool:
         return self.pid == 0 or self.status is not None
 
-    def end(self) -> "Record":
+    def end(self) -> "CommandEnd":
         if self.bad is not None and not self._was_ended_by_launcher():
             return {
                 "exit_code": self.bad["exit_code"],
@@ -239,11 +263,11 @@ class Ranks:
         lost = self.is_gone() and len(self.ends) < layout.tasks_of(self.job)
         return lost and self.bad["signal"] in ("SIGTERM", "SIGKILL")
 
-    def _launchers_end(self) -> "Record":
+    def _launchers_end(self) -> "CommandEnd":
         """Describe the end by that of the launcher: a node was lost, or a task was killed from
         outside."""
         if self.status is None:
-            return dict(NOT_TO_BE_KILLED)
+            return NOT_TO_BE_KILLED.copy()
         code, name = process.read_status(self.status)
         reason = self.words or "{}: {}".format(self.launcher[0], describe_end(code, name))
         return {"exit_code": code or (None if name else 1), "signal": name, "reason": reason}

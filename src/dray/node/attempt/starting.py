@@ -7,9 +7,7 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
-
-    Record = Dict[str, Any]
+    from ..formats.records import Outcome
 
 FAILURES = (
     origin.NothingToGoOnFrom,
@@ -20,7 +18,7 @@ FAILURES = (
 )
 
 
-def why_not_started(error: Exception) -> "Record":
+def why_not_started(error: Exception) -> "Outcome":
     """Return the outcome of an attempt whose command did not start. Trouble of the node is not a
     failure of the command. What another attempt would meet again, such as a damaged pack or a
     missing program, is hopeless."""

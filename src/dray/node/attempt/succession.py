@@ -12,12 +12,11 @@ from .loop import ELSEWHERE, NOBODY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Optional
 
+    from ..formats.records import Description
     from ..jobs.jobdir import JobDir
     from ..schedulers.scheduler import Scheduler
-
-    Record = Dict[str, Any]
 
 LONGEST_PAUSE = 30.0  # between two tries to queue the next attempt
 OUTAGE = 600.0  # seconds for which a controller may be away
@@ -39,7 +38,9 @@ class Patience:
 
 
 class Succession:
-    def __init__(self, job_dir: "JobDir", job: "Record", batch: "Scheduler", number: str) -> None:
+    def __init__(
+        self, job_dir: "JobDir", job: "Description", batch: "Scheduler", number: str
+    ) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
@@ -133,7 +134,9 @@ class Succession:
         records = self.job_dir.records()
         if not records or not policy.was_short(self.job, records[-1]):
             return
+        seconds = self.job["resources"]["time"]
+        assert seconds is not None  # else no slot would be short
         try:
-            self.scheduler.restore_time(number, self.job["resources"]["time"], decision.whole)
+            self.scheduler.restore_time(number, seconds, decision.whole)
         except SchedulerError as error:
             print_message("the time limit of the next attempt could not be set: {}".format(error))

@@ -15,7 +15,7 @@ from ..formats import faults, files
 from ..formats.messages import print_message
 from ..jobs import budget, trouble
 from ..jobs.jobdir import decide, held_in_words
-from ..processes import cgroup, process
+from ..processes import process
 from .allotment import TICK, Limit
 from .checkpoint_watch import CHECKPOINT_LOOK, CheckpointWatch
 from .command import HANDLED_SIGNALS, Command
@@ -27,27 +27,26 @@ from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Union
+    from typing import Any, Dict, List, Optional, Union  # noqa: F401
 
+    from ..formats.records import About, Description, Outcome
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
     from .ranks import Ranks
-
-    Record = Dict[str, Any]
 
 RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
 
 
 class Supervisor:
     def __init__(
-        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Record", allotment: "Allotment"
+        self, job_dir: "JobDir", attempt: "AttemptDir", job: "Description", allotment: "Allotment"
     ) -> None:
         self.job_dir = job_dir
         self.attempt = attempt
         self.job = job = given.known(job_dir, job)
         self.allotment = allotment
         self.command = self._make_command()
-        self.about = None  # type: Optional[Record]
+        self.about = None  # type: Optional[About]
         self.started, began = time.time(), time.monotonic()
         seconds = allotment.seconds
         self.deadline = self.started + seconds if seconds else None  # as the command knows it
@@ -67,11 +66,12 @@ class Supervisor:
             return Command(self.job_dir, self.job, own.env, self.attempt.log)
         from .ranks import Ranks  # with sockets: not for every attempt
 
-        return Ranks(self.job_dir, self.job, own.env, self.attempt, own.launcher, own.batch_id)
+        given = (own.launcher, own.batch_id, own.address)
+        return Ranks(self.job_dir, self.job, own.env, self.attempt, *given)
 
     # -- the attempt from start to end --------------------------------------------------------
 
-    def run(self) -> "Record":
+    def run(self) -> "Outcome":
         """Make the attempt and return its outcome, which is on disk by then."""
         process.adopt_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
@@ -102,12 +102,18 @@ class Supervisor:
         faults.reach("supervisor:unpacked")
         self.command.prepare()
 
-    def _nothing_left(self, reserve: str) -> "Record":
+    def _nothing_left(self, reserve: str) -> "Outcome":
         """Record the attempt as done without starting the command: the attempt before had finished,
         and was ended before it could say so."""
         files.discard(reserve)
         files.remove_tree(self.job_dir.work)
-        outcome = {"outcome": "done", "reason": "", "exit_code": None, "signal": None, "cause": ""}
+        outcome = {
+            "outcome": "done",
+            "reason": "",
+            "exit_code": None,
+            "signal": None,
+            "cause": "",
+        }  # type: Outcome
         self.about = self._about(None)
         self._write_about()
         self._record(outcome)
@@ -129,8 +135,9 @@ class Supervisor:
         except OSError as error:
             print_message("the attempt could not be written down: {}".format(error))
 
-    def _about(self, argv: "Optional[List[str]]") -> "Record":
-        about = {
+    def _about(self, argv: "Optional[List[str]]") -> "About":
+        begun = self.checkpoints.about()
+        return {
             "started": self.started,
             "host": socket.gethostname(),
             "pid": self.command.pid or None,
@@ -140,8 +147,11 @@ class Supervisor:
             "snapshot": self.job["snapshot"],
             "command": argv,
             "container": self.command.container,
+            "runs": begun["runs"],
+            "done_before": begun["done_before"],
+            "from_checkpoint": begun["from_checkpoint"],
+            "from_time": begun["from_time"],
         }
-        return dict(about, **self.checkpoints.about())
 
     def _attempt_variables(self) -> "Dict[str, str]":
         """Return the environment variables that describe this attempt to the command."""
@@ -202,6 +212,8 @@ class Supervisor:
             self._handle_signal(received.si_signo)
             received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
         self.command.listen()
+        if self.command.departing:
+            self.requests.by_departure(self.command.departing)
         self.requests.look()
 
     def _handle_signal(self, number: int) -> None:
@@ -219,33 +231,28 @@ class Supervisor:
 
     # -- the record ---------------------------------------------------------------------------
 
-    def _outcome(self) -> "Record":
-        outcome = dict({"cause": ""}, **self.command.end())
+    def _outcome(self) -> "Outcome":
+        ended = dict({"cause": ""}, **self.command.end())  # type: Any
+        outcome = ended  # type: Outcome
         request = self.requests.current
         if request is not None and self.ending.command_notified:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
-            outcome.update(outcome=request.outcome, reason=request.reason, cause=request.cause)
+            outcome["outcome"], outcome["reason"] = request.outcome, request.reason
+            outcome["cause"] = request.cause
             is_cut = request.outcome == "interrupted" or request.cause == budget.CAUSE
             newest = self.checkpoints.find_newest() if is_cut else None
             if is_cut and self.checkpoints.progress(newest).finished:
                 outcome["outcome"] = "done"
         else:
             outcome["outcome"] = "failed" if outcome["reason"] else "done"
-        if outcome["cause"] == trouble.CAUSE:  # of another node than this one
+        if outcome["cause"] in (trouble.CAUSE, trouble.LOST):  # of another node than this one
             outcome["outcome"] = "interrupted"
-        if outcome.get("signal") == "SIGKILL" and outcome["outcome"] == "failed":
-            outcome["reason"] = self._why_killed() or outcome["reason"]
+        meter = None if self.allotment.launcher else self.allotment.meter  # tasks have their own
+        if meter and outcome.get("signal") == "SIGKILL" and outcome["outcome"] == "failed":
+            outcome["reason"] = meter.why_killed() or outcome["reason"]
         return outcome
 
-    def _why_killed(self) -> str:
-        """Say so where it was the kernel, for want of memory."""
-        meter = self.allotment.meter
-        if meter is None or not meter.has_killed():
-            return ""
-        limit = meter.limit() or 0
-        return "out of memory: killed at {}".format(cgroup.in_words(limit, limit))
-
-    def _record(self, outcome: "Record") -> None:
+    def _record(self, outcome: "Outcome") -> None:
         self.heartbeat.look_for_imports()
         self.checkpoints.rescue_outputs(folders=True)
         last = self.checkpoints.find_last()
@@ -263,14 +270,15 @@ class Supervisor:
         if self.about is not None and not os.path.exists(self.attempt.attempt):
             self._write_about()
 
-    def _hold(self, outcome: "Record") -> None:
+    def _hold(self, outcome: "Outcome") -> None:
         """Keep the allocation of a crashed command for a while, so that somebody can look at it.
         Its outcome is on disk already."""
         seconds = self._seconds_to_hold(outcome)
         if seconds <= 0:
             return
         self._write_held(outcome, time.time() + seconds)
-        held = held_in_words(self.job_dir.id, dict(self.about or {}, **outcome))
+        record = dict(self.about or {}, **outcome)  # type: Any
+        held = held_in_words(self.job_dir.id, record)
         write_to_log(self.attempt, [held])
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.requests.signalled:
@@ -279,7 +287,7 @@ class Supervisor:
             self._wait(min(TICK, until - time.monotonic()))
         self._write_held(outcome, time.time())
 
-    def _seconds_to_hold(self, outcome: "Record") -> float:
+    def _seconds_to_hold(self, outcome: "Outcome") -> float:
         """Return how long to hold: only where the command started and will not be started again,
         and no longer than the allocation lasts."""
         seconds = self.job.get("hold")
@@ -289,14 +297,14 @@ class Supervisor:
             return 0.0
         return float(min(seconds, self.limit.seconds_left()) if self.limit.at else seconds)
 
-    def _write_held(self, outcome: "Record", until: float) -> None:
+    def _write_held(self, outcome: "Outcome", until: float) -> None:
         outcome["held"] = until
         try:
             files.write_json(self.attempt.outcome, outcome)
         except OSError as error:
             print_message("how long it is held could not be written down: {}".format(error))
 
-    def _clean_up(self, outcome: "Record") -> None:
+    def _clean_up(self, outcome: "Outcome") -> None:
         self.ending.sweep()
         files.discard(self.attempt.heartbeat)
         try:

@@ -24,32 +24,35 @@ from .resuming import begun_from, needs_place, partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Sequence
+    from typing import Optional, Sequence
 
+    from ..formats.records import Description, Resume, Rules
     from ..jobs.jobdir import JobDir
     from .newest import Checkpoint
-
-    Record = Dict[str, Any]
 
 FOLDER = "given"
 
 
-def rules_of(job_dir: "JobDir", job: "Record") -> "Record":
+def rules_of(job_dir: "JobDir", job: "Description") -> "Resume":
     """Return the job's rules for resuming, with the checkpoint it has begun from."""
     path = (job.get("origin") or {}).get("path")
     if not path:
-        return job["resume"]  # type: ignore
+        return job["resume"]
     here = os.path.join(job_dir.path, FOLDER, path)
     placed = os.path.join(job_dir.outputs, path) if needs_place(job["resume"]) else here
-    return dict(begun_from(job["resume"], here), given={"path": here, "placed": placed})
+    rules = begun_from(job["resume"], here).copy()
+    rules["given"] = {"path": here, "placed": placed}
+    return rules
 
 
-def known(job_dir: "JobDir", job: "Record") -> "Record":
+def known(job_dir: "JobDir", job: "Description") -> "Description":
     """Return the job's description with rules that know what it has begun from."""
-    return dict(job, resume=rules_of(job_dir, job))
+    job = job.copy()
+    job["resume"] = rules_of(job_dir, job)
+    return job
 
 
-def to_begin_from(outputs: str, rules: "Record") -> "Optional[Checkpoint]":
+def to_begin_from(outputs: str, rules: "Rules") -> "Optional[Checkpoint]":
     """Return the given checkpoint where the trainer finds it; None if it is no longer whole."""
     path, placed = rules["given"]["path"], rules["given"]["placed"]
     if not newest.is_whole(path):
@@ -59,7 +62,7 @@ def to_begin_from(outputs: str, rules: "Record") -> "Optional[Checkpoint]":
     return newest.look_at(placed)
 
 
-def copy_into_outputs(outputs: str, rules: "Record", path: str, placed: str) -> None:
+def copy_into_outputs(outputs: str, rules: "Rules", path: str, placed: str) -> None:
     """Copy the given checkpoint and its partner to their place among the outputs."""
     worktree.make_parents(outputs, os.path.relpath(placed, outputs))
     partner = partner_of(path, rules)

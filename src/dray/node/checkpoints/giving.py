@@ -13,9 +13,9 @@ from .resuming import partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import List
 
-    Record = Dict[str, Any]
+    from ..formats.records import Description, Rules
 
 TRIES = 3  # to copy what a running job may be writing to
 
@@ -29,15 +29,15 @@ class Found:
         self.remarks = remarks
 
 
-def find(job_dir: JobDir, name: str, rules: "Record") -> Found:
+def find(job_dir: JobDir, name: str, rules: "Rules") -> Found:
     """Find the named checkpoint of this job, or its newest whole one. ``rules`` say which files are
     checkpoints if the job itself does not."""
     outputs = job_dir.outputs
     if os.path.islink(outputs):
         raise NothingToGoOnFrom("{} is a link, which is not followed".format(outputs))
     description = job_dir.description()
-    own = given.rules_of(job_dir, description) if description else {}
-    rules = own if own.get("checkpoint") else rules
+    own = given.rules_of(job_dir, description) if description else None
+    rules = own if own and own.get("checkpoint") else rules
     remarks = []  # type: List[str]
     if name:
         path = named(job_dir, rules, name)
@@ -51,7 +51,7 @@ def find(job_dir: JobDir, name: str, rules: "Record") -> Found:
     return describe(job_dir, os.path.realpath(path), rules, remarks)
 
 
-def named(job_dir: JobDir, rules: "Record", name: str) -> str:
+def named(job_dir: JobDir, rules: "Rules", name: str) -> str:
     """Return the path of a checkpoint, or of any other file among the outputs: the final model may
     have a name that the checkpoint pattern does not match."""
     outputs = job_dir.outputs
@@ -72,7 +72,7 @@ def other_files(outputs: str, name: str) -> "List[str]":
     return [path for path in files.files_below(outputs) if path.endswith("/" + name)]
 
 
-def describe(job_dir: JobDir, path: str, rules: "Record", remarks: "List[str]") -> Found:
+def describe(job_dir: JobDir, path: str, rules: "Rules", remarks: "List[str]") -> Found:
     """Describe the checkpoint at ``path``, in which no link is left to follow."""
     top = os.path.realpath(job_dir.outputs)
     shown = os.path.relpath(path, top)
@@ -86,7 +86,7 @@ def describe(job_dir: JobDir, path: str, rules: "Record", remarks: "List[str]") 
     return Found(shown, [os.path.relpath(one, top) for one in paths], remarks)
 
 
-def parts(path: str, rules: "Record") -> "List[str]":
+def parts(path: str, rules: "Rules") -> "List[str]":
     """Return the files of a checkpoint, and its partner."""
     found = sorted(newest.files_in(path)) if os.path.isdir(path) else [path]
     partner = partner_of(path, rules)
@@ -96,7 +96,7 @@ def parts(path: str, rules: "Record") -> "List[str]":
 # -- into the new job's directory ------------------------------------------------------------------
 
 
-def take(root: str, job: "Record", folder: str) -> None:
+def take(root: str, job: "Description", folder: str) -> None:
     """Put the job's given checkpoint into ``folder``, which becomes the job's directory."""
     origin = job["origin"]
     if not shapes.is_origin(origin) or not shapes.is_id(origin.get("job", job["id"])):
@@ -119,7 +119,7 @@ def unpack(root: str, snapshot: str, place: str) -> None:
         raise NothingToGoOnFrom("what was sent is damaged: {}. Try again.".format(error))
 
 
-def copy_from(source: JobDir, name: str, rules: "Record", target: str) -> None:
+def copy_from(source: JobDir, name: str, rules: "Rules", target: str) -> None:
     """Copy a checkpoint as it is at one moment, though its job may be running."""
     for _ in range(TRIES):
         found = find(source, name, rules)

@@ -20,9 +20,9 @@ from .resuming import number_of, partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+    from typing import Dict, Iterator, List, Optional, Set, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import Rules
 
 # model.pt.tmp, model.tmp.pt, tmp-checkpoint-500, 100.orbax-checkpoint-tmp-1719, model.pt.part …
 UNFINISHED = re.compile(r"(^|[._-])tmp([._-]|$)|\.(temp|part|partial|incomplete)$|~$", re.I)
@@ -54,13 +54,13 @@ class Checkpoint:
         )
 
 
-def newest(outputs: str, resume: "Record") -> "Optional[Checkpoint]":
+def newest(outputs: str, resume: "Rules") -> "Optional[Checkpoint]":
     """Return the newest valid checkpoint below ``outputs``, by the rules for resuming."""
     found = candidates(outputs, resume)
     return next((one for one in found if is_valid(one, found, resume)), None)
 
 
-def is_valid(one: Checkpoint, all_of_them: "List[Checkpoint]", resume: "Record") -> bool:
+def is_valid(one: Checkpoint, all_of_them: "List[Checkpoint]", resume: "Rules") -> bool:
     """Return whether the checkpoint is whole, and so is what belongs to it. Whether a trainer saves
     a partner, and what a folder consists of, is learned from the other checkpoints."""
     if not is_whole(one.path) or lacks_files(one, all_of_them):
@@ -89,11 +89,11 @@ def parts_of(folder: str) -> "Set[str]":
     return {re.sub(r"\d+", "#", path) for path in content if not UNFINISHED.search(path)}
 
 
-def any_partner(found: "List[Checkpoint]", resume: "Record") -> bool:
+def any_partner(found: "List[Checkpoint]", resume: "Rules") -> bool:
     return any(os.path.exists(partner_of(one.path, resume) or "") for one in found)
 
 
-def candidates(outputs: str, resume: "Record") -> "List[Checkpoint]":
+def candidates(outputs: str, resume: "Rules") -> "List[Checkpoint]":
     """Return everything that matches, newest first.
 
     Order is by time or, if ``number`` says how far a checkpoint is, by that number within a folder;
@@ -116,7 +116,7 @@ def candidates(outputs: str, resume: "Record") -> "List[Checkpoint]":
     return by_number(by_time, number) if number else by_time
 
 
-def is_given(one: Checkpoint, resume: "Record") -> bool:
+def is_given(one: Checkpoint, resume: "Rules") -> bool:
     """Return whether this is the unchanged copy of another run's checkpoint, put where the trainer
     finds it (see ``given``)."""
     given = resume.get("given")
@@ -147,7 +147,7 @@ def by_folder(found: "List[Checkpoint]") -> "Dict[str, List[Checkpoint]]":
     return folders
 
 
-def surplus(ordered: "List[Checkpoint]", resume: "Record") -> "List[Checkpoint]":
+def surplus(ordered: "List[Checkpoint]", resume: "Rules") -> "List[Checkpoint]":
     """Return the checkpoints beyond the ``keep`` that stay.
 
     The newest valid one counts first; what is newer may still be being written. If nothing shows
@@ -156,11 +156,11 @@ def surplus(ordered: "List[Checkpoint]", resume: "Record") -> "List[Checkpoint]"
     for position, one in enumerate(ordered):
         if is_valid(one, ordered, resume):
             more = 0 if tells_its_end(one.path) else 1
-            return ordered[position + max(resume["keep"], 1) + more :]
+            return ordered[position + max(resume["keep"] or 0, 1) + more :]
     return []
 
 
-def prune(outputs: str, resume: "Record") -> None:
+def prune(outputs: str, resume: "Rules") -> None:
     """Remove checkpoints that are too old, but never through a link that leads out of the
     outputs."""
     if not resume.get("keep"):

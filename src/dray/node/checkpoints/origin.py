@@ -13,11 +13,10 @@ from .resuming import partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional
+    from typing import Iterator, List, Optional
 
+    from ..formats.records import AttemptRecord, Description, Rules
     from .newest import Checkpoint
-
-    Record = Dict[str, Any]
 
 SCRATCH = "scratch"
 ASIDE = ".set-aside"  # hidden: no pattern finds what is in it
@@ -40,7 +39,7 @@ class Origin:
         self.is_given = is_given
 
 
-def find(outputs: str, job: "Record", previous: "List[Record]", number: int) -> Origin:
+def find(outputs: str, job: "Description", previous: "List[AttemptRecord]", number: int) -> Origin:
     """Choose the checkpoint that attempt ``number`` begins from. ``previous`` are the records of
     earlier attempts."""
     rules, wanted = job["resume"], job.get("start_from") or ""
@@ -62,7 +61,7 @@ def find(outputs: str, job: "Record", previous: "List[Record]", number: int) -> 
     return Origin(origin.checkpoint, remarks + origin.remarks)
 
 
-def begin_from_given(outputs: str, job: "Record") -> "Checkpoint":
+def begin_from_given(outputs: str, job: "Description") -> "Checkpoint":
     """Return the given checkpoint that the job begins from, or raise: never begin from nothing
     instead."""
     found = given.to_begin_from(outputs, job["resume"])
@@ -74,7 +73,7 @@ def begin_from_given(outputs: str, job: "Record") -> "Checkpoint":
     return found
 
 
-def choose(outputs: str, rules: "Record", attempts: "List[Record]") -> Origin:
+def choose(outputs: str, rules: "Rules", attempts: "List[AttemptRecord]") -> Origin:
     """Choose the newest whole checkpoint from which no attempt has crashed; if there is none, the
     newest whole one."""
     found = newest.candidates(outputs, rules)
@@ -89,7 +88,7 @@ def choose(outputs: str, rules: "Record", attempts: "List[Record]") -> Origin:
     return Origin(chosen, remarks)
 
 
-def crash_from(one: "Checkpoint", outputs: str, attempts: "List[Record]") -> "Optional[int]":
+def crash_from(one: "Checkpoint", outputs: str, attempts: "List[AttemptRecord]") -> "Optional[int]":
     """Return the attempt that crashed from this checkpoint without progress, as happens if a folder
     is incomplete in a way that nothing shows. A checkpoint that was written again since counts as
     another one."""
@@ -107,7 +106,7 @@ def require_disk(outputs: str) -> None:
         os.listdir(outputs)
 
 
-def require_no_progress(previous: "List[Record]") -> None:
+def require_no_progress(previous: "List[AttemptRecord]") -> None:
     reached = [one["checkpoint"] for one in previous if one.get("checkpoint")]
     if reached:
         raise NothingToGoOnFrom(
@@ -116,7 +115,7 @@ def require_no_progress(previous: "List[Record]") -> None:
         )
 
 
-def named(outputs: str, rules: "Record", name: str) -> "List[Checkpoint]":
+def named(outputs: str, rules: "Rules", name: str) -> "List[Checkpoint]":
     """Return the checkpoints newer than the named one, followed by that one. The name is its path
     among the outputs, or the end of that path."""
     found = newest.candidates(outputs, rules)
@@ -135,13 +134,13 @@ def pick(outputs: str, found: "List[Checkpoint]", name: str) -> int:
     raise NothingToGoOnFrom("{} named {}; there are: {}".format(what, name, listed or "none"))
 
 
-def require(outputs: str, rules: "Record", start_from: str) -> None:
+def require(outputs: str, rules: "Rules", start_from: str) -> None:
     """Check, before the job is queued, that the checkpoint to resume from exists."""
     if start_from and start_from != SCRATCH:
         named(outputs, rules, start_from)
 
 
-def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[str]":
+def set_aside(outputs: str, rules: "Rules", wanted: str, number: int) -> "List[str]":
     """Move what is newer than the wanted checkpoint aside, so that a trainer that looks for its
     checkpoint by itself does not find it either."""
     if wanted == SCRATCH:
@@ -161,7 +160,7 @@ def set_aside(outputs: str, rules: "Record", wanted: str, number: int) -> "List[
     return ["{} set aside in {}".format(what, os.path.basename(place))]
 
 
-def files_of(one: "Checkpoint", rules: "Record") -> "Iterator[str]":
+def files_of(one: "Checkpoint", rules: "Rules") -> "Iterator[str]":
     """Yield the paths of a checkpoint, of what is saved with it, and of their copies."""
     saved = [one.path] + restoring.beside(one.path, rules)
     copies = [restoring.copy_of(path) for path in saved]

@@ -15,9 +15,9 @@ from .resuming import overwritten_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List
+    from typing import Iterator, List
 
-    Record = Dict[str, Any]
+    from ..formats.records import Rules
 
 KEPT = ".kept"
 ASIDE = ".partial"
@@ -29,7 +29,7 @@ def copy_of(path: str) -> str:
     return start + KEPT + end
 
 
-def keep(found: "newest.Checkpoint", resume: "Record") -> None:
+def keep(found: "newest.Checkpoint", resume: "Rules") -> None:
     """Copy the checkpoint and what lies beside it, if its name is one that gets overwritten. A
     folder is not copied: it may be of any size, and its files have names of their own."""
     if os.path.basename(found.path) != overwritten_name(resume) or os.path.isdir(found.path):
@@ -39,7 +39,7 @@ def keep(found: "newest.Checkpoint", resume: "Record") -> None:
     keep_one(found)
 
 
-def beside(path: str, resume: "Record") -> "List[str]":
+def beside(path: str, resume: "Rules") -> "List[str]":
     """Return the files that are overwritten together with this one, without their copies."""
     pattern = os.path.basename(resume.get("beside") or "")
     if not pattern:
@@ -59,7 +59,7 @@ def keep_one(found: "newest.Checkpoint") -> None:
         files.remove(candidate)
 
 
-def put_back(outputs: str, resume: "Record") -> "List[str]":
+def put_back(outputs: str, resume: "Rules") -> "List[str]":
     """Replace what is not whole by its copy, or move it aside: starting over is better than not
     starting. Return what was done, in words."""
     done = []  # type: List[str]
@@ -74,7 +74,7 @@ def put_back(outputs: str, resume: "Record") -> "List[str]":
     return done
 
 
-def overwritten(outputs: str, resume: "Record") -> "Iterator[str]":
+def overwritten(outputs: str, resume: "Rules") -> "Iterator[str]":
     name = overwritten_name(resume)
     for one in newest.candidates(outputs, resume) if name else ():
         if os.path.basename(one.path) == name and not os.path.isdir(one.path):

@@ -35,7 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-    Record = Dict[str, Any]
+    from ..formats.records import Lookup, Resume, Rules, Runs
 
 PLACEHOLDERS = (
     "{checkpoint}", "{name}", "{run}", "{run_pattern}", "{partner}", "{number}", "{left}",
@@ -63,7 +63,7 @@ class Progress:
 
 
 def progress(
-    resume: "Record", command: "Sequence[str]", path: str, outputs: str, previous: "List[Record]"
+    resume: "Rules", command: "Sequence[str]", path: str, outputs: str, previous: "Sequence[Runs]"
 ) -> Progress:
     """Return how far the run is at this checkpoint. ``previous``: the records of all attempts so
     far."""
@@ -92,12 +92,12 @@ def progress(
     return Progress(done, total, finished or reached)
 
 
-def is_given(resume: "Record", path: str) -> bool:
+def is_given(resume: "Rules", path: str) -> bool:
     """Return whether this path is the job's given checkpoint (see ``given``)."""
     return path in (resume.get("given") or {}).values()
 
 
-def start_of(resume: "Record", command: "Sequence[str]", path: str) -> Progress:
+def start_of(resume: "Rules", command: "Sequence[str]", path: str) -> Progress:
     """Return how far a run is that begins from this checkpoint of another one. It is never
     finished: what the other run has done is not what this one is asked to do."""
     begin = begin_of(resume, path)
@@ -106,7 +106,7 @@ def start_of(resume: "Record", command: "Sequence[str]", path: str) -> Progress:
     return Progress(begin, begin + total if known else None)  # type: ignore
 
 
-def begin_of(resume: "Record", path: str) -> "Optional[int]":
+def begin_of(resume: "Rules", path: str) -> "Optional[int]":
     """Return the iteration that a run counts from if it begins from this checkpoint of another
     one."""
     if resume.get("anew"):
@@ -115,13 +115,17 @@ def begin_of(resume: "Record", path: str) -> "Optional[int]":
     return None if number is None or scale is None else number // scale
 
 
-def begun_from(resume: "Record", path: str) -> "Record":
+def begun_from(resume: "Resume", path: str) -> "Resume":
     """Return the rules of a run that has begun from this checkpoint of another one. If it is not
     known what it counts from, neither is how many iterations are left."""
     begin, total = begin_of(resume, path), resume.get("total")
     if not total:
         return resume
-    return dict(resume, total=dict(total, begin=begin) if begin is not None else None)
+    rules, rule = resume.copy(), total.copy()
+    if begin is not None:
+        rule["begin"] = begin
+    rules["total"] = rule if begin is not None else None
+    return rules
 
 
 def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
@@ -130,14 +134,14 @@ def number_of(path: str, pattern: "Optional[str]") -> "Optional[int]":
     return int(found.group(1)) if found else None
 
 
-def overwritten_name(resume: "Record") -> "Optional[str]":
+def overwritten_name(resume: "Rules") -> "Optional[str]":
     """Return the name of a checkpoint that is written again and again: the one that the trainer
     looks for by itself, or the only one that the pattern allows."""
     name = os.path.basename(resume.get("checkpoint") or "")
     return resume.get("looks_for") or (name if name and not glob.has_magic(name) else None)
 
 
-def is_ahead(resume: "Record", path: str, at: Progress, other: str, other_at: Progress) -> bool:
+def is_ahead(resume: "Rules", path: str, at: Progress, other: str, other_at: Progress) -> bool:
     """Return whether a checkpoint written since is ahead of ``other``, which the attempt began
     from. A trainer may save that one again at once, perhaps in a folder of its own."""
     is_beside = os.path.dirname(path) == os.path.dirname(other)
@@ -151,7 +155,7 @@ def is_ahead(resume: "Record", path: str, at: Progress, other: str, other_at: Pr
     return name != os.path.basename(other) or not (is_beside or re.search("[0-9]", name))
 
 
-def partner_of(path: str, resume: "Record") -> "Optional[str]":
+def partner_of(path: str, resume: "Rules") -> "Optional[str]":
     """Return the path of the file that belongs to this checkpoint, whether it exists or not."""
     name, pattern = resume.get("partner"), resume.get("number")
     found = re.search(pattern, os.path.basename(path)) if name and pattern else None
@@ -160,7 +164,7 @@ def partner_of(path: str, resume: "Record") -> "Optional[str]":
     return os.path.join(os.path.dirname(path), str(name).replace("{number}", found.group(1)))
 
 
-def scale_of(resume: "Record", folder: str) -> "Optional[int]":
+def scale_of(resume: "Rules", folder: str) -> "Optional[int]":
     scale = 1
     for rule in resume.get("scale") or ():
         factor = look_up(folder, rule)
@@ -170,7 +174,7 @@ def scale_of(resume: "Record", folder: str) -> "Optional[int]":
     return scale
 
 
-def begun_at(run: str, previous: "List[Record]") -> int:
+def begun_at(run: str, previous: "Sequence[Runs]") -> int:
     """Return how many iterations were done when this run began. The last attempt that did not find
     its folder has begun it."""
     for attempt in reversed(previous):
@@ -198,7 +202,7 @@ def exists_above(folder: str, name: "Optional[str]") -> bool:
     return bool(name) and any(os.path.exists(os.path.join(one, str(name))) for one in above(folder))
 
 
-def look_up(folder: str, rule: "Record") -> "Optional[int]":
+def look_up(folder: str, rule: "Lookup") -> "Optional[int]":
     """Return the number that the rule's pattern finds in its file, in this folder or one above
     it."""
     if not rule.get("file"):
@@ -235,7 +239,7 @@ def flag_value(command: "Sequence[str]", flag: "Optional[str]") -> "Optional[int
     return value
 
 
-def needs_place(resume: "Record") -> bool:
+def needs_place(resume: "Rules") -> bool:
     """Return whether the trainer finds a checkpoint only by the names of its folder and file, below
     where it writes its own."""
     args = " ".join(args_of(resume, True))
@@ -243,13 +247,13 @@ def needs_place(resume: "Record") -> bool:
     return by_name and "{checkpoint}" not in args
 
 
-def args_of(resume: "Record", begins: bool) -> "Sequence[str]":
+def args_of(resume: "Rules", begins: bool) -> "Sequence[str]":
     """Return the arguments to resume with. ``begins``: from a checkpoint of another run."""
     return (resume.get("begin_args") if begins else None) or resume.get("args") or ()
 
 
 def resumed(
-    command: "List[str]", resume: "Record", path: str, at: Progress, begins: bool = False
+    command: "List[str]", resume: "Rules", path: str, at: Progress, begins: bool = False
 ) -> "List[str]":
     """Return the command that resumes from this checkpoint, or ``begins`` from one of another
     run."""

@@ -13,11 +13,10 @@ from .resuming import partner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+    from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
     from ..jobs.jobdir import JobDir
 
-    Record = Dict[str, Any]
     Item = TypeVar("Item")
     Token = Tuple[str, str]
 
@@ -58,7 +57,10 @@ def matcher(globs: "Sequence[str]") -> "Callable[[str], bool]":
 def newest_checkpoint(job_dir: "JobDir") -> "List[str]":
     """Return the newest whole checkpoint and its partner, relative to the outputs; nothing if there
     is none."""
-    rules = (job_dir.description() or {}).get("resume") or {}
+    description = job_dir.description()
+    if description is None:
+        return []
+    rules = description["resume"]
     found = newest.newest(job_dir.outputs, rules)
     if found is None:
         return []

@@ -7,9 +7,11 @@ fits: what it did after that would be lost. The job says which kind it is, or it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Iterable, List, Optional, TypeVar
 
-    Record = Dict[str, Any]
+    from ..formats.records import AttemptRecord, Resume
+
+    T = TypeVar("T")
 
 REMEMBERED = 3  # the last of each measure; the longest of them counts
 SLACK = 1.5  # how much longer an ending may take than those before
@@ -22,10 +24,10 @@ class Timing:
     """What is known about a command's checkpoints and endings. Times are seconds of one clock;
     those of checkpoints are the file system's."""
 
-    def __init__(self, resume: "Record", earlier_attempts: "List[Record]") -> None:
+    def __init__(self, resume: "Resume", earlier_attempts: "List[AttemptRecord]") -> None:
         self.grace = float(resume["grace"])
-        self.endings = last(earlier_attempts, "ending")
-        self.intervals = last(earlier_attempts, "interval")
+        self.endings = last(one.get("ending") for one in earlier_attempts)
+        self.intervals = last(one.get("interval") for one in earlier_attempts)
         self.saves_when_asked = saves_when_asked(resume, earlier_attempts)
         self.last_checkpoint = None  # type: Optional[float]
 
@@ -66,13 +68,14 @@ class Timing:
         return (self.interval() or 0.0) / NOTHING
 
 
-def saves_when_asked(resume: "Record", earlier_attempts: "List[Record]") -> bool:
+def saves_when_asked(resume: "Resume", earlier_attempts: "List[AttemptRecord]") -> bool:
     """Until it is known, a trainer is believed to."""
     if resume.get("saves"):
         return bool(resume["saves"] == "on-request")
-    return bool(resume["signal"]) or last(earlier_attempts, "saved_at_end", 1) != [False]
+    saved = last((one.get("saved_at_end") for one in earlier_attempts), most=1)
+    return bool(resume["signal"]) or saved != [False]
 
 
-def last(records: "List[Record]", key: str, most: int = REMEMBERED) -> "List[Any]":
+def last(values: "Iterable[Optional[T]]", most: int = REMEMBERED) -> "List[T]":
     """Return the last values that were measured."""
-    return [one[key] for one in records if one.get(key) is not None][-most:]
+    return [one for one in values if one is not None][-most:]

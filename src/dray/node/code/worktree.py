@@ -18,11 +18,10 @@ from ..jobs.jobdir import JobDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import List, Optional, Tuple
 
+    from ..formats.records import Description
     from ..jobs.jobdir import AttemptDir
-
-    Record = Dict[str, Any]
 
 MARK = ".dray-unpacked"
 IMPORTS = ".dray-imports"  # what the command's Pythons say they import: see dray.startup
@@ -113,7 +112,7 @@ def place_of(job: "JobDir", number: int, host: str = "") -> str:
     return os.path.join(job.path, PREFIX + host)
 
 
-def prepare(job: "JobDir", number: int, description: "Record") -> None:
+def prepare(job: "JobDir", number: int, description: "Description") -> None:
     _make_empty(job.work)
     files.make_folder(job.outputs)
     if description["snapshot"]:

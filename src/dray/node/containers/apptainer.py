@@ -6,11 +6,10 @@ from .runtime import Runtime, in_order, output_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Dict, List, Tuple
 
+    from ..formats.records import Container
     from .runtime import Start
-
-    Record = Dict[str, Any]
 
 MACHINES = {b"02": "amd64", b"04": "arm64"}  # in a SIF's header
 SQUASHFS = b"hsqs"  # it starts these, too
@@ -32,7 +31,7 @@ class Apptainer(Runtime):
         super().__init__(name, program)
         self.setuid = setuid
 
-    def inspect(self, wanted: "Record") -> None:
+    def inspect(self, wanted: "Container") -> None:
         if wanted["writable"] == "overlay":
             self.setuid = self.is_setuid()
 
@@ -58,7 +57,7 @@ class Apptainer(Runtime):
             argv += ["--bind", "{}:{}{}".format(bind.source, bind.target, mode)]
         return argv + [start.image, "/bin/sh", "-s"]
 
-    def has_own_pids(self, wanted: "Record") -> bool:
+    def has_own_pids(self, wanted: "Container") -> bool:
         return bool(wanted["containall"])
 
     def is_setuid(self) -> bool:

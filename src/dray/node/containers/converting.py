@@ -20,9 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Dict, Iterator, List, Type  # noqa: F401
 
+    from ..formats.records import ImageRecord, Record
     from .runtime import Runtime
-
-    Record = Dict[str, Any]
 
 PIECE = 1 << 20
 UNKNOWN_SIZE = 20 << 30  # of an image in a registry
@@ -83,7 +82,7 @@ def clear(folder: str, prefix: str) -> None:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def scratch_place(images: Images, record: "Record") -> str:
+def scratch_place(images: Images, record: "ImageRecord") -> str:
     """Choose the node's own disk, if it has room for the layers and for their unpacked files. A
     disk in memory would use up the job's."""
     place = tempfile.gettempdir()
@@ -97,7 +96,7 @@ def scratch_place(images: Images, record: "Record") -> str:
     return place if has_room else images.folder
 
 
-def make(images: Images, record: "Record", scratch: str, finished: str) -> str:
+def make(images: Images, record: "ImageRecord", scratch: str, finished: str) -> str:
     made = os.path.join(finished, "image")
     if record["source"] == "file":
         with open(made, "wb") as file:

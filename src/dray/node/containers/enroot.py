@@ -6,11 +6,10 @@ from .runtime import Bind, Runtime, in_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Dict, List, Tuple
 
+    from ..formats.records import Container
     from .runtime import Start
-
-    Record = Dict[str, Any]
 
 RC = b'exec "$@"\n'  # instead of the image's own entry point
 
@@ -32,7 +31,7 @@ class Enroot(Runtime):
         "enroot here, or give a .sqsh file."
     )
 
-    def refusal(self, wanted: "Record") -> str:
+    def refusal(self, wanted: "Container") -> str:
         return "Enroot has no containall: leave it out" if wanted["containall"] else ""
 
     def argv(self, start: "Start") -> "List[str]":

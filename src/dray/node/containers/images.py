@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import ImageNeeds, ImageRecord, ListedImage, Row
 
 PART = re.compile(r"^(\d+)-(\d+)(-last)?\.gz$")
 
@@ -58,17 +58,17 @@ class Images:
         be."""
         return bool(image) and not image.startswith("/") and self.file(image) is None
 
-    def record(self, image: str) -> "Optional[Record]":
+    def record(self, image: str) -> "Optional[ImageRecord]":
         return shaped(files.read_record(self._record_file(image)))
 
-    def announce(self, record: "Record") -> None:
+    def announce(self, record: "ImageRecord") -> None:
         files.make_folder(self.folder)
         files.write_json(self._record_file(record["id"]), record)
 
     def _record_file(self, image: str) -> str:
         return os.path.join(self.folder, hex_of(image) + ".json")
 
-    def maker(self, image: str, queue: "Callable[[], Dict[str, Record]]") -> "Optional[Maker]":
+    def maker(self, image: str, queue: "Callable[[], Dict[str, Row]]") -> "Optional[Maker]":
         """Return the queued job that converts the image, if there is one."""
         job = (self.record(image) or {}).get("job")
         queued = queue().get(job) if job else None
@@ -115,7 +115,7 @@ class Images:
                 end += part.length
         return chain if chain and chain[-1].is_last else None
 
-    def needs(self, digests: "List[str]") -> "Record":
+    def needs(self, digests: "List[str]") -> "ImageNeeds":
         """Report what is missing to have an image of these layers here, and what could build it."""
         builders = [runtime.name for runtime in installed()]
         machine = os.uname().machine
@@ -131,25 +131,28 @@ class Images:
 
     # -- all of them ----------------------------------------------------------------------------
 
-    def records(self) -> "List[Record]":
+    def records(self) -> "List[ListedImage]":
         """Return all images, each with whether it is ready, its size, and the jobs that need it."""
         users = self._users()
-        return [
-            dict(self._with_sizes(record), jobs=users.get(record["id"], []))
-            for record in self._announced()
-        ]
+        found = [self._with_sizes(record) for record in self._announced()]
+        for one in found:
+            one["jobs"] = users.get(one["id"], [])
+        return found
 
-    def _announced(self) -> "List[Record]":
+    def _announced(self) -> "List[ImageRecord]":
         """Return the records of all images, as they were written."""
         names = [name for name in files.names_in(self.folder) if is_record(name)]
         found = [self.record(name[: -len(".json")]) for name in names]
         return [record for record in found if record is not None]
 
-    def _with_sizes(self, record: "Record") -> "Record":
+    def _with_sizes(self, record: "ImageRecord") -> "ListedImage":
         file = self.file(record["id"])
         layers = [size_of(self.layer(digest)) for digest in record["layers"]]
-        sizes = {"file": os.path.getsize(file) if file else 0, "layers": sum(layers)}
-        return dict(record, ready=file is not None, sizes=sizes)
+        listed = dict(record)  # type: Any
+        found = listed  # type: ListedImage
+        found["ready"] = file is not None
+        found["sizes"] = {"file": os.path.getsize(file) if file else 0, "layers": sum(layers)}
+        return found
 
     def _users(self) -> "Dict[str, List[str]]":
         """Return the jobs and arrays that have not ended, by their image."""
@@ -158,7 +161,8 @@ class Images:
         for kind in ("jobs", "arrays"):
             for name in files.names_in(os.path.join(root, kind)):
                 place = os.path.join(root, kind, name)
-                container = (JobDir(place).description() or {}).get("container") or {}
+                job = JobDir(place).description()
+                container = job.get("container") if job else None
                 if container and not os.path.exists(os.path.join(place, "end.json")):
                     found.setdefault(str(container.get("image")), []).append(name)
         return found
@@ -179,13 +183,13 @@ class Images:
             self._remove_layers(record, self._announced())
         return True
 
-    def drop_layers(self, record: "Record") -> None:
+    def drop_layers(self, record: "ImageRecord") -> None:
         """Remove the layers of an image that is ready, except those that an unfinished one
         needs."""
         unready = [one for one in self._announced() if self.file(one["id"]) is None]
         self._remove_layers(record, unready)
 
-    def _remove_layers(self, record: "Record", others: "List[Record]") -> None:
+    def _remove_layers(self, record: "ImageRecord", others: "List[ImageRecord]") -> None:
         """Remove the image's layers, except those that ``others`` need."""
         needed = {digest for other in others for digest in other["layers"]}
         for digest in record["layers"]:
@@ -193,12 +197,14 @@ class Images:
                 files.remove_tree(self.layer(digest))
 
 
-def shaped(record: "Optional[Record]") -> "Optional[Record]":
+def shaped(record: "Any") -> "Optional[ImageRecord]":
     """Return the record if it is well-formed, else None: any job can write to these files."""
     try:
         if record is not None:
             digests = [record["id"]] + record["layers"]
-            return dict(record, id=str(record["id"])) if all(map(hex_of, digests)) else None
+            checked = dict(record, id=str(record["id"]))  # type: Any
+            found = checked  # type: ImageRecord
+            return found if all(map(hex_of, digests)) else None
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
     return None

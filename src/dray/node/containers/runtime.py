@@ -10,9 +10,9 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Tuple
+    from typing import Dict, Iterable, List, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import Container
 
 ANSWER = 20.0  # seconds that a program has to tell about itself
 
@@ -33,7 +33,7 @@ class Start:
 
     def __init__(
         self,
-        wanted: "Record",
+        wanted: "Container",
         image: str,
         binds: "List[Bind]",
         folder: str,
@@ -68,11 +68,11 @@ class Runtime:
 
     # -- starting a container ---------------------------------------------------------------------
 
-    def refusal(self, wanted: "Record") -> str:
+    def refusal(self, wanted: "Container") -> str:
         """Return why it cannot run what the job wants, or ''."""
         return ""
 
-    def inspect(self, wanted: "Record") -> None:
+    def inspect(self, wanted: "Container") -> None:
         """Ask the program for what ``argv`` depends on."""
 
     def argv(self, start: Start) -> "List[str]":
@@ -87,7 +87,7 @@ class Runtime:
         """Return the variables that the runtime itself goes by."""
         return {}
 
-    def has_own_pids(self, wanted: "Record") -> bool:
+    def has_own_pids(self, wanted: "Container") -> bool:
         """Return whether the container has a process namespace of its own: the runtime then ends
         what is left there, and turns a signal into an exit code."""
         return False

@@ -11,9 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
+    from ..formats.records import ContainerFacts, Description
     from .runtime import Runtime
-
-    Record = Dict[str, Any]
 
 
 def installed(path: "Optional[str]" = None) -> "List[Runtime]":
@@ -71,7 +70,7 @@ def check_image(path: str, runtime: "Runtime", host: str) -> None:
         raise CannotContain(objection, permanent=True)
 
 
-def gpus_of(job: "Record") -> str:
+def gpus_of(job: "Description") -> str:
     """Return whose GPUs the job has on this node."""
     if not job["resources"]["gpus"]:
         return ""
@@ -82,7 +81,7 @@ def gpus_of(job: "Record") -> str:
 # -- for dray doctor ------------------------------------------------------------------------------
 
 
-def facts() -> "Record":
+def facts() -> "ContainerFacts":
     """Describe what a machine has to run images with; an empty record where it has nothing."""
     there = installed()
     if not there:

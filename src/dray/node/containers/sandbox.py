@@ -26,10 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
+    from ..formats.records import CommandEnd, Description
     from ..jobs.jobdir import JobDir
     from .runtime import Runtime  # noqa: F401
-
-    Record = Dict[str, Any]
 
 TAIL = 16384  # of the log, in which a runtime's complaint is looked for
 
@@ -37,10 +36,11 @@ TAIL = 16384  # of the log, in which a runtime's complaint is looked for
 class Sandbox:
     """The containers of one node; each rank has a folder of its own in it."""
 
-    def __init__(self, job_dir: "JobDir", job: "Record", base: "Dict[str, str]") -> None:
+    def __init__(self, job_dir: "JobDir", job: "Description", base: "Dict[str, str]") -> None:
+        assert job["container"] is not None
         self.job_dir = job_dir
         self.job = job
-        self.wanted = job["container"]  # type: Record
+        self.wanted = job["container"]
         self.outside = dict(base, **self.wanted["outside"])
         self.host = socket.gethostname()
         self.copy = None  # type: Any
@@ -260,7 +260,7 @@ class Sandbox:
         log: str,
         code: "Optional[int]",
         signal_name: "Optional[str]",
-    ) -> "Record":
+    ) -> "CommandEnd":
         """Describe the command's end, as distinct from that of the runtime around it."""
         said = self._said(rank)
         if not said.startswith(container.STARTED):
@@ -272,7 +272,7 @@ class Sandbox:
 
     def _never_started(
         self, said: str, argv: "List[str]", log: str, signal_name: "Optional[str]"
-    ) -> "Record":
+    ) -> "CommandEnd":
         name = self.runtime.name
         if signal_name:
             reason = "{} was killed by {} while it started the container".format(name, signal_name)

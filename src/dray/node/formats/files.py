@@ -8,11 +8,10 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
+    from typing import Any, BinaryIO, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
 
     from . import leases  # noqa: F401
-
-    Record = Dict[str, Any]
+    from .records import Record
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700

@@ -15,9 +15,9 @@ from . import files, mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Any, List, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from .records import LockFacts, Mount, Record
 
 ENDING = ".lease"
 AGE = 60.0  # seconds without renewal after which a lease is free
@@ -187,7 +187,7 @@ def keeps_locks_to_itself(kind: str, options: "List[str]") -> bool:
     return kind in LOCAL_KINDS or any(one in LOCAL_OPTIONS for one in options)
 
 
-def mount_of(folder: str) -> "Record":
+def mount_of(folder: str) -> "Mount":
     """Return the kind and the mount options of the file system that holds the folder."""
     path = os.path.realpath(folder)
     found = [
@@ -226,7 +226,7 @@ def _gets_in(path: str) -> bool:
     return True
 
 
-def facts(folder: str) -> "Record":
+def facts(folder: str) -> "LockFacts":
     """Return what ``dray doctor`` reports about locks in this folder."""
     mount = mount_of(folder)
     said = [one for one in mount["options"] if "lock" in one]

@@ -11,11 +11,17 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Mapping, Optional  # noqa: F401
+    from typing import Any, Callable, Iterable, Mapping, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from .records import Description, Placeholder, Record
+
     Shape = Mapping[str, Callable[[Any], bool]]
 
+# Of the form of job.json: see records.Description. Whoever reads one of an earlier version gets
+# defaults for what that did not have; one of a later version is shown, and not resumed. The first
+# had no version in it.
+DESCRIPTION_VERSION = 2
+FIRST_VERSION = 1
 OUTCOMES = ("done", "failed", "stopped", "interrupted", "lost")
 LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float and into SQLite
 FAR_FUTURE = 1e11  # seconds; any time of day is before that
@@ -111,6 +117,11 @@ def is_origin(value: "Any") -> bool:
     return is_variables(value) and is_path_inside(value.get("path", ""))
 
 
+def is_version(value: "Any") -> bool:
+    """Return whether this can be the version of a description, which may be a later one."""
+    return is_count(value) and value >= FIRST_VERSION
+
+
 def is_pattern(value: "Any") -> bool:
     try:
         return is_text(value) and bool(re.compile(value))
@@ -178,6 +189,7 @@ ATTEMPT = {
 DESCRIPTION = {
     "id": is_id,
     "name": is_text,
+    "version": is_version,
     "command": is_texts,
     "folder": is_path_inside,
     "project": is_text,
@@ -187,6 +199,7 @@ DESCRIPTION = {
     "metrics": is_record,
     "container": is_record,
     "scheduler": is_record,
+    "share": is_text,
     "retries": is_count,
     "recipe": is_text,
     "launch": is_text,
@@ -238,9 +251,10 @@ RESUME = {
 RESUME_NEEDED = ("grace", "backoff")
 
 
-def fitting(record: "Optional[Record]", shape: "Shape") -> "Record":
+def fitting(record: "Optional[Record]", shape: "Shape") -> "Any":
     """Leave out fields of the wrong type, and those that are None, as if they had not been written.
-    Fields that the shape does not name stay."""
+    Fields that the shape does not name stay. What is left has the type that the shape is for (see
+    ``records``), which the caller names."""
     return {key: value for key, value in (record or {}).items() if is_fit(key, value, shape)}
 
 
@@ -255,7 +269,7 @@ def fits(record: "Record", shape: "Shape", needed: "Iterable[str]" = ()) -> bool
     )
 
 
-def description(record: "Optional[Record]") -> "Optional[Record]":
+def description(record: "Any") -> "Optional[Description]":
     """Return a job's description if it is usable; else None."""
     if record is None or not fits(record, DESCRIPTION, NEEDED):
         return None
@@ -265,9 +279,10 @@ def description(record: "Optional[Record]") -> "Optional[Record]":
         return None
     if not fits(record.get("limits") or {}, LIMITS):
         return None
-    return record if fits(record["resources"], RESOURCES) else None
+    checked = record  # type: Description
+    return checked if fits(record["resources"], RESOURCES) else None
 
 
-def placeholder(job_id: str) -> "Record":
+def placeholder(job_id: str) -> "Placeholder":
     """Return what to report for a job whose description is damaged."""
     return {"id": job_id, "name": job_id, "command": [], "resources": {}, "resume": {}}

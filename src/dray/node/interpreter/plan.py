@@ -18,9 +18,9 @@ from .elf import Elf, NotElf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Tuple
+    from typing import Iterator, List, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import Survey
 
 FORMAT = 1  # another one makes other trees
 DIGITS = 16  # of the hash in a tree's name
@@ -57,7 +57,7 @@ class Plan:
     is copied there. ``compiled``: the sources that are compiled, since the node side imports
     them."""
 
-    def __init__(self, executable: str, facts: "Record") -> None:
+    def __init__(self, executable: str, facts: "Survey") -> None:
         self.programs = programs_of(executable, facts)
         self.archive = inside(facts["archive"], facts["prefix"])
         self.landmark = os.path.join(inside(facts["library"], facts["prefix"]), "os.py")
@@ -78,7 +78,7 @@ class Plan:
         return "{}-{}".format(machine, digest.hexdigest()[:DIGITS])
 
 
-def programs_of(executable: str, facts: "Record") -> "List[Tuple[str, str]]":
+def programs_of(executable: str, facts: "Survey") -> "List[Tuple[str, str]]":
     loader = os.path.realpath(elf_of(executable).interpreter())
     if loader == "/" or not os.path.isfile(loader):
         raise CannotCarry("{} names no loader that is there".format(executable))

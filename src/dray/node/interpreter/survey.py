@@ -11,7 +11,9 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import List, Optional
+
+    from ..formats.records import Survey
 
 # What the node side imports, at once or later, and what these import only when they are used.
 MODULES = (
@@ -146,7 +148,7 @@ def imported_from(folder: str) -> "List[str]":
     return sorted({one for one in files if one and one.startswith(below) and one.endswith(".py")})
 
 
-def survey() -> "Dict[str, Any]":
+def survey() -> "Survey":
     archive, library = sys.path[:2]  # with -I -S there is nothing before them
     folder = os.path.join(library, EXTENSIONS)
     import_modules()

@@ -27,9 +27,9 @@ from .plan import FORMAT, CannotCarry, Plan, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Optional, Set  # noqa: F401
+    from typing import Dict, Iterable, List, Optional, Set  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import MadeFrom, Survey  # noqa: F401
 
 FOLDER = "python"  # below a root
 TEMPORARY = ".tmp"
@@ -79,7 +79,7 @@ def trees_in(place: str) -> "List[str]":
     return [name for name in names if name.startswith(prefix) and not name.endswith(TEMPORARY)]
 
 
-def record_of(executable: str, paths: "Iterable[str]") -> "Record":
+def record_of(executable: str, paths: "Iterable[str]") -> "MadeFrom":
     stamps = {path: stamp_of(path) for path in paths}
     return {"format": FORMAT, "version": sys.version, "program": executable, "files": stamps}
 
@@ -115,7 +115,7 @@ def make(place: str, executable: str) -> str:
     return tree
 
 
-def survey_of(words: "List[str]", env: "Dict[str, str]") -> "Record":
+def survey_of(words: "List[str]", env: "Dict[str, str]") -> "Survey":
     """Have a Python tell what it consists of."""
     text = pkgutil.get_data(__package__, "survey.py") or b""
     try:
@@ -133,10 +133,11 @@ def survey_of(words: "List[str]", env: "Dict[str, str]") -> "Record":
     if ended.returncode:
         said = ended.stderr.decode("utf-8", "replace").strip() or "nothing"
         raise CannotCarry("{} ended with {} and said: {}".format(words[-1], ended.returncode, said))
-    return dict(json.loads(ended.stdout.decode("ascii")))
+    told = json.loads(ended.stdout.decode("ascii"))  # type: Survey
+    return told  # noqa: RET504 (this names its type)
 
 
-def check(tree: str, facts: "Record") -> None:
+def check(tree: str, facts: "Survey") -> None:
     """Run the copy, which must have all that the original has, and all of it in itself."""
     try:
         found = survey_of(interpreters.words(tree), {})
@@ -155,7 +156,7 @@ def check(tree: str, facts: "Record") -> None:
         raise CannotCarry("the copy of this Python has no {}".format(", ".join(sorted(lacking))))
 
 
-def extensions_of(facts: "Record") -> "Set[str]":
+def extensions_of(facts: "Survey") -> "Set[str]":
     return {os.path.basename(path) for path in facts["extension_files"]}
 
 
@@ -168,7 +169,7 @@ def put_in_place(temporary: str, tree: str) -> None:
     files.sync_folder(os.path.dirname(tree))
 
 
-def write_tree(tree: str, plan: Plan, record: "Record") -> None:
+def write_tree(tree: str, plan: Plan, record: "MadeFrom") -> None:
     for target, source in plan.programs:
         write(os.path.join(tree, target), Elf(read(source)).without_search_paths(), PROGRAM_MODE)
     write(os.path.join(tree, plan.archive), archive_of(plan))

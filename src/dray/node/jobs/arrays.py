@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Tuple,
     )
 
-    Record = Dict[str, Any]
+    from ..formats.records import Record
 
 RANGE = re.compile(r"(.+)\.([0-9]{1,9})-([0-9]{1,9})$")
 INDEX = re.compile(r"(.+)\.([0-9]{1,9})$")

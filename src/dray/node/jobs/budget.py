@@ -7,9 +7,9 @@ has reached one needs a higher one.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import List, Optional
 
-    Record = Dict[str, Any]
+    from ..formats.records import AttemptRecord, Description
 
 CAUSE = "budget"  # of an attempt that was ended because a limit of its job was reached
 HOUR = 3600.0
@@ -23,43 +23,46 @@ class Remaining:
         self.reason = reason
 
 
-def left(job: "Record", attempts: "List[Record]") -> "Optional[Remaining]":
+def left(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Remaining]":
     """Return how long the job may still run; None if it has no limit. ``attempts``: the records of
     all attempts so far."""
     limits = job.get("limits") or {}
     used = spent(attempts)
     found = []
-    if limits.get("total_time"):
-        reason = "its total time of {} is used up".format(in_words(limits["total_time"]))
-        found.append(Remaining(limits["total_time"] - used, reason))
-    if limits.get("gpu_hours") and gpus_of(job):
-        reason = "its {:g} GPU hours are used up".format(limits["gpu_hours"])
-        found.append(Remaining(limits["gpu_hours"] * HOUR / gpus_of(job) - used, reason))
+    seconds, gpu_hours = limits.get("total_time"), limits.get("gpu_hours")
+    if seconds:
+        reason = "its total time of {} is used up".format(in_words(seconds))
+        found.append(Remaining(seconds - used, reason))
+    if gpu_hours and gpus_of(job):
+        reason = "its {:g} GPU hours are used up".format(gpu_hours)
+        found.append(Remaining(gpu_hours * HOUR / gpus_of(job) - used, reason))
     return min(found, key=lambda one: one.seconds) if found else None
 
 
-def used_up(job: "Record", attempts: "List[Record]") -> "Optional[Remaining]":
+def used_up(job: "Description", attempts: "List[AttemptRecord]") -> "Optional[Remaining]":
     """Return the limit that ends the job; None if there is time for another attempt."""
     rest = left(job, attempts)
     return rest if rest is not None and rest.seconds <= job["resume"]["grace"] else None
 
 
-def spent(attempts: "List[Record]") -> float:
+def spent(attempts: "List[AttemptRecord]") -> float:
     """Return how many seconds the attempts have run."""
     return sum(seconds_of(one) for one in attempts)
 
 
-def seconds_of(attempt: "Record") -> float:
+def seconds_of(attempt: "AttemptRecord") -> float:
     """Return how long one attempt held its resources. Nobody saw when a lost attempt ended, so it
     counts until its last heartbeat."""
     began = attempt.get("started")
     if began is None:
         return 0.0
-    ends = ("heartbeat",) if attempt.get("outcome") == "lost" else ("ended", "held")
-    return float(max([attempt[key] - began for key in ends if attempt.get(key)] + [0.0]))
+    ends = [attempt.get("ended"), attempt.get("held")]
+    if attempt.get("outcome") == "lost":
+        ends = [attempt.get("heartbeat")]
+    return float(max([end - began for end in ends if end] + [0.0]))
 
 
-def gpus_of(job: "Record") -> float:
+def gpus_of(job: "Description") -> float:
     """Return the number of GPUs on all nodes together."""
     wanted = job["resources"]
     return float((wanted.get("gpus") or 0.0) * (wanted.get("nodes") or 1))

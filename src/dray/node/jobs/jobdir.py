@@ -7,6 +7,7 @@
         secrets.json             values for the command's environment; gone once the job has ended
         notify.json              who gets notices, see notices.py; gone once they are sent
         alive                    locked while the job is supervised; holds the keeper's pid
+        leader.json              where the pod is that leads, of a job on several
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
         dray.log                 dray's own messages
@@ -30,9 +31,9 @@ from . import budget, policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import List, Optional
 
-    Record = Dict[str, Any]
+    from ..formats.records import AttemptRecord, Description, End, Outcome, Record, StopRequest
 
 ENDED = ("done", "failed", "stopped", "lost")
 MOST_ATTEMPTS = 99999
@@ -50,6 +51,7 @@ class JobDir:
         self.secrets = os.path.join(path, "secrets.json")
         self.notify = os.path.join(path, "notify.json")
         self.alive = os.path.join(path, "alive")
+        self.leader = os.path.join(path, "leader.json")
         self.stop = os.path.join(path, "stop.json")
         self.end = os.path.join(path, "end.json")
         self.dray_log = os.path.join(path, "dray.log")
@@ -85,7 +87,7 @@ class JobDir:
         last = self.attempt(numbers[-1]) if numbers else None
         return last if last is not None and last.ended() is None else None
 
-    def description(self) -> "Optional[Record]":
+    def description(self) -> "Optional[Description]":
         """Read the job's description; None if it is missing or damaged."""
         return shapes.description(files.read_record(self.job, LARGEST_WITH_COMMANDS))
 
@@ -93,12 +95,12 @@ class JobDir:
         """Return whether there is a description that cannot be used."""
         return files.exists(self.job) and self.description() is None
 
-    def ended(self) -> "Optional[Record]":
+    def ended(self) -> "Optional[End]":
         """Read the job's end; None if none has been written."""
-        end = shapes.fitting(files.read_record(self.end), shapes.END)
+        end = shapes.fitting(files.read_record(self.end), shapes.END)  # type: End
         return end if end.get("state") in ENDED else None
 
-    def stop_request(self) -> "Optional[Record]":
+    def stop_request(self) -> "Optional[StopRequest]":
         """Read the request to stop the job; None if there is none. A file that was cut short is a
         request all the same."""
         if not os.path.lexists(self.stop):
@@ -108,7 +110,7 @@ class JobDir:
     def attempt(self, number: int) -> "AttemptDir":
         return AttemptDir(os.path.join(self.attempts, "{:03d}".format(number)), number)
 
-    def records(self) -> "List[Record]":
+    def records(self) -> "List[AttemptRecord]":
         return [self.attempt(number).record() for number in self.numbers()]
 
     def is_supervised(self) -> bool:
@@ -171,10 +173,11 @@ class AttemptDir:
     def left_on(self, host: str) -> str:
         return "{}-{}".format(self.left, host)
 
-    def ended(self) -> "Optional[Record]":
+    def ended(self) -> "Optional[Outcome]":
         """Read the attempt's outcome; None if none has been written."""
-        outcome = self._raw_outcome()
-        return shapes.fitting(outcome, shapes.ATTEMPT) if outcome else None
+        written = self._raw_outcome()
+        outcome = shapes.fitting(written, shapes.ATTEMPT)  # type: Outcome
+        return outcome if written else None
 
     def _raw_outcome(self) -> "Optional[Record]":
         outcome = files.read_record(self.outcome, LARGEST_OF_ATTEMPT) or {}
@@ -196,7 +199,7 @@ class AttemptDir:
         except OSError:
             return False
 
-    def record(self) -> "Record":
+    def record(self) -> "AttemptRecord":
         """Return everything known about this attempt as one flat record. ``outcome`` is None while
         it runs."""
         found = {}  # type: Record
@@ -204,11 +207,12 @@ class AttemptDir:
             found.update(files.read_record(part, LARGEST_OF_ATTEMPT) or {})
         found["outcome"] = None
         found.update(self._raw_outcome() or {})  # None: there is none, whatever the heartbeat said
-        record = shapes.fitting(found, shapes.ATTEMPT)
-        return dict(record, outcome=found["outcome"], number=self.number)
+        record = shapes.fitting(found, shapes.ATTEMPT)  # type: AttemptRecord
+        record["outcome"], record["number"] = found["outcome"], self.number
+        return record
 
 
-def described(job: JobDir) -> "Record":
+def described(job: JobDir) -> "Description":
     """Return the description, or exit: the process can do nothing without it."""
     description = job.description()
     if description is None:
@@ -216,7 +220,7 @@ def described(job: JobDir) -> "Record":
     return description
 
 
-def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
+def decide(description: "Description", attempts: "List[AttemptRecord]") -> policy.Decision:
     """Decide what follows these attempts. Those before the last resume no longer count."""
     if attempts and attempts[-1]["number"] >= MOST_ATTEMPTS:
         return policy.Decision("failed", "given up: there is no number left for another attempt")
@@ -227,7 +231,7 @@ def decide(description: "Record", attempts: "List[Record]") -> policy.Decision:
 
 
 def too_late(
-    description: "Record", attempts: "List[Record]", now: float
+    description: "Description", attempts: "List[AttemptRecord]", now: float
 ) -> "Optional[policy.Decision]":
     """Return the end of a job that has not started by its ``start_by``; None for all others."""
     by = (description.get("limits") or {}).get("start_by")
@@ -236,19 +240,19 @@ def too_late(
     return policy.Decision("stopped", "it had not begun by {} (start_by)".format(clock(by)))
 
 
-def has_begun(description: "Record", attempts: "List[Record]") -> bool:
+def has_begun(description: "Description", attempts: "List[AttemptRecord]") -> bool:
     """Return whether an attempt was made since the job was submitted or last resumed."""
     return any(one["number"] > description["resumed_after"] for one in attempts)
 
 
-def is_held(attempts: "List[Record]", now: "Optional[float]" = None) -> bool:
+def is_held(attempts: "List[AttemptRecord]", now: "Optional[float]" = None) -> bool:
     """Whether the last attempt has crashed, and what it had is kept for a look."""
     if not attempts:
         return False
     return (time.time() if now is None else now) < (attempts[-1].get("held") or 0.0)
 
 
-def held_in_words(job_id: str, attempt: "Record") -> str:
+def held_in_words(job_id: str, attempt: "AttemptRecord") -> str:
     return "{}; held for a look until {} on {}; dray stop {} ends it".format(
         attempt.get("reason", ""), clock(attempt["held"]), attempt.get("host", "its node"), job_id
     )

@@ -17,9 +17,9 @@ from . import trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Callable, List, Optional
 
-    Record = Dict[str, Any]
+    from ..formats.records import AttemptRecord, Description
 
 FRUITLESS_LIMIT = 2  # crashes, or time limits, in a row without a new checkpoint
 LOST_LIMIT = 3  # interruptions of any kind in a row without progress
@@ -49,7 +49,7 @@ class Decision:
         return self.state is None
 
 
-def decide(job: "Record", attempts: "List[Record]") -> Decision:
+def decide(job: "Description", attempts: "List[AttemptRecord]") -> Decision:
     """Decide what follows these attempts: the records of those made since the job was submitted or
     last resumed."""
     if not attempts:
@@ -63,7 +63,7 @@ def decide(job: "Record", attempts: "List[Record]") -> Decision:
     return after_interruption(job, attempts)
 
 
-def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
+def after_crash(job: "Description", attempts: "List[AttemptRecord]") -> Decision:
     reason = attempts[-1].get("reason", "")
     crashes = [one for one in attempts if crashed(job, one)]
     retries = job["retries"]
@@ -79,7 +79,7 @@ def after_crash(job: "Record", attempts: "List[Record]") -> Decision:
     return Decision(delay=pause(job, len(crashes)))
 
 
-def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
+def after_interruption(job: "Description", attempts: "List[AttemptRecord]") -> Decision:
     last = attempts[-1]
     reason = last.get("reason", "")
     if timed_out(last) and not can_resume(job):
@@ -97,7 +97,7 @@ def after_interruption(job: "Record", attempts: "List[Record]") -> Decision:
     return Decision(delay=pause(job, streak(attempts, was_hindered)), whole=is_short)
 
 
-def pause(job: "Record", times: int) -> float:
+def pause(job: "Description", times: int) -> float:
     """Return the seconds to wait before the next attempt, after this many failures in a row."""
     if not times:
         return 0.0
@@ -105,11 +105,11 @@ def pause(job: "Record", times: int) -> float:
     return float(min(doubled, LONGEST_PAUSE))
 
 
-def can_resume(job: "Record") -> bool:
+def can_resume(job: "Description") -> bool:
     return bool(job["resume"].get("checkpoint"))
 
 
-def may_retry(job: "Record", attempt: "Record") -> bool:
+def may_retry(job: "Description", attempt: "AttemptRecord") -> bool:
     """Return whether the attempt crashed with an exit code that means "try again"
     (``retry_on``)."""
     if attempt["outcome"] != "failed" or attempt.get("hopeless"):
@@ -117,7 +117,7 @@ def may_retry(job: "Record", attempt: "Record") -> bool:
     return exit_code(attempt) in (job.get("retry_on") or ())
 
 
-def exit_code(attempt: "Record") -> "Optional[int]":
+def exit_code(attempt: "AttemptRecord") -> "Optional[int]":
     """Return the exit code as a shell reports it: 128 plus the number for a signal."""
     import signal  # takes longer than all that a listing needs of this module
 
@@ -128,32 +128,33 @@ def exit_code(attempt: "Record") -> "Optional[int]":
     return None if code is None else int(code)
 
 
-def was_short(job: "Record", attempt: "Record") -> bool:
+def was_short(job: "Description", attempt: "AttemptRecord") -> bool:
     """Return whether the scheduler gave less time than asked for, as ``time_min`` allows."""
     wanted = job.get("resources") or {}
-    if not wanted.get("time_min") or not attempt.get("deadline") or not attempt.get("started"):
+    deadline, started = attempt.get("deadline"), attempt.get("started")
+    if not wanted.get("time_min") or not deadline or not started:
         return False
-    return bool(attempt["deadline"] - attempt["started"] < (wanted.get("time") or 0.0) * SHORT)
+    return deadline - started < (wanted.get("time") or 0.0) * SHORT
 
 
-def crashed(job: "Record", attempt: "Record") -> bool:
+def crashed(job: "Description", attempt: "AttemptRecord") -> bool:
     return attempt["outcome"] == "failed" and not may_retry(job, attempt)
 
 
-def timed_out(attempt: "Record") -> bool:
+def timed_out(attempt: "AttemptRecord") -> bool:
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == "time"
 
 
-def was_hindered(attempt: "Record") -> bool:
+def was_hindered(attempt: "AttemptRecord") -> bool:
     """Return whether trouble of the node kept the attempt from starting."""
     return attempt["outcome"] == "interrupted" and attempt.get("cause") == trouble.CAUSE
 
 
-def interrupted(attempt: "Record") -> bool:
+def interrupted(attempt: "AttemptRecord") -> bool:
     return attempt["outcome"] in ("interrupted", "lost")
 
 
-def streak(attempts: "List[Record]", ended_so: "Callable[[Record], bool]") -> int:
+def streak(attempts: "List[AttemptRecord]", ended_so: "Callable[[AttemptRecord], bool]") -> int:
     """Count the attempts at the end of the list that ended this way, in a row, without progress."""
     count = 0
     for one in reversed(attempts):

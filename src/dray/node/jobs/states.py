@@ -13,11 +13,10 @@ from . import jobdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Dict, List, Optional  # noqa: F401
 
+    from ..formats.records import AttemptRecord, Conclusion, Description, End, Row, Status
     from .jobdir import JobDir
-
-    Record = Dict[str, Any]
 
 
 class FileFacts:
@@ -28,9 +27,9 @@ class FileFacts:
         self,
         job_id: str,
         job_file: str,
-        description: "Optional[Record]",
-        end: "Optional[Record]",
-        attempts: "List[Record]",
+        description: "Optional[Description]",
+        end: "Optional[End]",
+        attempts: "List[AttemptRecord]",
         silence: "Optional[float]" = None,
         now: float = 0.0,
     ) -> None:
@@ -81,7 +80,7 @@ def read(job: "JobDir", is_running: bool = False) -> "Optional[FileFacts]":
     return facts
 
 
-def status(job: "JobDir", cared_for: bool) -> "Optional[Record]":
+def status(job: "JobDir", cared_for: bool) -> "Optional[Status]":
     """Return what the files alone tell of a job, or None where there is no such one."""
     facts = read(job, is_running=cared_for)
     return from_files(facts, cared_for) if facts is not None else None
@@ -90,7 +89,7 @@ def status(job: "JobDir", cared_for: bool) -> "Optional[Record]":
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def from_files(facts: FileFacts, cared_for: bool) -> "Record":
+def from_files(facts: FileFacts, cared_for: bool) -> "Status":
     """Return the state and all that is known of a job. ``cared_for`` is asked before the files are
     read: a job that ends in between is then found ended, not lost."""
     end = facts.end
@@ -109,7 +108,7 @@ def from_files(facts: FileFacts, cared_for: bool) -> "Record":
     }
 
 
-def end_of(facts: FileFacts, description: "Record", cared_for: bool) -> "Record":
+def end_of(facts: FileFacts, description: "Description", cared_for: bool) -> "End":
     """State and reason of a job that has written down no end."""
     attempts = facts.attempts
     if cared_for and jobdir.is_held(attempts, facts.now):
@@ -121,7 +120,8 @@ def end_of(facts: FileFacts, description: "Record", cared_for: bool) -> "Record"
         return {"state": "running" if running or ending else "queued", "reason": ""}
     if not attempts:
         return {"state": "lost", "reason": "dray was killed before it could start the job"}
-    if decision is not None and not decision.again:  # killed before it could write the end down
+    # Killed before it could write the end down:
+    if decision is not None and decision.state is not None:
         return {
             "state": decision.state,
             "reason": decision.reason,
@@ -131,12 +131,14 @@ def end_of(facts: FileFacts, description: "Record", cared_for: bool) -> "Record"
     return {"state": "lost", "reason": reason}
 
 
-def end_without_description(facts: FileFacts, cared_for: bool) -> "Record":
+def end_without_description(facts: FileFacts, cared_for: bool) -> "End":
     """Report the state of a job whose description is damaged. A running supervisor continues; the
     job cannot be resumed."""
     state = "running" if facts.is_under_way else "queued"
-    end = facts.end or {"state": state if cared_for else "lost"}
-    return dict(end, reason="its description is damaged: " + facts.job_file)
+    found = {"state": state if cared_for else "lost"}  # type: End
+    end = (facts.end or found).copy()
+    end["reason"] = "its description is damaged: " + facts.job_file
+    return end
 
 
 def hung(facts: FileFacts) -> str:
@@ -155,32 +157,32 @@ def is_silent(facts: FileFacts) -> bool:
 
 def merge(
     facts: FileFacts,
-    queued: "Optional[Record]",
+    queued: "Optional[Row]",
     may_be_queued: bool,
     trace: "Optional[Trace]",
     scheduler: str,
-) -> "Record":
+) -> "Status":
     """Merge what the files and the scheduler say: the files tell what happened, the queue tells
     whether it goes on. ``queued``: the job's row in it, see Scheduler.parse_queue;
     ``may_be_queued``: it was submitted after the queue was asked; ``trace``: of a job that is in no
     queue and ``is_silent``. ``explain`` adds what the scheduler's books know."""
     record = from_files(facts, queued is not None or may_be_queued)
     if record["state"] == "lost" and facts.is_beating:
-        record.update(state="running", reason="")
+        record["state"], record["reason"] = "running", ""
     if queued is not None and record["state"] in ("queued", "running"):
         # The queue's answer may be a moment old: a supervisor that beats is running.
         if queued["state"] == "waiting" and not facts.is_beating:
             record["state"] = "queued"
         record["scheduler"] = queued
     if record["state"] == "lost" and trace is not None:
-        record.update(without_end(trace, record["attempts"], scheduler))
+        conclude(record, without_end(trace, record["attempts"], scheduler))
     elif record["state"] == "running":
         silence = hung(facts)
         record["reason"] = silence + " (its node may be hung)" if silence else record["reason"]
     return record
 
 
-def without_end(trace: Trace, attempts: "List[Record]", scheduler: str) -> "Record":
+def without_end(trace: Trace, attempts: "List[AttemptRecord]", scheduler: str) -> "Conclusion":
     """Tell how a job ended that has no end in its files and is unknown to the scheduler."""
     if trace.being_submitted:
         return {"state": "queued", "reason": "being submitted"}
@@ -188,14 +190,25 @@ def without_end(trace: Trace, attempts: "List[Record]", scheduler: str) -> "Reco
         return {"state": "stopped", "reason": "stopped on request"}
     if not attempts and not trace.numbers:
         return {"state": "lost", "reason": "it was never handed to " + scheduler}
-    return dict(guess_end(scheduler, attempts, trace.said), trace=trace)
+    guessed = guess_end(scheduler, attempts, trace.said)
+    guessed["trace"] = trace
+    return guessed
 
 
-def guess_end(scheduler: str, attempts: "List[Record]", said: str) -> "Record":
+def conclude(record: "Status", found: "Conclusion") -> None:
+    """Put what was concluded of a job into its status."""
+    record["state"], record["reason"] = found["state"], found["reason"]
+    if "ended" in found:
+        record["ended"] = found["ended"]
+    if "trace" in found:
+        record["trace"] = found["trace"]
+
+
+def guess_end(scheduler: str, attempts: "List[AttemptRecord]", said: str) -> "Conclusion":
     """From what the attempts have told, and what the batch job has said last."""
     cancelled = "cancelled in {}".format(scheduler)
-    last = attempts[-1] if attempts else {}
-    if last.get("outcome") == "interrupted" and last.get("cause") == "signal":
+    last = attempts[-1] if attempts else None
+    if last and last["outcome"] == "interrupted" and last.get("cause") == "signal":
         return {"state": "stopped", "reason": cancelled, "ended": last.get("ended")}
     if not attempts and not said:
         reason = "its batch job is gone before it ran, and {} does not tell why"
@@ -207,43 +220,46 @@ def guess_end(scheduler: str, attempts: "List[Record]", said: str) -> "Record":
     return {"state": "lost", "reason": "its batch job is gone, and did not say why (see batch.log)"}
 
 
-def unexplained(records: "List[Record]") -> "List[str]":
+def unexplained(records: "List[Status]") -> "List[str]":
     """List the numbers of batch jobs whose end is only guessed."""
     return [number for record in records if "trace" in record for number in record["trace"].numbers]
 
 
-def explain(records: "List[Record]", ends: "Dict[str, Record]") -> None:
+def explain(records: "List[Status]", ends: "Dict[str, End]") -> None:
     """Let the scheduler's books, where it keeps any, tell how those ended that could not say it.
     ``ends``: what they say of the ``unexplained``."""
     for record in records:
-        trace = record.pop("trace", None)
+        trace = record.pop("trace", None)  # type: Optional[Trace]
         known = [ends[number] for number in trace.numbers if number in ends] if trace else []
-        end = known[0] if known else {}
-        if end and not record["attempts"]:
+        end = known[0] if known else None
+        if trace and end and not record["attempts"]:
             more = ": " + trace.said if trace.said and end["state"] == "failed" else ""
-            record.update(end, reason=end["reason"] + " before it ran" + more)
+            record["state"], record["reason"] = (
+                end["state"],
+                end["reason"] + " before it ran" + more,
+            )
         elif end and end["state"] != "failed":  # the batch job's exit code is not the command's
-            record.update(end)
+            record["state"], record["reason"] = end["state"], end["reason"]
 
 
-def in_queue(queued: "Optional[Record]") -> str:
+def in_queue(queued: "Optional[Row]") -> str:
     """Return the state of a job whose files tell nothing."""
     if queued is None:
         return "lost"
     return "queued" if queued["state"] == "waiting" else "running"
 
 
-def unknown_job(job_id: str) -> "Record":
+def unknown_job(job_id: str) -> "Status":
     """Make a record of a job of which nothing can be read."""
     return {"id": job_id, "job": shapes.placeholder(job_id), "attempts": [], "ended": None}
 
 
-def unreadable(job_id: str, state: str, error: Exception) -> "Record":
+def unreadable(job_id: str, state: str, error: Exception) -> "Status":
     """Make a record of a job with unreadable files. An error of the disk may pass, and tells
     nothing of the job: the laptop goes by what it last saw. Damage stays."""
+    record = unknown_job(job_id)
+    record["state"], record["reason"] = state, "its files are damaged: {!r}".format(error)
     if isinstance(error, OSError):
-        reason = "its files cannot be read: {}".format(error)
-        return dict(unknown_job(job_id), state=state, reason=reason, unreadable=True)
-    return dict(
-        unknown_job(job_id), state=state, reason="its files are damaged: {!r}".format(error)
-    )
+        record["reason"] = "its files cannot be read: {}".format(error)
+        record["unreadable"] = True
+    return record

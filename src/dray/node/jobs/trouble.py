@@ -7,12 +7,14 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, TypeVar
+    from typing import Callable, TypeVar
 
-    Record = Dict[str, Any]
+    from ..formats.records import Outcome
+
     T = TypeVar("T")
 
 CAUSE = "node"  # of an attempt that was interrupted by it
+LOST = "lost node"  # of one that has lost a node, or is about to
 ERRORS = (
     errno.EAGAIN,
     errno.EBUSY,
@@ -44,7 +46,7 @@ def is_of_node(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in ERRORS
 
 
-def interruption(reason: str) -> "Record":
+def interruption(reason: str) -> "Outcome":
     """Return the outcome of an attempt that the node did not let start."""
     return {
         "outcome": "interrupted",

@@ -25,11 +25,10 @@ from . import tfevents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Pattern, Sequence, Tuple  # noqa: F401
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple  # noqa: F401
 
+    from ..formats.records import AttemptRecord, Curve, Description, Metric, Metrics
     from ..jobs.jobdir import AttemptDir, JobDir
-
-    Record = Dict[str, Any]
 
 REPORTS = "metrics.jsonl"  # in the outputs: see dray.training
 EVENT_FILES = "**/events.out.tfevents.*"
@@ -237,12 +236,19 @@ def name_in(pattern: str, group: int) -> str:
     return words[-1] if words else "value"
 
 
-def sources(job: "Record", outputs: str, attempts: "List[AttemptDir]") -> "List[Source]":
-    wanted = job.get("metrics") or {}
+def sources(
+    job: "Optional[Description]", outputs: str, attempts: "List[AttemptDir]"
+) -> "List[Source]":
+    wanted = metrics_of(job)
     main = wanted.get("main") or []
-    if wanted.get("pattern"):
-        return [Logs(attempts, wanted["pattern"], main[0] if main else "")]
+    pattern = wanted.get("pattern")
+    if pattern:
+        return [Logs(attempts, pattern, main[0] if main else "")]
     return [Reports(outputs), Events(outputs, wanted.get("tensorboard") or EVENT_FILES, main)]
+
+
+def metrics_of(job: "Optional[Description]") -> "Metrics":
+    return (job.get("metrics") if job else None) or {}
 
 
 def main_of(found: "List[Dict[str, Any]]", main: "Sequence[str]") -> "Optional[str]":
@@ -294,8 +300,8 @@ class Watch:
     """Follows the metrics of one attempt. It is made before the command starts: everything there by
     then belongs to earlier attempts."""
 
-    def __init__(self, job: "Record", outputs: str, attempt: "AttemptDir") -> None:
-        self.main = (job.get("metrics") or {}).get("main") or []
+    def __init__(self, job: "Description", outputs: str, attempt: "AttemptDir") -> None:
+        self.main = metrics_of(job).get("main") or []
         self.sources = sources(job, outputs, [attempt])
         self.latest = [{} for _ in self.sources]  # type: List[Dict[str, Point]]
         self.courses = {}  # type: Dict[Tuple[int, str], Course]
@@ -331,7 +337,7 @@ class Watch:
                     print_message("metrics: {!r}".format(error))
                 self.complaint = repr(error)
 
-    def value(self) -> "Optional[Record]":
+    def value(self) -> "Optional[Metric]":
         name = main_of(self.latest, self.main)
         if name is None:
             return None
@@ -344,9 +350,9 @@ class Watch:
 # -- the whole curve, for people ----------------------------------------------------------------
 
 
-def series(job: "Record", job_dir: "JobDir") -> "Record":
+def series(job: "Optional[Description]", job_dir: "JobDir") -> "Curve":
     """Return the main metric over all attempts: its name, and points of (step, value, attempt)."""
-    main = (job.get("metrics") or {}).get("main") or []
+    main = metrics_of(job).get("main") or []
     attempts = [job_dir.attempt(number) for number in job_dir.numbers()]
     found = []  # type: List[Dict[str, List[Point]]]
     for source in sources(job, job_dir.outputs, attempts):
@@ -365,7 +371,7 @@ def series(job: "Record", job_dir: "JobDir") -> "Record":
     return {"name": name, "points": [[one.step, one.value, one.attempt] for one in kept]}
 
 
-def assign_attempts(points: "List[Point]", records: "List[Record]") -> None:
+def assign_attempts(points: "List[Point]", records: "List[AttemptRecord]") -> None:
     """Fill in the attempt of points that only have a time: the one that ran then."""
     begun = sorted((one["started"], one["number"]) for one in records if one.get("started"))
     starts = [started for started, _ in begun]

@@ -25,9 +25,17 @@ from . import notify, sending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
+    from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import (  # noqa: F401
+        ArrayEnd,
+        Description,
+        End,
+        Notice,
+        NoticeSettings,
+        Status,
+        UnsentNotice,
+    )
 
 FOLDER = "notify"
 LONGEST_PLACE = 300  # bytes
@@ -43,12 +51,13 @@ NODE, LOGIN, LAPTOP = "node", "login node", "laptop"
 # -- the job's settings ---------------------------------------------------------------------------
 
 
-def read(job_dir: JobDir) -> "Optional[Record]":
+def read(job_dir: JobDir) -> "Optional[NoticeSettings]":
     """Read which notices go where; None if there are none, or the file is damaged."""
-    found = files.read_record(job_dir.notify, LARGEST)
-    if found is None or not shapes.fits(found, dict(notify.SETTINGS, end=is_end), ("to", "on")):
-        return None
-    return dict({"left": {}, "tries": 0, "cluster": ""}, **found)
+    found = files.read_record(job_dir.notify, LARGEST) or {}
+    is_usable = shapes.fits(found, dict(notify.SETTINGS, end=is_end), ("to", "on"))
+    read = dict({"left": {}, "tries": 0, "cluster": ""}, **found)  # type: Any
+    settings = read  # type: NoticeSettings
+    return settings if is_usable else None
 
 
 def is_end(value: "Any") -> bool:
@@ -60,7 +69,7 @@ def is_wanted(job_dir: JobDir) -> bool:
     return files.exists(job_dir.notify)
 
 
-def name_of(job_dir: JobDir, settings: "Record") -> str:
+def name_of(job_dir: JobDir, settings: "NoticeSettings") -> str:
     """Return the name of the claim. The jobs of an array share one."""
     place = arrays.split(job_dir.id) if settings.get("jobs") else None
     return place[0] if place else job_dir.id
@@ -125,7 +134,7 @@ def at_end(job_dir: JobDir) -> None:
         print_message("the notice of the job's end could not be sent: {!r}".format(error))
 
 
-def at_start(job_dir: JobDir, job: "Record") -> None:
+def at_start(job_dir: JobDir, job: "Description") -> None:
     """Send the notice of the first attempt if the job has waited for long. Nothing waits for it."""
     try:
         settings = read(job_dir) if is_wanted(job_dir) else None
@@ -154,8 +163,8 @@ def in_background(act: "Callable[[], Any]") -> None:
 
 
 def look(
-    root: str, over: "Iterable[Record]", sent_by: str, seconds: float = LOOK_PATIENCE
-) -> "List[Record]":
+    root: str, over: "Iterable[Status]", sent_by: str, seconds: float = LOOK_PATIENCE
+) -> "List[UnsentNotice]":
     """Send what the nodes could not send; return what is still unsent. ``over``: the status of jobs
     that nobody runs any more."""
     try:
@@ -178,13 +187,13 @@ def look(
     return unsent
 
 
-def remember_end(job_dir: JobDir, status: "Record") -> None:
+def remember_end(job_dir: JobDir, status: "Status") -> None:
     """Record the end of a job that fell silent, and that a notice is due."""
     settings = read(job_dir)
     if settings is None:
         files.discard(job_dir.notify)
         return
-    end = {key: status.get(key) or "" for key in ("state", "reason")}  # type: Record
+    end = {"state": status.get("state") or "", "reason": status.get("reason") or ""}  # type: End
     end["time"] = status.get("ended") or time.time()
     add_end(job_dir, settings, end)
 
@@ -197,7 +206,7 @@ def array_is_over(array: ArrayDir) -> None:
         add_end(array, settings, {"state": "lost", "reason": "", "time": time.time()})
 
 
-def add_end(job_dir: JobDir, settings: "Record", end: "Record") -> None:
+def add_end(job_dir: JobDir, settings: "NoticeSettings", end: "End") -> None:
     """Record the end, and leave the claim's file: whoever goes through the claims sends the
     notice."""
     claim = Claim(job_dir, name_of(job_dir, settings))
@@ -206,14 +215,15 @@ def add_end(job_dir: JobDir, settings: "Record", end: "Record") -> None:
     try:
         now = read(job_dir)  # another process may have sent it in the meantime
         if now is not None and job_dir.ended() is None and not now.get("end"):
-            files.write_json(job_dir.notify, dict(now, end=end))
+            now["end"] = end
+            files.write_json(job_dir.notify, now)
     finally:
         claim.__exit__()
 
 
 def try_again(
     root: str, name: str, job_dir: "Optional[JobDir]", sent_by: str, seconds: float
-) -> "Optional[Record]":
+) -> "Optional[UnsentNotice]":
     """Try to send once more. Return what is left to send; None if nothing is."""
     settings = read(job_dir) if job_dir is not None else None
     if job_dir is None or settings is None:
@@ -267,8 +277,8 @@ def deliver_start(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIEN
     if status is None:
         return False
 
-    def facts(settings: "Record") -> "Optional[Record]":
-        return notify.facts_of(notify.STARTED, status or {}, settings["cluster"])
+    def facts(settings: "NoticeSettings") -> "Optional[Notice]":
+        return notify.facts_of(notify.STARTED, status, settings["cluster"])
 
     return deliver(job_dir, facts, sent_by, seconds)
 
@@ -276,7 +286,7 @@ def deliver_start(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIEN
 def deliver_end(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE) -> bool:
     """Send the notice of the end. Return whether anything is left to send."""
 
-    def facts(settings: "Record") -> "Optional[Record]":
+    def facts(settings: "NoticeSettings") -> "Optional[Notice]":
         if settings.get("jobs"):
             return array_facts(job_dir, settings)
         status = states.status(job_dir, True)
@@ -284,7 +294,8 @@ def deliver_end(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE
             return None
         if settings.get("end"):
             end = settings["end"]
-            status.update(state=end["state"], reason=end.get("reason"), ended=end.get("time"))
+            status["state"], status["reason"] = end["state"], end.get("reason") or ""
+            status["ended"] = end.get("time")
         return notify.facts_of(notify.end_event(status["state"]), status, settings["cluster"])
 
     return deliver(job_dir, facts, sent_by, seconds)
@@ -292,7 +303,7 @@ def deliver_end(job_dir: JobDir, sent_by: str, seconds: float = sending.PATIENCE
 
 def deliver(
     job_dir: JobDir,
-    facts_in: "Callable[[Record], Optional[Record]]",
+    facts_in: "Callable[[NoticeSettings], Optional[Notice]]",
     sent_by: str,
     seconds: float,
 ) -> bool:
@@ -312,12 +323,13 @@ def deliver(
         if settings is None or facts is None:
             release(claim, job_dir, settings)
             return False
-        return send_left(claim, job_dir, settings, dict(facts, sent_by=sent_by), seconds)
+        facts["sent_by"] = sent_by
+        return send_left(claim, job_dir, settings, facts, seconds)
     finally:
         claim.__exit__()
 
 
-def release(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None:
+def release(claim: Claim, job_dir: JobDir, settings: "Optional[NoticeSettings]") -> None:
     """Delete the claim: another process has sent the notice, or the last job of the array will.
     The settings are deleted too, unless they hold the end of a job that recorded none itself."""
     claim.settle()
@@ -326,7 +338,7 @@ def release(claim: Claim, job_dir: JobDir, settings: "Optional[Record]") -> None
 
 
 def send_left(
-    claim: Claim, job_dir: JobDir, settings: "Record", facts: "Record", seconds: float
+    claim: Claim, job_dir: JobDir, settings: "NoticeSettings", facts: "Notice", seconds: float
 ) -> bool:
     event = facts["event"]
     is_wanted_now = event == notify.STARTED or notify.wanted_end(settings, facts)
@@ -344,8 +356,8 @@ def send_left(
     if not failed or tries >= MOST_TRIES or too_old:
         finish(claim, job_dir, settings, event)
         return False
-    left = dict(settings["left"], **{event: sorted(failed)})
-    new = dict(settings, left=left, tries=tries)  # type: Record
+    new = settings.copy()
+    new["left"], new["tries"] = dict(settings["left"], **{event: sorted(failed)}), tries
     if event != notify.STARTED:  # an address that is no longer needed is deleted at once
         new["to"] = {one: settings["to"][one] for one in failed}
     if facts["sent_by"] != NODE:
@@ -354,7 +366,7 @@ def send_left(
     return True
 
 
-def finish(claim: Claim, job_dir: JobDir, settings: "Record", event: str) -> None:
+def finish(claim: Claim, job_dir: JobDir, settings: "NoticeSettings", event: str) -> None:
     """Record that nothing is left to send for this event; after the job's end, delete
     everything."""
     if event == notify.STARTED:
@@ -369,7 +381,7 @@ def finish(claim: Claim, job_dir: JobDir, settings: "Record", event: str) -> Non
 # -- arrays ---------------------------------------------------------------------------------------
 
 
-def siblings(job_dir: JobDir, settings: "Record") -> "Iterable[JobDir]":
+def siblings(job_dir: JobDir, settings: "NoticeSettings") -> "Iterable[JobDir]":
     """Yield the directories of an array that may hold its settings. Those after this job come
     first: they were submitted later, and so are less likely to have ended."""
     size = settings.get("jobs") or 0
@@ -382,14 +394,14 @@ def siblings(job_dir: JobDir, settings: "Record") -> "Iterable[JobDir]":
     yield array
 
 
-def array_facts(job_dir: JobDir, settings: "Record") -> "Optional[Record]":
+def array_facts(job_dir: JobDir, settings: "NoticeSettings") -> "Optional[Notice]":
     """Return the facts of the whole array; None while one of its jobs has not ended."""
     name = name_of(job_dir, settings)
     array = ArrayDir(job_dir.root, name)
     gone = arrays.read_indices(array.removed)
     stopped = arrays.read_indices(array.stopped)
     is_over = isinstance(job_dir, ArrayDir)  # otherwise it would not have an end
-    states, last, common = [], 0.0, None  # type: List[str], float, Optional[Record]
+    states, last, common = [], 0.0, None  # type: List[str], float, Optional[Description]
     for one in siblings(job_dir, settings):
         if isinstance(one, ArrayDir):
             continue
@@ -405,5 +417,5 @@ def array_facts(job_dir: JobDir, settings: "Record") -> "Optional[Record]":
             states.append(end["state"])
             last = max(last, end.get("time") or 0.0)
             common = common or one.description()
-    times = {"cluster": settings["cluster"], "ended": last or None}
+    times = {"cluster": settings["cluster"], "ended": last or None}  # type: ArrayEnd
     return notify.facts_of_array(name, states, common or {}, times)

@@ -12,9 +12,18 @@ from ..formats import shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Tuple  # noqa: F401
+    from typing import Any, Dict, List, Mapping, Optional, Tuple, Union  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import (
+        ArrayEnd,
+        Description,
+        Metric,
+        Notice,
+        NoticeMetric,
+        NoticeSettings,
+        Placeholder,
+        Status,
+    )
 
 VERSION = 1
 DONE, FAILED, STOPPED, STARTED = "done", "failed", "stopped", "started"
@@ -82,14 +91,14 @@ def end_event(state: str) -> str:
     return state if state in (DONE, STOPPED) else FAILED
 
 
-def wanted_end(settings: "Record", facts: "Record") -> "Optional[str]":
+def wanted_end(settings: "NoticeSettings", facts: "Notice") -> "Optional[str]":
     """Return the event of a job's end; None if it is not wanted."""
     event = str(facts["event"])
     short = facts["elapsed"] is not None and facts["elapsed"] < (settings.get("after") or 0.0)
     return event if event in settings["on"] and not short else None
 
 
-def waited_long(settings: "Record", job: "Record", started: float) -> bool:
+def waited_long(settings: "NoticeSettings", job: "Description", started: float) -> bool:
     """Return whether a notice of the first attempt's start is wanted."""
     if STARTED not in settings["on"] or job.get("resumed_after") or settings.get("jobs"):
         return False
@@ -101,12 +110,13 @@ def waited_long(settings: "Record", job: "Record", started: float) -> bool:
 # -- the facts ------------------------------------------------------------------------------------
 
 
-def facts_of(event: str, status: "Record", cluster: str) -> "Record":
+def facts_of(event: str, status: "Status", cluster: str) -> "Notice":
     """Of one job, from what ``states.status`` or the laptop knows of it."""
     attempts = status["attempts"]
-    job, last = status["job"], attempts[-1] if attempts else {}
+    job, last = status["job"], attempts[-1] if attempts else None
     created, ended = job.get("created"), status.get("ended")
-    metrics = [one["metric"] for one in attempts if one.get("metric")]
+    metrics = [one.get("metric") for one in attempts]
+    metric = next(filter(None, reversed(metrics)), None)
     return {
         "version": VERSION,
         "event": event,
@@ -115,17 +125,19 @@ def facts_of(event: str, status: "Record", cluster: str) -> "Record":
         "cluster": plain(cluster, LONGEST_NAME),
         "state": plain(status["state"], LONGEST_NAME),
         "reason": plain(status.get("reason") or "", LONGEST_TEXT),
-        "exit_code": last.get("exit_code"),
+        "exit_code": last.get("exit_code") if last else None,
         "attempts": len(attempts),
         "submitted": created,
         "ended": ended,
         "elapsed": max(ended - created, 0.0) if ended and created else None,
-        "metric": metric_of(metrics[-1]) if metrics else None,
+        "metric": metric_of(metric) if metric else None,
         "jobs": None,
     }
 
 
-def facts_of_array(array: str, states: "List[str]", common: "Record", times: "Record") -> "Record":
+def facts_of_array(
+    array: str, states: "List[str]", common: "Union[Description, Placeholder]", times: "ArrayEnd"
+) -> "Notice":
     """Return the facts of all jobs of an array together.
 
     ``states``: of each job. ``common``: the description they share. ``times``: the array's cluster,
@@ -134,11 +146,14 @@ def facts_of_array(array: str, states: "List[str]", common: "Record", times: "Re
     counts = {state: states.count(state) for state in sorted(set(states))}
     failed = any(end_event(state) == FAILED for state in states)
     state = FAILED if failed else DONE if counts.get(DONE) else STOPPED
-    status = {"id": array, "job": common, "state": state, "attempts": [], "ended": times["ended"]}
-    return dict(facts_of(state, status, times["cluster"]), jobs=counts)
+    status = {"id": array, "job": common, "attempts": []}  # type: Status
+    status["state"], status["ended"] = state, times["ended"]
+    facts = facts_of(state, status, times["cluster"])
+    facts["jobs"] = counts
+    return facts
 
 
-def metric_of(metric: "Record") -> "Record":
+def metric_of(metric: "Metric") -> "NoticeMetric":
     return {
         "name": plain(metric["name"], LONGEST_NAME),
         "value": metric.get("value"),
@@ -153,13 +168,13 @@ def plain(text: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def title(facts: "Record") -> str:
+def title(facts: "Notice") -> str:
     name = facts["name"]
     named = "" if not name or facts["id"].startswith(name) else " ({})".format(name)
     return "{}{}: {}".format(facts["id"], named, facts["event"])
 
 
-def text(facts: "Record") -> str:
+def text(facts: "Notice") -> str:
     """Return the notice as one or two sentences."""
     event = facts["event"]
     if event == STARTED:
@@ -194,7 +209,7 @@ def duration(seconds: float) -> str:
 # -- the message of each channel ------------------------------------------------------------------
 
 
-def request_to(channel: str, address: str, facts: "Record") -> Request:
+def request_to(channel: str, address: str, facts: "Notice") -> Request:
     """Return the HTTP request for an address that passes ``is_address``."""
     url, headers = split_address(address)
     if channel == "ntfy":
@@ -203,7 +218,7 @@ def request_to(channel: str, address: str, facts: "Record") -> Request:
         headers["Content-Type"] = "text/plain; charset=utf-8"
         return Request(url, headers, text(facts).encode("utf-8", "replace"))
     headers["Content-Type"] = "application/json"
-    said = {"text": for_slack(text(facts))} if channel == "slack" else facts  # type: Record
+    said = {"text": for_slack(text(facts))} if channel == "slack" else facts  # type: Mapping[str, Any]
     return Request(url, headers, json.dumps(said, sort_keys=True).encode("ascii"))
 
 
@@ -221,7 +236,7 @@ def split_address(address: str) -> "Tuple[str, Dict[str, str]]":
     return "{}://{}{}".format(scheme, host, rest or "/"), headers
 
 
-def mail_to(address: str, facts: "Record") -> bytes:
+def mail_to(address: str, facts: "Notice") -> bytes:
     """Return a message for ``sendmail -t``. Nothing in it but the address can name a recipient."""
     lines = [
         "To: " + address,

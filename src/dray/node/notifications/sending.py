@@ -8,16 +8,16 @@ from . import notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional  # noqa: F401
+    from typing import Any, Dict, List  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Notice
 
 STEP = 5.0  # seconds for a connection, or for an answer
 PATIENCE = 10.0  # seconds for all channels together, whatever a resolver or a server does
 SENDMAIL_PLACES = ("/usr/sbin", "/usr/lib", "/sbin")
 
 
-def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -> "Dict[str, str]":
+def send_all(to: "Dict[str, str]", facts: "Notice", seconds: float = PATIENCE) -> "Dict[str, str]":
     """Send the notice over all channels at once. Return why each failed, or "" if it was sent. A
     channel that takes too long is left alone: a name lookup cannot be cancelled."""
     import threading  # only where there is something to send
@@ -38,7 +38,7 @@ def send_all(to: "Dict[str, str]", facts: "Record", seconds: float = PATIENCE) -
     return dict(failures)
 
 
-def send(channel: str, address: str, facts: "Record") -> str:
+def send(channel: str, address: str, facts: "Notice") -> str:
     """Send the notice over one channel. Return why it failed, without the address; "" if it was
     sent."""
     try:

@@ -39,6 +39,13 @@ class Meter:
         before, self.kills_before = self.kills_before, self.kills()
         return self.kills_before > before
 
+    def why_killed(self) -> str:
+        """Say that a process was killed for want of memory; nothing where none was."""
+        if not self.has_killed():
+            return ""
+        limit = self.limit() or 0
+        return "out of memory: killed at {}".format(in_words(limit, limit))
+
     def _number(self, name: str) -> "Optional[int]":
         try:
             with open(os.path.join(self.folder, name)) as file:

@@ -6,11 +6,10 @@ from ..formats import files, shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Dict
 
+    from ..formats.records import Description
     from ..jobs.jobdir import JobDir
-
-    Record = Dict[str, Any]
 
 IN_CONTAINER = "DRAY_CONTAINER"  # set for what runs in a container, and for nothing else
 # A job has no terminal, but its scripts may be written for one: isaaclab.sh begins with
@@ -22,7 +21,7 @@ STARTUP = "dray_startup"  # in our own file: what every Python of the command st
 
 def environment(
     job_dir: "JobDir",
-    job: "Record",
+    job: "Description",
     base: "Dict[str, str]",
     variables: "Dict[str, str]",
     code: str,

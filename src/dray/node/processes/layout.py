@@ -9,42 +9,42 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Dict, List
 
-    Record = Dict[str, Any]
+    from ..formats.records import Description
 
 NONE, SRUN, TORCHRUN = "none", "srun", "torchrun"
 LAUNCHES = (NONE, SRUN, TORCHRUN)
 FIRST_PORT, PORTS = 10000, 20000  # below those that the kernel assigns by itself
 
 
-def is_spread(job: "Record") -> bool:
+def is_spread(job: "Description") -> bool:
     return launch_of(job) != NONE
 
 
-def launch_of(job: "Record") -> str:
+def launch_of(job: "Description") -> str:
     return str(job.get("launch") or NONE)
 
 
-def nodes_of(job: "Record") -> int:
+def nodes_of(job: "Description") -> int:
     return int(job["resources"].get("nodes") or 1)
 
 
-def workers_per_node(job: "Record") -> int:
+def workers_per_node(job: "Description") -> int:
     """Return the number of workers on each node: one for each GPU."""
     return max(int(job["resources"]["gpus"]), 1)
 
 
-def tasks_per_node(job: "Record") -> int:
+def tasks_per_node(job: "Description") -> int:
     return workers_per_node(job) if launch_of(job) == SRUN else 1
 
 
-def tasks_of(job: "Record") -> int:
+def tasks_of(job: "Description") -> int:
     """Return the number of tasks. Each has its own log."""
     return nodes_of(job) * tasks_per_node(job) if is_spread(job) else 1
 
 
-def cpus_per_task(job: "Record") -> int:
+def cpus_per_task(job: "Description") -> int:
     """Return the CPUs of one task. A node's tasks share its CPUs, and each has at least one."""
     tasks = tasks_per_node(job)
     return -(-int(job["resources"]["cpus"]) // tasks)
@@ -68,7 +68,9 @@ class TaskPosition:
         self.launched_from = launched_from  # the first node's address, as it is seen from here
 
 
-def variables(job: "Record", position: TaskPosition, address: str, port: int) -> "Dict[str, str]":
+def variables(
+    job: "Description", position: TaskPosition, address: str, port: int
+) -> "Dict[str, str]":
     """Return the variables that ``torch.distributed`` reads (env://), and most others too."""
     found = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "NODE_RANK": str(position.node_rank)}
     if launch_of(job) == SRUN:  # torchrun tells its workers the rest
@@ -82,7 +84,7 @@ def variables(job: "Record", position: TaskPosition, address: str, port: int) ->
 
 
 def argv_at(
-    job: "Record", argv: "List[str]", position: TaskPosition, address: str, port: int
+    job: "Description", argv: "List[str]", position: TaskPosition, address: str, port: int
 ) -> "List[str]":
     """Return the command as a task starts it."""
     if launch_of(job) != TORCHRUN:
@@ -111,7 +113,7 @@ def torchrun_of(argv: "List[str]") -> "List[str]":
     return ["torchrun"]
 
 
-def describe_task(job: "Record", position: TaskPosition) -> str:
+def describe_task(job: "Description", position: TaskPosition) -> str:
     """For people."""
     if launch_of(job) == TORCHRUN:
         return "torchrun on {}".format(position.host)

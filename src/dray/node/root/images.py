@@ -8,9 +8,9 @@ from ..formats.wire import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional  # noqa: F401
+    from typing import Callable, Dict, List  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import ImageLook, ImageRecord, ListedImage, Row
 
 NOT_HERE = (
     "there is no image {} here (an absolute path is one on the cluster; a file of your own machine "
@@ -22,18 +22,24 @@ BEING_MADE = "the image is being made ready by {}: wait for that, or stop it"
 class RootImages:
     """``queue`` tells the jobs that wait or run: see Scheduler.parse_queue."""
 
-    def __init__(self, path: str, queue: "Callable[[], Dict[str, Record]]") -> None:
+    def __init__(self, path: str, queue: "Callable[[], Dict[str, Row]]") -> None:
         self.store = Images(path)
         self.queue = queue
 
-    def look(self, image: str, layers: "List[str]") -> "Record":
+    def look(self, image: str, layers: "List[str]") -> "ImageLook":
         """Tell whether the image can be run or will be soon; and if not, what it lacks."""
         if self.store.file(image) is not None:
             return {"ready": True}
         maker = self.store.maker(image, self.queue)
         if maker is not None:
             return {"ready": False, "job": maker.job}
-        return dict(self.store.needs(layers), ready=False)
+        needs = self.store.needs(layers)
+        return {
+            "ready": False,
+            "machine": needs["machine"],
+            "builders": needs["builders"],
+            "lacking": needs["lacking"],
+        }
 
     def awaited(self, image: str) -> str:
         """Return the number of the batch job that a job with this image has to wait for, if any."""
@@ -48,7 +54,7 @@ class RootImages:
             return ""
         raise Refusal("ImageMissing", "the image {} is not there".format(image))
 
-    def announce(self, record: "Record") -> None:
+    def announce(self, record: "ImageRecord") -> None:
         """Write down what it is, unless a job is about to make it: what that one goes by must not
         change."""
         if self.store.maker(record["id"], self.queue) is None:
@@ -59,7 +65,7 @@ class RootImages:
         files.make_folder(self.store.layer(layer))
         return self.store.part_file(layer, offset, length, is_last)
 
-    def listing(self) -> "List[Record]":
+    def listing(self) -> "List[ListedImage]":
         """List them with those of their jobs that the queue still has; an array's are named after
         it."""
         queued = self.queue()

@@ -8,21 +8,21 @@ from ..formats import files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional  # noqa: F401
+    from typing import Callable, Iterator, List, Optional  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import OutputFile
 
 
-def listing(top: str, is_chosen: "Callable[[str], bool]") -> "List[Record]":
+def listing(top: str, is_chosen: "Callable[[str], bool]") -> "List[OutputFile]":
     """Describe the files and links below ``top`` that are chosen by their path."""
-    found = []  # type: List[Record]
+    found = []  # type: List[OutputFile]
     for path in files.files_below(top):
         if is_chosen(os.path.relpath(path, top)):
             found += described(top, path)
     return found
 
 
-def described(top: str, path: str) -> "List[Record]":
+def described(top: str, path: str) -> "List[OutputFile]":
     """None where it cannot be copied, or was removed by the trainer this moment."""
     try:
         record = describe_file(top, path)
@@ -31,7 +31,7 @@ def described(top: str, path: str) -> "List[Record]":
     return [record] if record is not None else []
 
 
-def describe_file(top: str, path: str) -> "Optional[Record]":
+def describe_file(top: str, path: str) -> "Optional[OutputFile]":
     """None for a folder; or for a socket or pipe, which cannot be copied."""
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
@@ -46,12 +46,12 @@ def describe_file(top: str, path: str) -> "Optional[Record]":
     }
 
 
-def length(wanted: "List[Record]") -> int:
+def length(wanted: "List[OutputFile]") -> int:
     """How many bytes ``contents`` yields for these files."""
     return sum(record["size"] + 1 for record in wanted if record["link"] is None)
 
 
-def contents(top: str, wanted: "List[Record]") -> "Iterator[bytes]":
+def contents(top: str, wanted: "List[OutputFile]") -> "Iterator[bytes]":
     """Exactly as many bytes as were promised, and one that says whether they are the file's."""
     for record in wanted:
         if record["link"] is not None:

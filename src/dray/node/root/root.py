@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple  # noqa: F401
 
     from ..checkpoints.giving import Found
-
-    Record = Dict[str, Any]
+    from ..formats.records import Curve, Description, OutputFile, Row, Rules, Status, UnsentNotice
 
 KINDS = ("jobs", "arrays")
 LOG_PIECE = 1 << 20  # bytes of a log that are read at once
@@ -92,7 +91,7 @@ class Root:
 
     # -- where keepers have the jobs, without a scheduler ---------------------------------------
 
-    def status(self, job_id: str) -> "Optional[Record]":
+    def status(self, job_id: str) -> "Optional[Status]":
         """Tell what the files say of a job that somebody cares for as long as its lock is held.
         Secrets that a killed keeper has left go."""
         job_dir = self.job(job_id)
@@ -107,15 +106,16 @@ class Root:
             record["reason"] = states.hung(facts) + " (its supervisor may be stopped)"
         return record
 
-    def active(self) -> "Dict[str, Record]":
+    def active(self) -> "Dict[str, Row]":
         """List the jobs that wait or run, as a scheduler's queue would tell them; one whose files
         cannot be read may be running."""
-        found = {}  # type: Dict[str, Record]
+        found = {}  # type: Dict[str, Row]
         for name in filter(shapes.is_id, files.names_in(os.path.join(self.path, "jobs"))):
             if files.exists(self.job(name).end):
                 continue
             try:
-                state = (self.status(name) or {}).get("state")
+                status = self.status(name)
+                state = status["state"] if status else None
             except Exception:
                 state = "running"
             if state in ("queued", "running"):
@@ -136,12 +136,12 @@ class Root:
 
         return log_times.read(self.job(job_id).attempt(small(attempt)).log_times)
 
-    def curve(self, job_id: str) -> "Record":
+    def curve(self, job_id: str) -> "Curve":
         """Return the job's main metric over all attempts."""
         from ..metrics import sources  # only where a curve is drawn
 
         job_dir = self.job(job_id)
-        return sources.series(job_dir.description() or {}, job_dir)
+        return sources.series(job_dir.description(), job_dir)
 
     # -- outputs and checkpoints: which formats there are is not read for every request ----------
 
@@ -153,7 +153,7 @@ class Root:
 
     def list_outputs(
         self, job_id: str, globs: "Sequence[str]" = (), latest_checkpoint: bool = False
-    ) -> "List[Record]":
+    ) -> "List[OutputFile]":
         """Describe the files and links among a job's outputs that are wanted."""
         from ..checkpoints import selecting
         from . import outputs
@@ -161,7 +161,7 @@ class Root:
         top = self.outputs(job_id)
         return outputs.listing(top, selecting.chooser(self.job(job_id), globs, latest_checkpoint))
 
-    def describe_outputs(self, job_id: str, paths: "Iterable[str]") -> "List[Record]":
+    def describe_outputs(self, job_id: str, paths: "Iterable[str]") -> "List[OutputFile]":
         """Describe these outputs as they are now; without those that are gone."""
         from . import outputs
 
@@ -178,7 +178,7 @@ class Root:
             number = (job_dir.numbers() or [0])[-1]
             rescue_outputs(job_dir, number, description["outputs"], folders=True)
 
-    def checkpoint(self, job_id: str, name: str, rules: "Record") -> "Found":
+    def checkpoint(self, job_id: str, name: str, rules: "Rules") -> "Found":
         """Find the checkpoint of a job that another one may begin from."""
         from ..checkpoints import giving
 
@@ -186,7 +186,7 @@ class Root:
         return giving.find(self.job(job_id), name, rules)
 
     def require_checkpoint(
-        self, job_id: str, start_from: str, description: "Optional[Record]" = None
+        self, job_id: str, start_from: str, description: "Optional[Description]" = None
     ) -> None:
         """Refuse to go on from a checkpoint that is not there. ``description``: what the job is
         from now on, where that is not what is written down."""
@@ -196,10 +196,12 @@ class Root:
 
         job_dir = self.job(job_id)
         description = description or job_dir.description()
-        rules = given.rules_of(job_dir, description) if description else {}
+        rules = {}  # type: Rules
+        if description:
+            rules = given.rules_of(job_dir, description)
         origin.require(job_dir.outputs, rules, start_from)
 
-    def give(self, job: "Record", folder: str) -> None:
+    def give(self, job: "Description", folder: str) -> None:
         """Put the checkpoint that a job begins from into ``folder``, which becomes its own."""
         from ..checkpoints import giving
 
@@ -207,7 +209,7 @@ class Root:
 
     # -- messages -------------------------------------------------------------------------------
 
-    def unsent(self, over: "Iterable[Record]", sent_by: str) -> "List[Record]":
+    def unsent(self, over: "Iterable[Status]", sent_by: str) -> "List[UnsentNotice]":
         """Send what the nodes could not; return what is still unsent. ``over``: jobs that have
         ended."""
         return notices.look(self.path, over, sent_by)

@@ -5,18 +5,19 @@ the job's directory is there.
 """
 
 import os
+import socket
 
 from ..formats import shapes
 from ..jobs import arrays
+from ..processes import cgroup, layout
 from .scheduler import Scheduler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+    from ..formats.records import Answer, End, Request, Row, SiteFacts
     from ..jobs.jobdir import JobDir
-
-    Record = Dict[str, Any]
 
 # The exit codes of a pod. They are never the command's own, which is in outcome.json.
 CODES = {"done": 0, "failed": 10, "stopped": 11}
@@ -25,6 +26,8 @@ INTERRUPTED = 75  # another pod goes on
 
 SECRETS = "DRAY_SECRETS"  # names the folder where the job's Secret is mounted
 INDEX = "DRAY_ARRAY_INDEX"
+ADDRESS = "DRAY_POD_ADDRESS"
+TASK = "DRAY_TASK"  # rank, local rank, node, the first node's address, and the host
 POD = "HOSTNAME"  # the kubelet sets it to the pod's name
 GROUP = {"ids": shapes.is_texts, "state": shapes.is_text, "why": shapes.is_text}
 ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
@@ -33,17 +36,30 @@ ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def rows_of(groups: "Any") -> "Dict[str, Record]":
+def rows_of(groups: "Any") -> "Dict[str, Row]":
     """Read the queue as a request tells it: jobs that have the same state for the same reason are
     one group."""
-    rows = {}  # type: Dict[str, Record]
+    rows = {}  # type: Dict[str, Row]
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict) or not shapes.fits(group, GROUP, GROUP):
             continue
         for job_id in arrays.unfold(group["ids"]):
-            row = {"id": job_id, "state": group["state"], "why": group["why"], "start": ""}
-            rows[job_id] = row
+            rows[job_id] = {
+                "id": job_id,
+                "state": group["state"],
+                "why": group["why"],
+                "start": "",
+            }
     return rows
+
+
+def ends_of(told: "Any") -> "Dict[str, End]":
+    """Read how jobs ended, as a request tells it."""
+    ends = {}  # type: Dict[str, End]
+    for job_id, end in told.items() if isinstance(told, dict) else ():
+        if isinstance(end, dict) and shapes.fits(end, ROW_END, ROW_END):
+            ends[job_id] = {"state": end["state"], "reason": end["reason"]}
+    return ends
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -52,27 +68,33 @@ def rows_of(groups: "Any") -> "Dict[str, Record]":
 class Kubernetes(Scheduler):
     name = "Kubernetes"
     is_told = True
+    own_variables = (SECRETS, ADDRESS, TASK)
 
     def __init__(self) -> None:
-        self.rows = {}  # type: Dict[str, Record]
-        self.known_ends = {}  # type: Dict[str, Record]
+        self.rows = {}  # type: Dict[str, Row]
+        self.known_ends = {}  # type: Dict[str, End]
+        self.late = []  # type: List[str]
         self.cancelled = []  # type: List[str]
         self.interrupted = []  # type: List[str]
+        self.given_up = []  # type: List[str]
 
-    def hear(self, request: "Record") -> None:
+    def hear(self, request: "Request") -> None:
         """Take in what the laptop was told by the API server."""
         self.rows = rows_of(request.get("queue"))
-        ends = request.get("ends")
-        self.known_ends = {
-            name: one
-            for name, one in (ends.items() if isinstance(ends, dict) else ())
-            if isinstance(one, dict) and shapes.fits(one, ROW_END, ROW_END)
-        }
-        self.cancelled, self.interrupted = [], []
+        self.known_ends = ends_of(request.get("ends"))
+        late = request.get("overdue")
+        self.late = list(arrays.unfold(late)) if late and shapes.is_texts(late) else []
+        self.cancelled, self.interrupted, self.given_up = [], [], []
 
-    def wishes(self) -> "Record":
-        wished = {"cancel": self.cancelled, "interrupt": self.interrupted}
-        return {name: arrays.fold(ids) for name, ids in wished.items() if ids}
+    def wishes(self) -> "Answer":
+        wished = {}  # type: Answer
+        if self.cancelled:
+            wished["cancel"] = arrays.fold(self.cancelled)
+        if self.interrupted:
+            wished["interrupt"] = arrays.fold(self.interrupted)
+        if self.given_up:
+            wished["give_up"] = arrays.fold(self.given_up)
+        return wished
 
     def own_number(self) -> str:
         return os.environ.get(POD, "")
@@ -80,10 +102,28 @@ class Kubernetes(Scheduler):
     def own_index(self) -> int:
         return int(os.environ[INDEX])
 
-    def queue(self) -> "Dict[str, Record]":
+    def own_address(self) -> str:
+        """Return this pod's address, as others reach it."""
+        return os.environ.get(ADDRESS) or socket.gethostbyname(socket.gethostname())
+
+    def task_position(self) -> layout.TaskPosition:
+        rank, local, node, address, host = os.environ[TASK].split()
+        return layout.TaskPosition(int(rank), int(local), int(node), host, address)
+
+    def secrets_of(self, job_dir: "JobDir") -> str:
+        folder = os.environ.get(SECRETS)
+        if not folder:
+            return job_dir.secrets
+        # What a Secret mounts are links, which are not followed where a job may have made them.
+        return os.path.realpath(os.path.join(folder, os.path.basename(job_dir.secrets)))
+
+    def meter(self) -> cgroup.Meter:
+        return cgroup.Meter()
+
+    def queue(self) -> "Dict[str, Row]":
         return self.rows
 
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return job_id
 
     def submit(
@@ -105,11 +145,17 @@ class Kubernetes(Scheduler):
     def interrupt(self, number: str) -> None:
         self.interrupted.append(number)
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+    def overdue(self) -> "List[str]":
+        return self.late
+
+    def give_up(self, job_id: str) -> None:
+        self.given_up.append(job_id)
+
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         return {one: self.known_ends[one] for one in numbers if one in self.known_ends}
 
     def time_left(self, number: str, patience: float = 0.0) -> "Optional[float]":  # noqa: ARG002
         return None  # the supervisor alone keeps the time
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         return {}

@@ -11,14 +11,22 @@ import time
 
 from ..formats import files, shapes
 from ..jobs.jobdir import JobDir
-from .queue import Queue, place_in, shortage
+from .queue import Queue, Unusable, place_in, queue_of
 from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import (  # noqa: F401
+        Capacity,
+        Description,
+        Machine,
+        NodeShape,
+        Row,
+        SchedulerSettings,
+        SiteFacts,
+    )
 
 LEAVING = 5.0  # seconds for a keeper that is on its way out
 ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
@@ -32,19 +40,43 @@ def job_of(number: str) -> str:
     return number.partition("-")[2]
 
 
-def capacity_of(machine: "Record", declared: "Record", known: "Record", gpus: bool) -> "Record":
+def capacity_of(
+    machine: "Machine", declared: "SchedulerSettings", known: "Capacity", gpus: bool
+) -> "Capacity":
     """Return what jobs may use: what the settings declare, else what the machine has. GPUs are
     counted only for a job that asks for some, so a number known from before may be greater."""
-    found = {}
-    for what in ("cpus", "memory", "gpus"):
-        given = declared.get(what)
-        found[what] = machine[what] if given is None else given
+    found = {
+        "cpus": declared_or(declared.get("cpus"), machine["cpus"]),
+        "memory": declared_or(declared.get("memory"), machine["memory"]),
+        "gpus": declared_or(declared.get("gpus"), machine["gpus"]),
+    }  # type: Capacity
     if not gpus and declared.get("gpus") is None:
         found["gpus"] = max(found["gpus"], known.get("gpus") or 0)
     return found
 
 
+def share_of(job: "Optional[Description]") -> "Optional[str]":
+    """Return the folder through which the job's account shares the machine, if it does."""
+    return job.get("share") if job else None
+
+
+def declared_or(declared: "Optional[int]", found: int) -> int:
+    return found if declared is None else declared
+
+
 # -- acting -------------------------------------------------------------------------------------
+
+
+class View:
+    """A queue as it is at one moment."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.holders = queue.holders()
+        self.line, self.lacking = queue.waiting()
+
+    def row(self, name: str, number: str) -> "Row":
+        why = place_in(self.line, self.line.index(name), self.lacking) if name in self.line else ""
+        return {"id": number, "state": "running" if name in self.holders else "waiting", "why": why}
 
 
 class Local(Scheduler):
@@ -52,12 +84,11 @@ class Local(Scheduler):
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.line = Queue(root)
 
     def read_queue(self) -> str:
         return json.dumps(self._rows())
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         """Parse the queue. The text may have been in a file, so every row is checked."""
         try:
             rows = json.loads(text)
@@ -65,36 +96,33 @@ class Local(Scheduler):
             return {}
         if not isinstance(rows, dict):
             return {}
-        return {
-            name: dict(row, start="")
-            for name, row in rows.items()
-            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW)
-        }
+        found = {}  # type: Dict[str, Row]
+        for name, row in rows.items():
+            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW):
+                found[name] = {
+                    "id": row["id"],
+                    "state": row["state"],
+                    "why": row["why"],
+                    "start": "",
+                }
+        return found
 
-    def _rows(self) -> "Dict[str, Record]":
+    def _rows(self) -> "Dict[str, Row]":
         jobs = os.path.join(self.root, "jobs")
-        holders, line = self.line.holders(), self.line.in_line()
-        lacking = self._shortage(line, holders)
-        found = {}
+        views = {}  # type: Dict[Optional[str], View]
+        found = {}  # type: Dict[str, Row]
         for name in filter(shapes.is_id, files.names_in(jobs)):
             job_dir = JobDir(os.path.join(jobs, name))
             if files.exists(job_dir.end) or not job_dir.is_supervised():
                 continue
-            why = place_in(line, line.index(name), lacking) if name in line else ""
-            state = "running" if name in holders else "waiting"
+            share = share_of(job_dir.description())
+            if share not in views:
+                views[share] = View(queue_of(self.root, share))
             number = job_dir.known_number() or "0-" + name
-            found[name] = {"id": number, "state": state, "why": why}
+            found[name] = views[share].row(name, number)
         return found
 
-    def _shortage(self, line: "List[str]", holders: "Dict[str, Record]") -> str:
-        """Return what the first job in line waits for."""
-        if not line or not shapes.is_id(line[0]):
-            return ""
-        first = JobDir(os.path.join(self.root, "jobs", line[0])).description() or {}
-        wanted = first.get("resources")
-        return shortage(self.line.read_capacity(), holders, wanted) if wanted else ""
-
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
 
     def submit(
@@ -108,15 +136,19 @@ class Local(Scheduler):
         image that is being converted, so ``after`` is not used; nor is ``keep_open``, which it
         would hold open for as long as it lives."""
         job_dir = JobDir(os.path.dirname(script))
+        job = job_dir.description()
+        queue = queue_of(self.root, share_of(job))
         alive = self._take_over(job_dir)
         try:
-            self._prepare(job_dir.description() or {})
-            ticket = self.line.take_ticket(job_dir.id)
+            self._prepare(queue, job)
+            ticket = queue.take_ticket(job_dir.id, job["resources"] if job else {})
             try:
-                number = self.line.ticket_name(ticket)
-                self._start_keeper(job_dir, alive, ticket)
+                number = queue.ticket_name(ticket)
+                self._start_keeper(queue, job_dir, alive, ticket)
             finally:
                 os.close(ticket)
+        except Unusable as error:
+            raise SchedulerError(str(error))
         finally:
             os.close(alive)
         return number
@@ -131,24 +163,24 @@ class Local(Scheduler):
             time.sleep(0.02)
         return alive
 
-    def _prepare(self, job: "Record") -> None:
+    def _prepare(self, queue: Queue, job: "Optional[Description]") -> None:
         """Write down what the machine has."""
-        self.line.make()
-        wants_gpus = ((job.get("resources") or {}).get("gpus") or 0) > 0
-        declared = job.get("scheduler") or {}
+        queue.make()
+        wants_gpus = job is not None and (job["resources"].get("gpus") or 0) > 0
+        declared = (job.get("scheduler") if job else None) or {}
         count = wants_gpus and declared.get("gpus") is None
-        known = self.line.read_capacity()
+        known = queue.read_capacity()
         capacity = capacity_of(machine(count), declared, known, wants_gpus)
         if capacity != known:
-            files.write_json(self.line.capacity, capacity)
+            files.write_json(queue.capacity, capacity)
 
-    def _start_keeper(self, job_dir: JobDir, alive: int, ticket: int) -> None:
+    def _start_keeper(self, queue: Queue, job_dir: JobDir, alive: int, ticket: int) -> None:
         """Start the keeper, and return once it has taken charge: its script ends then."""
         words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
         try:
             call(*words, keep_open=(alive, ticket))
         except SchedulerError as error:
-            files.remove(os.path.join(self.line.tickets, self.line.ticket_name(ticket)))
+            queue.remove_ticket(ticket)
             raise type(error)(files.last_line(job_dir.batch_log) or str(error))
 
     def cancel(self, numbers: "List[str]") -> None:
@@ -168,13 +200,18 @@ class Local(Scheduler):
         except ProcessLookupError:
             pass
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         have = machine(gpus=True)
-        shape = {"nodes": 1, "cpus": have["cpus"], "gpus": have["gpus"]}
-        return {"nodes": [dict(shape, kilobytes=have["memory"] >> 10)]}
+        shape = {
+            "nodes": 1,
+            "cpus": have["cpus"],
+            "kilobytes": have["memory"] >> 10,
+            "gpus": have["gpus"],
+        }  # type: NodeShape
+        return {"nodes": [shape]}
 
 
-def machine(gpus: bool) -> "Record":
+def machine(gpus: bool) -> "Machine":
     """Return what this machine has; GPUs are counted only with ``gpus``."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"cpus": os.cpu_count() or 1, "memory": memory, "gpus": count_gpus() if gpus else 0}

@@ -16,9 +16,10 @@ from .scheduler import SchedulerError, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
-    Record = Dict[str, Any]
+    from ..formats.records import End, NodeShape, Record, Row, SiteFacts
+
     Attributes = Dict[str, str]
 
 OUTPUT = re.compile(r"/jobs/([^/]+)/pbs\.log$")  # as the batch script has it
@@ -93,8 +94,8 @@ def is_readable(text: str) -> bool:
     return True
 
 
-def parse_queue(text: str) -> "Dict[str, Record]":
-    found = {}  # type: Dict[str, Record]
+def parse_queue(text: str) -> "Dict[str, Row]":
+    found = {}  # type: Dict[str, Row]
     # A successor is found, not the batch job that it waits for.
     for number, attributes in sorted(parse_jobs(text).items(), key=lambda item: serial(item[0])):
         state = STATES.get(attributes.get("job_state", ""))
@@ -192,10 +193,10 @@ def parse_batch_state(attributes: "Attributes", now: float) -> str:
     return scheduler.RUNNING if state in ("R", "B", "S", "U") else scheduler.CANCELLED
 
 
-def parse_ends(text: str) -> "Dict[str, Record]":
+def parse_ends(text: str) -> "Dict[str, End]":
     """Find the ended batch jobs that somebody has deleted: PBS says so, or they have no exit
     status, as they never ran."""
-    found = {}  # type: Dict[str, Record]
+    found = {}  # type: Dict[str, End]
     for number, attributes in parse_jobs(text).items():
         if attributes.get("job_state") not in ENDED_STATES:
             continue
@@ -205,7 +206,7 @@ def parse_ends(text: str) -> "Dict[str, Record]":
     return found
 
 
-def node_shapes(text: str) -> "List[Record]":
+def node_shapes(text: str) -> "List[NodeShape]":
     """Count the nodes of each sort that ``pbsnodes -a`` lists. It may list one node in parts."""
     hosts = {}  # type: Dict[str, List[Tuple[int, int, int]]]
     for name, node in parse_blocks(text, "").items():
@@ -284,10 +285,10 @@ class Pbs(scheduler.Scheduler):
                 break
         return text
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         return parse_queue(text)
 
-    def number_of(self, row: "Record", job_id: str) -> str:  # noqa: ARG002
+    def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
 
     def submit(
@@ -335,7 +336,7 @@ class Pbs(scheduler.Scheduler):
             pass
         return (KILL_DELAY if delay is None else delay) + KILL_MARGIN
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         history = ["-x"] if "pbs_version" in self.version() else []
         try:
             return parse_ends(call("qstat", "-f", *(history + numbers), fine=GONE))
@@ -349,12 +350,16 @@ class Pbs(scheduler.Scheduler):
         start = time.strftime("%Y%m%d%H%M.%S", time.localtime(time.time() + seconds))
         call("qalter", "-a", start, number)
 
-    def describe(self) -> "Record":
-        found = scheduler.ask_each({"queues": ("qstat", "-Q", "-f")})
+    def describe(self) -> "SiteFacts":
+        told = scheduler.ask_each({"queues": ("qstat", "-Q", "-f")})
         version = self.version()
-        found["version"] = version.replace("\n", ", ")
-        found["dialect"] = "openpbs" if "pbs_version" in version else "torque"
-        found["queues"] = parse_blocks(found.get("queues", ""), "Queue:")
         nodes = scheduler.ask_each({"nodes": ("pbsnodes", "-a")})
-        found["nodes"] = node_shapes(nodes.get("nodes", ""))
+        found = {
+            "version": version.replace("\n", ", "),
+            "dialect": "openpbs" if "pbs_version" in version else "torque",
+            "queues": parse_blocks(told.get("queues", ""), "Queue:"),
+            "nodes": node_shapes(nodes.get("nodes", "")),
+        }  # type: SiteFacts
+        if "queues_error" in told:
+            found["queues_error"] = told["queues_error"]
         return found

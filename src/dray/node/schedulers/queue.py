@@ -18,13 +18,14 @@ import stat
 import time
 
 from ..formats import files, shapes
+from ..jobs.jobdir import JobDir
 from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-    Record = Dict[str, Any]
+    from ..formats.records import Capacity, Granted, Resources
 
 EPSILON = 1e-6
 MOST_NAMED = 3  # of the jobs that another one waits for
@@ -42,8 +43,22 @@ class NeverFits(Exception):
     """The machine does not have what the job asks for."""
 
 
+class Unusable(Exception):
+    """The folder that the queue is in cannot be used. Says why, and what to do."""
+
+
+def queue_of(root: str, share: "Optional[str]") -> "Queue":
+    """Return the queue of the jobs in this root: the account's own, or that of all accounts."""
+    if not share:
+        return Queue(root)
+    from .shared_queue import SharedQueue  # only where there is one
+
+    return SharedQueue(root, share)
+
+
 class Queue:
     def __init__(self, root: str) -> None:
+        self.root = root
         self.path = os.path.join(root, "queue")
         self.lock = os.path.join(self.path, "lock")
         self.counter = os.path.join(self.path, "counter")
@@ -55,8 +70,9 @@ class Queue:
         files.make_folder(self.tickets)
         files.make_folder(self.grants)
 
-    def take_ticket(self, job_id: str) -> int:
-        """Take a place at the end of the line; return it as an open, locked file."""
+    def take_ticket(self, job_id: str, wanted: "Resources") -> int:  # noqa: ARG002
+        """Take a place at the end of the line; return it as an open, locked file. ``wanted`` is
+        for a queue that other accounts read: here it is in the job's description."""
         with files.Lock(self.lock):
             # The tickets themselves count too: the counter may have been lost to a power cut.
             taken = [number_of(name) for name in os.listdir(self.tickets)]
@@ -69,28 +85,34 @@ class Queue:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return fd
 
-    def ticket_name(self, fd: int) -> str:
-        return os.path.basename(os.readlink("/proc/self/fd/{}".format(fd)))
+    def take_ticket_again(self, job_id: str, wanted: "Resources") -> int:
+        """Take a place for a job that has been accepted before."""
+        return self.take_ticket(job_id, wanted)
 
-    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Record") -> "Grant":
+    def ticket_name(self, fd: int) -> str:
+        return os.path.basename(path_of(fd))
+
+    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Resources") -> "Grant":
         """Sleep until it is this job's turn and its resources are free."""
-        name = self.ticket_name(ticket)
-        self._wait_for_turn(name)
+        self._wait_for_turn(ticket)
         pause = 0.05
         while True:
             grant = self._try_grant(job_id, wanted)
             if grant is not None:
-                files.remove(os.path.join(self.tickets, name))
-                os.close(ticket)
+                self.leave(ticket)
                 return grant
             time.sleep(pause)
             pause = min(pause * 1.1, 0.5)
 
     def leave(self, ticket: int) -> None:
-        files.remove(os.path.join(self.tickets, self.ticket_name(ticket)))
+        self.remove_ticket(ticket)
         os.close(ticket)
 
-    def _wait_for_turn(self, name: str) -> None:
+    def remove_ticket(self, ticket: int) -> None:
+        files.remove(path_of(ticket))
+
+    def _wait_for_turn(self, ticket: int) -> None:
+        name = self.ticket_name(ticket)
         while True:
             ahead = [one for one in sorted(os.listdir(self.tickets)) if one < name]
             if not ahead:
@@ -106,7 +128,7 @@ class Queue:
             finally:
                 os.close(fd)
 
-    def _try_grant(self, job_id: str, wanted: "Record") -> "Optional[Grant]":
+    def _try_grant(self, job_id: str, wanted: "Resources") -> "Optional[Grant]":
         with files.Lock(self.lock):
             try:
                 given = allot(self.read_capacity(), self.granted(), wanted)
@@ -121,9 +143,9 @@ class Queue:
             os.pwrite(fd, files.encode(given), 0)
             return Grant(path, fd, given)
 
-    def granted(self) -> "List[Record]":
+    def granted(self) -> "List[Granted]":
         """Return what living jobs hold; remove the grants of dead ones. Called under the lock."""
-        living = []
+        living = []  # type: List[Granted]
         for name in os.listdir(self.grants):
             path = os.path.join(self.grants, name)
             try:
@@ -148,17 +170,31 @@ class Queue:
             del tickets[0]  # its keeper was killed
         return [ticket.partition("-")[2] for ticket in tickets]
 
-    def holders(self) -> "Dict[str, Record]":
+    def holders(self) -> "Dict[str, Granted]":
         """Return what each living job holds."""
-        found = {}
+        found = {}  # type: Dict[str, Granted]
         for name in files.names_in(self.grants):
             path = os.path.join(self.grants, name)
             if files.is_locked(path):
                 found[name] = shapes.fitting(files.read_record(path), GRANT)
         return found
 
-    def read_capacity(self) -> "Record":
-        return shapes.fitting(files.read_record(self.capacity), CAPACITY)
+    def waiting(self) -> "Tuple[List[str], str]":
+        """Return the jobs in line, and what the first of them waits for. Changes nothing."""
+        line = self.in_line()
+        if not line or not shapes.is_id(line[0]):
+            return line, ""
+        first = JobDir(os.path.join(self.root, "jobs", line[0])).description()
+        wanted = first["resources"] if first else None
+        return line, shortage(self.read_capacity(), self.holders(), wanted) if wanted else ""
+
+    def read_capacity(self) -> "Capacity":
+        capacity = shapes.fitting(files.read_record(self.capacity), CAPACITY)  # type: Capacity
+        return capacity  # noqa: RET504 (this names its type)
+
+
+def path_of(fd: int) -> str:
+    return os.readlink("/proc/self/fd/{}".format(fd))
 
 
 def number_of(ticket: str) -> int:
@@ -186,7 +222,7 @@ def open_or_discard(path: str) -> int:
 class Grant:
     """Resources held as long as the file is open here or in a child."""
 
-    def __init__(self, path: str, fd: int, given: "Record") -> None:
+    def __init__(self, path: str, fd: int, given: "Granted") -> None:
         self.path = path
         self.fd = fd
         self.given = given
@@ -196,15 +232,17 @@ class Grant:
         os.close(self.fd)
 
 
-def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Optional[Record]":
+def allot(
+    capacity: "Capacity", granted: "List[Granted]", wanted: "Resources"
+) -> "Optional[Granted]":
     """Return what the job gets, or None while too little is free."""
+    have, asked = amounts(capacity), amounts(wanted)
     for what in ("cpus", "memory"):
-        most = capacity.get(what)
-        if most is None or not wanted.get(what):
+        if capacity.get(what) is None or not asked[what]:
             continue
-        if wanted[what] > most:
+        if asked[what] > have[what]:
             raise NeverFits("more {} asked for than this machine has".format(what))
-        if sum(one.get(what) or 0 for one in granted) + wanted[what] > most + EPSILON:
+        if held_of(what, granted) + asked[what] > have[what] + EPSILON:
             return None
     gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])
     if gpus is None:
@@ -213,7 +251,31 @@ def allot(capacity: "Record", granted: "List[Record]", wanted: "Record") -> "Opt
     return {"cpus": wanted["cpus"], "memory": wanted["memory"], "gpus": gpus, "share": share}
 
 
-def pick_gpus(count: int, granted: "List[Record]", wanted: float) -> "Optional[List[int]]":
+def fits_beside(capacity: "Capacity", others: "List[Granted]", given: "Granted") -> bool:
+    """Return whether what the job was given is free beside what others hold."""
+    have, mine = amounts(capacity), amounts(given)
+    for what in ("cpus", "memory"):
+        if capacity.get(what) is None or not mine[what]:
+            continue
+        if held_of(what, others) + mine[what] > have[what] + EPSILON:
+            return False
+    for index in given["gpus"]:
+        used = sum(one.get("share") or 1.0 for one in others if index in (one.get("gpus") or ()))
+        if used + given["share"] > 1 + EPSILON:
+            return False
+    return True
+
+
+def held_of(what: str, granted: "Iterable[Granted]") -> float:
+    return sum(amounts(one)[what] for one in granted)
+
+
+def amounts(of: "Union[Capacity, Granted, Resources]") -> "Dict[str, float]":
+    """Return how much of a machine it is, without GPUs."""
+    return {"cpus": of.get("cpus") or 0, "memory": of.get("memory") or 0}
+
+
+def pick_gpus(count: int, granted: "List[Granted]", wanted: float) -> "Optional[List[int]]":
     """Choose whole GPUs, or, for a fraction, the fullest GPU that still has room for it."""
     if wanted > count:
         raise NeverFits("{:g} GPUs asked for, this machine has {}".format(wanted, count))
@@ -239,18 +301,25 @@ def place_in(line: "Sequence[str]", place: int, lacking: str) -> str:
     return "{}; {} is next, {}".format(behind, line[0], lacking) if lacking else behind
 
 
-def shortage(capacity: "Record", held: "Dict[str, Record]", wanted: "Record") -> str:
+def shortage(capacity: "Capacity", held: "Dict[str, Granted]", wanted: "Resources") -> str:
     """Say what the next job in line waits for, and which jobs hold it; '' where all is free."""
     units = (("gpus", "GPU"), ("cpus", "CPU"), ("memory", "byte of memory"))
+    asked = dict(amounts(wanted), gpus=wanted.get("gpus") or 0)
     for what, unit in units:
-        only = dict({"cpus": 0, "memory": 0, "gpus": 0}, **{what: wanted.get(what) or 0})
+        only = {"cpus": 0, "memory": 0, "gpus": 0}  # type: Resources
+        if what == "gpus":
+            only["gpus"] = wanted.get("gpus") or 0
+        elif what == "cpus":
+            only["cpus"] = wanted.get("cpus") or 0
+        else:
+            only["memory"] = wanted.get("memory")
         try:
             if allot(capacity, list(held.values()), only) is not None:
                 continue
         except NeverFits as error:
             return str(error)
         return "waiting for {}: {} taken by {}".format(
-            amount(wanted[what], unit),
+            amount(asked[what], unit),
             taken(capacity, held, what),
             named([name for name in sorted(held) if held[name].get(what)]),
         )
@@ -263,13 +332,14 @@ def amount(number: float, unit: str) -> str:
     return "{:g} {}{}".format(number, unit, "" if number == 1 else "s")
 
 
-def taken(capacity: "Record", held: "Dict[str, Record]", what: str) -> str:
+def taken(capacity: "Capacity", held: "Dict[str, Granted]", what: str) -> str:
+    have = dict(amounts(capacity), gpus=capacity.get("gpus") or 0)
     if what == "gpus":
         used = sum(len(one.get("gpus") or ()) * (one.get("share") or 1.0) for one in held.values())
     else:
-        used = sum(one.get(what) or 0 for one in held.values())
+        used = held_of(what, held.values())
     scale = 2.0**30 if what == "memory" else 1
-    return "{:.3g} of {:.3g}".format(used / scale, (capacity.get(what) or 0) / scale)
+    return "{:.3g} of {:.3g}".format(used / scale, have[what] / scale)
 
 
 def named(jobs: "List[str]") -> str:

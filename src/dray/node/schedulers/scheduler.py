@@ -7,14 +7,16 @@ know nothing else of either.
 import os
 import subprocess
 
+from ..formats import locales
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+    from ..formats.records import Answer, Description, End, Request, Row, SiteFacts
     from ..jobs.jobdir import JobDir
+    from ..processes.cgroup import Meter
     from ..processes.layout import TaskPosition
-
-    Record = Dict[str, Any]
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
 
@@ -37,11 +39,12 @@ class NoAnswer(SchedulerError):
 class Scheduler:
     name = ""  # for people
     is_told = False  # whether the laptop tells it what is in the queue
+    own_variables = ()  # type: Tuple[str, ...]  # that are of no use to a command
 
-    def hear(self, request: "Record") -> None:
+    def hear(self, request: "Request") -> None:
         """Take in what the laptop knows of the queue, where it is the one who asks for it."""
 
-    def wishes(self) -> "Record":
+    def wishes(self) -> "Answer":
         """Say what the laptop is to do in the scheduler, where it is the one who can."""
         return {}
 
@@ -67,17 +70,17 @@ class Scheduler:
         answer."""
         raise NotImplementedError
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         """Parse the queue: job id → {"id", "state", "why", "start"}. These are the number that the
         scheduler gave to the job or its array; ``waiting``, ``running`` or ``ending``; and what the
         scheduler says of its waiting."""
         raise NotImplementedError
 
-    def number_of(self, row: "Record", job_id: str) -> str:
+    def number_of(self, row: "Row", job_id: str) -> str:
         """Return the number of this very job, from its row in the queue."""
         raise NotImplementedError
 
-    def queue(self) -> "Dict[str, Record]":
+    def queue(self) -> "Dict[str, Row]":
         return self.parse_queue(self.read_queue())
 
     def submit(
@@ -100,7 +103,14 @@ class Scheduler:
         """Wake the attempt, so that it looks for a stop request at once. A scheduler that cannot do
         this need not: the attempt looks by itself every second."""
 
-    def launcher(self, job: "Record") -> "List[str]":
+    def overdue(self) -> "List[str]":
+        """List the jobs that the scheduler takes to be ending for far too long."""
+        return []
+
+    def give_up(self, job_id: str) -> None:
+        """Have the scheduler forget where a job of these was, and start it elsewhere."""
+
+    def launcher(self, job: "Description") -> "List[str]":
         """Return the words that start the command behind them in every task of the job. What is
         written to its stdin reaches every task, and what a task writes comes back from it."""
         raise NotImplementedError
@@ -108,6 +118,19 @@ class Scheduler:
     def task_position(self) -> "TaskPosition":
         """Return which of those tasks this process is."""
         raise NotImplementedError
+
+    def secrets_of(self, job_dir: "JobDir") -> str:
+        """Return the file with the job's secrets."""
+        return job_dir.secrets
+
+    def meter(self) -> "Optional[Meter]":
+        """Return what measures the memory of the container that all of this is in, if one is."""
+        return None
+
+    def command_environment(self) -> "Dict[str, str]":
+        """Return the variables that the command starts from, without those that are for dray."""
+        env = locales.original_environment()
+        return {name: value for name, value in env.items() if name not in self.own_variables}
 
     def time_left(self, number: str, patience: float = PATIENCE) -> "Optional[float]":
         """Return the seconds until the scheduler ends the batch job; None where there is no
@@ -123,7 +146,7 @@ class Scheduler:
         does not show the cancellation."""
         return 0.0
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":  # noqa: ARG002
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":  # noqa: ARG002
         """Ask how batch jobs that left the queue ended, in one query: number → {"state", "reason"}
         as a job has them. Empty where no accounting is kept."""
         return {}
@@ -141,12 +164,12 @@ class Scheduler:
         ``whole``, it is not to be started with less any more. A scheduler that never cuts a limit
         need not."""
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         """Describe this site, for ``doctor``."""
         raise NotImplementedError
 
 
-def planned_words(job: "Record") -> "List[str]":
+def planned_words(job: "Description") -> "List[str]":
     """Return the words in front of the script, by the job's plan; none if an older dray planned the
     job, which did not record them."""
     words = (job.get("scheduler") or {}).get("command")
@@ -227,10 +250,10 @@ def call(*words: str, **more: "Any") -> str:
     return ended.stdout.decode("utf-8", "replace")
 
 
-def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Record":
+def ask_each(questions: "Dict[str, Tuple[str, ...]]") -> "Dict[str, str]":
     """Run several commands for ``describe``: return what each printed, or as NAME_error why it
     failed."""
-    found = {}  # type: Record
+    found = {}  # type: Dict[str, str]
     for key, words in questions.items():
         try:
             found[key] = call(*words).strip()

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple  # noqa: F401
 
-    Record = Dict[str, Any]
+    from ..formats.records import Description, End, Row, SiteFacts
 
 SUBMIT = ("sbatch", "--parsable")  # and behind it the script
 SEPARATOR = "\x1f"
@@ -41,17 +41,17 @@ COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED
 # -- pure: reading answers ------------------------------------------------------------------------
 
 
-def parse_queue(text: str) -> "Dict[str, Record]":
+def parse_queue(text: str) -> "Dict[str, Row]":
     """Parse squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs
     of one job the later one counts: it is the other one's successor."""
-    found = {}  # type: Dict[str, Record]
+    found = {}  # type: Dict[str, Row]
     for line in sorted(text.splitlines(), key=serial):
         parts = line.split(SEPARATOR)
         if len(parts) != 6:
             continue
         number, indices, name, state, why, start = parts
-        row = {"id": number, "why": why, "start": start}  # type: Record
-        row.update(state=STATES.get(state, "ending"), array=indices != "N/A")
+        row = {"id": number, "state": STATES.get(state, "ending")}  # type: Row
+        row["why"], row["start"], row["array"] = why, start, indices != "N/A"
         names = [name]
         if row["array"]:
             names = [arrays.job_id(name, index) for index in parse_indices(indices)]
@@ -66,7 +66,7 @@ def serial(line: str) -> int:
     return int(number) if re.match("[0-9]{1,18}$", number) else 0
 
 
-def number_of(row: "Record", job_id: str) -> str:
+def number_of(row: "Row", job_id: str) -> str:
     """Return Slurm's id of the job itself; its row may be shared by many."""
     place = arrays.split(job_id) if row["array"] else None
     return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
@@ -141,7 +141,7 @@ def minutes(seconds: float) -> int:
     return math.ceil(seconds / 60.0)
 
 
-def srun_words(job: "Record") -> "List[str]":
+def srun_words(job: "Description") -> "List[str]":
     """Return the call of srun. Every flag is explicit, as a user's environment may hold other
     defaults."""
     return [
@@ -179,10 +179,10 @@ def parse_config(text: str) -> "Dict[str, str]":
     return {name: value.strip() for name, value in found if name in CONFIG}
 
 
-def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]":
+def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, End]":
     """Parse sacct's answer; ``name_of`` resolves a user's number. The jobs of an array that never
     started share a line, '7_[3-9]', and are found by the array's number."""
-    found = {}  # type: Dict[str, Record]
+    found = {}  # type: Dict[str, End]
     for line in text.splitlines():
         parts = line.split("|")
         if len(parts) == 3:
@@ -193,11 +193,11 @@ def parse_ends(text: str, name_of: "Callable[[str], str]") -> "Dict[str, Record]
     return found
 
 
-def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, Record]":
+def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, End]":
     """Parse scontrol's answer, which covers only the last minutes. Failures are left out: the job's
     own output says more than that it failed. Jobs of an array that never started are found by the
     array's number."""
-    found = {}  # type: Dict[str, Record]
+    found = {}  # type: Dict[str, End]
     for line in text.splitlines():
         about = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId|JobState)=(\S+)", line))
         number, array = about.get("JobId", ""), about.get("ArrayJobId", "")
@@ -209,7 +209,7 @@ def parse_remembered(text: str, wanted: "Iterable[str]") -> "Dict[str, Record]":
     return found
 
 
-def parse_end(state: str, code: str, canceller: str) -> "Optional[Record]":
+def parse_end(state: str, code: str, canceller: str) -> "Optional[End]":
     """Describe an end; None where the batch job has not ended, or ended as it should."""
     if state == "CANCELLED":
         reason = "cancelled in Slurm" + (" by " + canceller if canceller else "")
@@ -237,10 +237,10 @@ class Slurm(scheduler.Scheduler):
         words = ("squeue", "--noheader", "--user", me, "--format", QUEUE_FORMAT)
         return call(*words, env=WHOLE_LISTS)
 
-    def parse_queue(self, text: str) -> "Dict[str, Record]":
+    def parse_queue(self, text: str) -> "Dict[str, Row]":
         return parse_queue(text)
 
-    def number_of(self, row: "Record", job_id: str) -> str:
+    def number_of(self, row: "Row", job_id: str) -> str:
         return number_of(row, job_id)
 
     def submit(
@@ -263,7 +263,7 @@ class Slurm(scheduler.Scheduler):
         except SchedulerError:  # it ended this moment
             pass
 
-    def launcher(self, job: "Record") -> "List[str]":
+    def launcher(self, job: "Description") -> "List[str]":
         return srun_words(job)
 
     def task_position(self) -> layout.TaskPosition:
@@ -282,7 +282,7 @@ class Slurm(scheduler.Scheduler):
         except SchedulerError:
             return scheduler.UNKNOWN
 
-    def ends(self, numbers: "List[str]") -> "Dict[str, Record]":
+    def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         jobs = sorted({number.partition("_")[0] for number in numbers})
         wanted = ("--format", "JobID,State,ExitCode", "--jobs", ",".join(jobs))
         try:
@@ -291,9 +291,9 @@ class Slurm(scheduler.Scheduler):
             return self._remembered(jobs[:MOST_ASKED], numbers)
         return parse_ends(text, user_name)
 
-    def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, Record]":
+    def _remembered(self, jobs: "List[str]", numbers: "List[str]") -> "Dict[str, End]":
         """Ask the controller, which remembers the last minutes, where no accounting is kept."""
-        found = {}  # type: Dict[str, Record]
+        found = {}  # type: Dict[str, End]
         for job in jobs:
             try:
                 text = call("scontrol", "--oneliner", "show", "job", job)
@@ -313,9 +313,9 @@ class Slurm(scheduler.Scheduler):
         words = ["JobId=" + number, "TimeLimit={}".format(minutes(seconds))]
         call("scontrol", "update", *(words + (["TimeMin=0"] if whole else [])))
 
-    def describe(self) -> "Record":
+    def describe(self) -> "SiteFacts":
         user = "user=" + pwd.getpwuid(os.getuid()).pw_name
-        found = scheduler.ask_each(
+        told = scheduler.ask_each(
             {
                 "accounts": ("sacctmgr", "-nP", "show", "assoc", user, "format=Account"),
                 "slurm": ("sinfo", "--version"),
@@ -323,8 +323,9 @@ class Slurm(scheduler.Scheduler):
                 "config": ("scontrol", "show", "config"),
             }
         )
-        found["config"] = parse_config(found.get("config", ""))
-        return found
+        found = dict(told, config=parse_config(told.get("config", "")))  # type: Any
+        facts = found  # type: SiteFacts
+        return facts  # noqa: RET504 (this names its type)
 
 
 def user_name(number: str) -> str:
