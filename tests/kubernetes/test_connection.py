@@ -73,7 +73,7 @@ def test_a_token_that_has_expired(dray: Dray, pods: Pods) -> None:
         assert "Log in anew" in said
         assert "Traceback" not in said
     rows = json.loads(dray("ps", "--all", "--json").stdout)
-    assert {row["id"] for row in rows} == {local, job}
+    assert {row["id"] for row in rows} >= {local, job}
 
 
 # -- breaking off ---------------------------------------------------------------------------------
@@ -106,8 +106,10 @@ def test_an_upload_and_an_answer_are_cut(dray: Dray, pods: Pods, admin: Admin) -
         assert jobs_named(admin, job) == 1
         assert dray.wait(job)["state"] == "done"
         link.cut_answers_after = link.sent_down + SIZE // 2
-        dray("pull", job, "here")
+        cut = dray("pull", job, "here", check=False)
         assert link.cut_answers_after is None
+        assert "Pull again: only the rest is fetched." in cut.stderr
+        dray("pull", job, "here")
     pulled = (dray.project / "here/big.bin").read_bytes()
     assert pulled == (dray.project / "big.bin").read_bytes()
 
@@ -158,7 +160,7 @@ def test_an_api_server_that_hangs_keeps_nobody_from_the_rest(dray: Dray, pods: P
         refused = dray("doctor", "k8s", check=False)
     finally:
         pods.cluster.resume()
-    assert {row["id"] for row in rows} == {job, local}
+    assert {row["id"] for row in rows} >= {job, local}
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
 

@@ -40,8 +40,9 @@ class Helper:
                 return text_at(running[0], "metadata", "name")
             waited = time.monotonic() - began
             why = next(filter(None, map(queue.waiting_reason, pods)), "")
-            if not pods and waited > REFUSED:
-                why = self._refused()
+            if not pods:
+                self._create()  # its Job may have been that of a pod which has just ended
+                why = self._refused() if waited > REFUSED else ""
             if waited > self._patience(pods, why):
                 self._give_up(why)
             time.sleep(LOOK)

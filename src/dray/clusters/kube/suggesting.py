@@ -25,11 +25,9 @@ MOST_PODS = 200  # that are looked at for where they mount a claim
 ENFORCED = "pod-security.kubernetes.io/enforce"
 UID_RANGE = "openshift.io/sa.scc.uid-range"  # such as 1000620000/10000
 ORDINARY_UID = 1000
-QUEUES = {"kueue": "localqueues", "kai": "queues"}
-VOLUME_ADVICE = "pvc:CLAIM:/path or nfs:SERVER:/export:/path, on which all your pods can write"
-
-
 BY_GROUP = {group: name for name, (group, _) in schedulers.GROUPS.items()}
+QUEUES = {"kueue": "localqueues", "kai": "queues"}  # what lists them
+VOLUME_ADVICE = "pvc:CLAIM:/path or nfs:SERVER:/export:/path, on which all your pods can write"
 
 
 class Context(NamedTuple):
