@@ -118,15 +118,17 @@ def test_where_root_is_forbidden_a_user_id_is_chosen(
 def test_a_queue_of_kueue_is_taken(
     user: Dray, kubernetes: Kubernetes, namespace: Namespace
 ) -> None:
-    """Kueue's own type, as an API server offers it; nothing has to be admitted for this."""
-    kubernetes.create(local_queues())
+    """Kueue's own types, as an API server offers them; nothing has to be admitted for this."""
+    types = [kueue_type("localqueues", "LocalQueue"), kueue_type("workloads", "Workload")]
+    defined = [one["metadata"]["name"] for one in types]
+    kubernetes.create(*types)
     try:
-        kubernetes.kubectl("wait", "--for=condition=Established", "crd", CRD, "--timeout=30s")
-        queue = objects.made("kueue.x-k8s.io/v1beta1", "LocalQueue", "lab", namespace.name)
-        kubernetes.create(queue)
-        rules = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["list"]}]
-        group = "rbac.authorization.k8s.io/v1"
-        kubernetes.create(objects.made(group, "Role", "queues", namespace.name, rules=rules))
+        words = ("wait", "--for=condition=Established", "crd", *defined, "--timeout=30s")
+        kubernetes.kubectl(*words)
+        kubernetes.create(objects.made(f"{GROUP}/v1beta1", "LocalQueue", "lab", namespace.name))
+        looks = {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list"]}
+        kind = "rbac.authorization.k8s.io/v1"
+        kubernetes.create(objects.made(kind, "Role", "queues", namespace.name, rules=[looks]))
         account = f"--serviceaccount={namespace.name}:{objects.USER}"
         where = f"--namespace={namespace.name}"
         kubernetes.kubectl("create", "rolebinding", "queues", "--role=queues", account, where)
@@ -136,13 +138,13 @@ def test_a_queue_of_kueue_is_taken(
         user(*ADD, "--scheduler", "default", "--replace")
         assert "queue" not in settings(user)
     finally:
-        kubernetes.kubectl("delete", "crd", CRD)
+        kubernetes.kubectl("delete", "crd", *defined)
 
 
-CRD = "localqueues.kueue.x-k8s.io"
+GROUP = "kueue.x-k8s.io"
 
 
-def local_queues() -> objects.Object:
+def kueue_type(plural: str, kind: str) -> objects.Object:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1beta1",
@@ -150,14 +152,17 @@ def local_queues() -> objects.Object:
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
     }
-    names = {"plural": "localqueues", "singular": "localqueue", "kind": "LocalQueue"}
     spec = {
-        "group": "kueue.x-k8s.io",
+        "group": GROUP,
         "scope": "Namespaced",
-        "names": names,
+        "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
         "versions": [version],
     }
-    return objects.made("apiextensions.k8s.io/v1", "CustomResourceDefinition", CRD, spec=spec)
+    name = f"{plural}.{GROUP}"
+    made = objects.made("apiextensions.k8s.io/v1", "CustomResourceDefinition", name, spec=spec)
+    # The group is protected: only what was approved belongs there.
+    made["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+    return made
 
 
 def test_what_a_namespace_lacks_is_told(user: Dray, kubernetes: Kubernetes) -> None:

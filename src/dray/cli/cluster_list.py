@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dray.cli.arguments import JSON, Parameter, Verb
 from dray.cli.output import age, launcher, print_json, table
 from dray.cli.terminal import say, tell, visible
 from dray.errors import ClusterError
 from dray.launcher import Launcher
 from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dray.clusters.protocol import Cluster
 
 SECONDS = 5.0  # for each cluster to answer
 
@@ -67,7 +75,7 @@ def look(verbs: Launcher, check: bool) -> list[Known]:
         Known(
             name=name,
             kind=one.kind,
-            host=one.settings.get("host"),
+            host=place_of(one.settings, verbs.cluster(name) if name in usable else None),
             default=name == config.on,
             queued=numbers.get(name, {}).get("queued", 0),
             running=numbers.get(name, {}).get("running", 0),
@@ -77,6 +85,15 @@ def look(verbs: Launcher, check: bool) -> list[Known]:
         )
         for name, one in config.clusters.items()
     ]
+
+
+def place_of(settings: Mapping[str, Any], cluster: Cluster | None) -> str | None:
+    """Return the host, or what stands for it; None for this machine."""
+    named: str | None = settings.get("host") or settings.get("context")
+    if named or cluster is None:
+        return named
+    can = cluster.capabilities
+    return None if can.is_local or can.has_host else can.found_by or cluster.kind
 
 
 def unusable(verbs: Launcher) -> dict[str, str]:
