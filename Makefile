@@ -60,6 +60,7 @@ test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of s
 test-kubernetes: $(READY)  ## a real Kubernetes of two nodes; built once with Go, for minutes; needs root
 	tests/rigs/install ip:iproute2
 	tests/rigs/kubernetes/build
+	tests/rigs/kubernetes/addition kueue
 	$(BIN)/pytest -m kubernetes tests/kubernetes
 
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut

@@ -154,6 +154,9 @@ class FakeCluster:
             return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
         return Plan(job=work, cluster=self.name, files={}, command=("start", work.id))
 
+    def plain_image(self) -> str:
+        return ""
+
     def environment(self) -> Mapping[str, str]:
         return {}
 

@@ -314,7 +314,8 @@ def test_the_zipapp_runs_on_the_oldest_python(dray: Dray, tmp_path: Path) -> Non
     files.write_json(job_dir.job, description)
     queue = Queue(str(tmp_path / "root"))
     queue.make()
-    alive, ticket = files.open_lock(job_dir.alive), queue.take_ticket("old-1")
+    alive = files.open_lock(job_dir.alive)
+    ticket = queue.take_ticket("old-1", description["resources"])
     assert files.try_lock(alive)
     subprocess.run(
         [oldest_python(), "-I", "-S", app, "keep", job_dir.path, str(alive), str(ticket)],

@@ -226,7 +226,7 @@ from dray_node.schedulers.queue import Queue
 job_dir = JobDir(folder)
 alive = files.open_lock(job_dir.alive)
 assert files.try_lock(alive)
-ticket = Queue(job_dir.root).take_ticket(job_dir.id)
+ticket = Queue(job_dir.root).take_ticket(job_dir.id, job_dir.description()["resources"])
 words = interpreters.python_words() + ["-I", "-S", app, "keep", folder, str(alive), str(ticket)]
 subprocess.check_call(words, pass_fds=(alive, ticket))
 os.close(alive), os.close(ticket)

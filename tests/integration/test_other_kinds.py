@@ -51,6 +51,21 @@ def test_the_page_is_followed_to_the_letter(lab: Dray) -> None:
     assert [(one["id"], one["cluster"]) for one in listed] == [(job, "bench")]
 
 
+def test_a_cluster_of_that_kind_can_be_added(lab: Dray) -> None:
+    disk = lab.home / "other"
+    add = ("cluster", "add", "other", "--kind", "lab", "--set", f"disk={disk}", "--set", "share=0")
+    lab(*add)
+    job = lab.run("--on", "other", "--", "true")
+    assert lab.wait(job)["state"] == "done"
+    assert (disk / "dray/jobs" / job).is_dir()
+    shown = json.loads(lab("cluster", "show", "--json", "other").stdout)
+    assert shown["settings"] == {"disk": str(disk), "share": "0"}
+    wrong = lab(*add[:-1], "shares=1", "--replace", check=False)
+    assert "a cluster of kind lab has no --shares" in wrong.stderr
+    unknown = lab("cluster", "add", "other", "--kind", "labs", check=False)
+    assert "there is local, slurm, pbs, ssh, kubernetes, lab" in unknown.stderr
+
+
 def test_its_settings_are_checked_like_all_others(lab: Dray) -> None:
     path = lab.configure('[clusters.bench]\nkind = "lab"\nshare = -1\n')
     ended = lab("ps", check=False)
@@ -60,7 +75,7 @@ def test_its_settings_are_checked_like_all_others(lab: Dray) -> None:
     assert "unknown key. Did you mean 'disk'?" in ended.stderr
     assert "Valid keys here: disk, kind, share." in ended.stderr
     lab.configure('[clusters.bench]\nkind = "labs"\n')
-    assert "there is local, slurm, pbs, ssh, lab" in lab("ps", check=False).stderr
+    assert "there is local, slurm, pbs, ssh, kubernetes, lab" in lab("ps", check=False).stderr
 
 
 def test_a_project_may_set_what_the_kind_calls_harmless(lab: Dray) -> None:

@@ -9,6 +9,15 @@ import sys
 import pytest
 
 from tests.conftest import Dray, wait_for
+from tests.unit.test_sharing import (  # noqa: F401
+    LENA,
+    Machine,
+    got,
+    let_go,
+    machine,
+    needs_root,
+    open_folder,
+)
 
 STAMP = (
     "import os\n"
@@ -85,6 +94,34 @@ def test_halves_of_a_gpu_are_shared_and_whole_ones_are_not(dray: Dray) -> None:
     assert [dray.wait(job)["state"] for job in [*halves, whole, waiting]] == ["done"] * 4
     assert dray.log(halves[0]) == "gpu=0\n"
     assert dray.log(whole) == "gpu=1\n"
+
+
+@needs_root
+def test_another_account_of_this_machine_is_waited_for(
+    dray: Dray,
+    machine: Machine,  # noqa: F811
+) -> None:
+    dray.configure(f'[clusters.local]\ngpus = 2\nshare = "{machine.share}"\n')
+    theirs = machine.hold(LENA, "walk-1", 2)
+    assert got(theirs) == [0, 1]
+    job = dray.run("--gpus", "1", "--", "/bin/sh", "-c", "echo gpu=$CUDA_VISIBLE_DEVICES")
+    taken = f"waiting for 1 GPU: 2 of 2 taken by user {LENA}'s walk-1"
+    shown = dray.show(job)
+    assert (shown["state"], shown["reason"]) == ("queued", f"next in the queue, {taken}")
+    assert taken in dray("ps").stdout
+    let_go(theirs)
+    assert dray.wait(job)["state"] == "done"
+    assert dray.log(job) == "gpu=0\n"
+
+
+def test_a_share_that_is_not_there_is_refused(dray: Dray) -> None:
+    share = dray.home / "share"
+    dray.configure(f'[clusters.local]\nshare = "{share}"\n')
+    ended = dray("run", "--", "/bin/true", check=False)
+    assert ended.returncode == 4
+    assert f"sudo install -d -m 1777 {share}" in ended.stderr
+    assert f"sudo install -d -m 1777 {share}" in dray("doctor", "local", check=False).stdout
+    assert json.loads(dray("ps", "--all", "--json").stdout) == []
 
 
 def test_a_job_without_gpus_sees_none(dray: Dray) -> None:

@@ -21,7 +21,9 @@ class Link:
         self.sent_up = 0  # bytes from the laptop to the login node
         self.turns = 0  # how often the laptop spoke after an answer: round trips
         self._answered = True
+        self.sent_down = 0
         self.cut_after: int | None = None  # cut all connections once so much has gone up
+        self.cut_answers_after: int | None = None  # the same, once so much has come down
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -60,6 +62,8 @@ class Link:
             if up:
                 self.sent_up += len(data)
                 self.turns += self._answered
+            else:
+                self.sent_down += len(data)
             self._answered = not up
             with ready:
                 pieces.append((time.monotonic() + self.delay, data))
@@ -86,6 +90,11 @@ class Link:
                     return
                 if up and self.cut_after is not None and self.sent_up > self.cut_after:
                     self.cut_after = None
+                    self.cut()
+                    return
+                most = self.cut_answers_after
+                if not up and most is not None and self.sent_down > most:
+                    self.cut_answers_after = None
                     self.cut()
                     return
                 sink.sendall(data)

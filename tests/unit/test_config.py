@@ -171,7 +171,7 @@ def test_every_documented_example_is_valid(project: Path, user_file: Write) -> N
     user_file("\n".join(lines))
     settings = load(project)
     assert set(settings.job) == {one.key for one in options.JOB}
-    local = {"root", "gpus", "cpus", "memory", "container"}
+    local = {"root", "gpus", "cpus", "memory", "share", "container"}
     assert set(settings.clusters["local"].settings) == local
 
 
@@ -403,7 +403,10 @@ def test_a_setting_needs_trust_unless_it_is_known_to_be_harmless() -> None:
     needing = {one.key.removeprefix("clusters.*.") for one in known if not one.harmless}
     assert needing == {
         "job.secrets", "kind", "host", "root", "python", "modules", "setup", "extra", "convert",
-        "mail", "dialect", "queue", "chunk",
+        "mail", "dialect", "queue", "chunk", "share",
+        # Where pods are created, as whom, and what they can reach.
+        "context", "namespace", "kubeconfig", "volumes", "image", "agent_image", "user", "uid",
+        "gid", "groups", "pull_secrets", "service_account", "patch",
     }  # fmt: skip
     assert not options.Option(key="x", help="", parse=str, example="").harmless
 

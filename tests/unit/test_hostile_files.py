@@ -362,8 +362,8 @@ def test_junk_in_the_queue_stops_no_other_job(root: Path, name: str, kind: str) 
     queue = Queue(str(root))
     queue.make()
     put(root / "queue", name, kind)
-    ticket = queue.take_ticket("good-7f3k")
     wanted = {"cpus": 1, "gpus": 0, "memory": None}
+    ticket = queue.take_ticket("good-7f3k", wanted)
     grant = queue.wait_for_grant(ticket, "good-7f3k", wanted)
     assert grant.given["cpus"] == 1
     grant.release()

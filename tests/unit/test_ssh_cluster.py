@@ -11,6 +11,7 @@ import pytest
 
 from dray.clusters.ssh import equipment_of, find_problem, keeper_script, make_plan
 from dray.job.model import Equipment, Resources
+from dray.job.options.values import absolute_path
 from dray.node.schedulers.local import Local, capacity_of, job_of, place_in
 from dray.programs import shipping
 from tests.unit.test_pbs_plan import JOB
@@ -40,6 +41,19 @@ def test_modules_and_setup_come_before_it() -> None:
 def test_the_job_says_what_the_settings_declare() -> None:
     plan = make_plan(JOB, "box", {"gpus": 0, "cpus": 8, "host": "workstation"})
     assert json.loads(plan.files["job.json"])["scheduler"] == {"kind": "ssh", "gpus": 0, "cpus": 8}
+
+
+def test_the_job_says_with_whom_it_shares_the_machine() -> None:
+    shared = make_plan(JOB, "box", {"share": "/var/lib/dray-share"})
+    assert json.loads(shared.files["job.json"])["share"] == "/var/lib/dray-share"
+    assert "share" not in json.loads(make_plan(JOB, "box", {}).files["job.json"])
+
+
+@pytest.mark.parametrize("value", ["share", "~/share", "$HOME/share", "/", "", "/a\nb", 7])
+def test_the_shared_folder_is_the_same_for_everybody(value: object) -> None:
+    with pytest.raises(ValueError, match=r"must be the whole path|is not a text"):
+        absolute_path(value)
+    assert absolute_path("/var//lib/./dray-share/") == "/var/lib/dray-share"
 
 
 # -- what is refused ----------------------------------------------------------------------------

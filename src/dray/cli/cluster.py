@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dray.cli import cluster_list, doctor
+from dray.cli.cluster_choices import decide, flag_of, written
 from dray.cli.cluster_edit import choose_default, remove_cluster
 from dray.cli.output import launcher, launcher_for, print_json
-from dray.cli.parameters import ClusterName, PartitionName, click_command, json_option
+from dray.cli.parameters import ClusterName, KindName, PartitionName, click_command, json_option
 from dray.cli.terminal import multiline, say, tell
 from dray.cli.trial import trial_job, try_out
 from dray.clusters import registry
@@ -22,6 +23,7 @@ from dray.config.reading import ClusterConfig
 from dray.errors import UsageError
 from dray.job import options
 from dray.job.options import Option, kinds
+from dray.job.options.kinds import find as find_kind
 from dray.job.quantities import show_size
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from dray.config.migration.found import Found
 
 HERE = "-"  # as a host: this machine
-# Kinds that are told apart by looking, the likeliest first.
+# Kinds that need not be named: flags or a look tell them apart. The likeliest first.
 BATCH = tuple(kind for kind in kinds.BUILT_IN if registry.capabilities_of(kind).found_by)
 HELP = {
     "extra": "Further flags for sbatch or qsub, as they are.",
@@ -107,30 +109,40 @@ def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def flag_of(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 @command.command("add")
 @click.argument("name")
 @click.option(
     "--kind",
-    type=click.Choice(list(options.CLUSTERS)),
-    help="The kind of cluster.  [default: pbs where there is a qsub and no sbatch, or a "
-    "flag is its alone; else slurm]",
+    type=KindName(),
+    help=f"The kind of cluster: {', '.join(kinds.BUILT_IN)}, or one of another package.  "
+    "[default: the one that all flags fit; pbs where there is a qsub and no sbatch; else slurm]",
 )
 @setting_options
+@click.option(
+    "--set",
+    "others",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of a kind of another package. May be repeated.",
+)
 @click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 @click.option("--no-check", is_flag=True, help="Do not contact the cluster.")
 @click.option("--test", "do_test", is_flag=True, help="Run a tiny job there, and remove it.")
 def add_cluster(
-    name: str, kind: str | None, replace: bool, no_check: bool, do_test: bool, **flags: Any
+    name: str,
+    kind: str | None,
+    others: tuple[str, ...],
+    replace: bool,
+    no_check: bool,
+    do_test: bool,
+    **flags: Any,
 ) -> int:
     """Add a cluster to your config file.
 
-    Only the host is asked for, and only where ssh does not know NAME. Unless told not to, dray
-    logs in, shows what it finds, and adds the cluster only if it answers and has the partition or
-    queue and the account that you name.
+    Only the host is asked for, and only where ssh does not know NAME; for Kubernetes, what the
+    kubeconfig and the namespace leave open. Unless told not to, dray logs in, shows what it finds,
+    and adds the cluster only if it answers and has the partition or queue and the account that you
+    name.
     """
     if do_test and no_check:
         raise UsageError("--test contacts the cluster, and --no-check does not")
@@ -141,12 +153,13 @@ def add_cluster(
         from dray.config.editing import require_new
 
         require_new(config.home.config_file, name)
-    settings = given_settings(kinds[0], flags)
+    settings = given_settings(kinds[0], {**flags, **pairs(others)})
     if registry.capabilities_of(kinds[0]).has_host:
         settings = with_host(settings, name)
         if "root" not in settings and not no_check and scratch_is_set(settings.get("host")):
             settings["root"] = "$SCRATCH/dray"
     kind = kinds[0] if no_check else kind_at(settings.get("host"), kinds)
+    settings = with_suggestions(kind, settings, asks=not no_check)
     if not no_check:
         settings = look(config, name, kind, settings)
     write(config.home.config_file, name, kind, settings, replace=replace)
@@ -160,7 +173,20 @@ def fitting_kinds(flags: Mapping[str, Any]) -> list[str]:
     """Return the kinds that have all the given settings, the likeliest first."""
     given = {name.removeprefix("setting_") for name, value in flags.items() if value}
     known = {kind: {option.name for option in options.CLUSTERS[kind]} for kind in BATCH}
-    return [kind for kind in BATCH if given <= known[kind]] or [BATCH[0]]
+    fitting = [kind for kind in BATCH if given <= known[kind]] or [BATCH[0]]
+    # What has no host cannot be looked for on one.
+    return [one for one in fitting if registry.capabilities_of(one).has_host] or fitting
+
+
+def pairs(others: Sequence[str]) -> dict[str, Any]:
+    """Read NAME=VALUE; a name that is repeated has several values."""
+    found: dict[str, Any] = {}
+    for one in others:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise UsageError(f"--set {one}: write --set NAME=VALUE")
+        found[name] = (*found.get(name, ()), value)
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
 def kind_at(host: str | None, kinds: Sequence[str]) -> str:
@@ -182,7 +208,7 @@ def require_name(name: str, kind: str) -> None:
 
 def given_settings(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the flags say, as it would be written to a file."""
-    known = {option.name: option for option in options.CLUSTERS[kind]}
+    known = {option.name: option for option in find_kind(kind).options if option.name != "kind"}
     settings: dict[str, Any] = {}
     for variable, value in flags.items():
         name = variable.removeprefix("setting_")
@@ -193,13 +219,22 @@ def given_settings(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
         if name == "host" and value in ("", HERE):
             settings[name] = HERE
             continue
-        try:
-            read = known[name].parse(value)
-        except ValueError as error:
-            raise UsageError(f"{flag_of(name)}: {error}") from error
-        number = not isinstance(read, str) and isinstance(value, str) and value.isdigit()
-        settings[name] = int(value) if number else value
+        settings[name] = written(known[name], value)
     return settings
+
+
+def with_suggestions(kind: str, settings: Mapping[str, Any], *, asks: bool) -> dict[str, Any]:
+    """Add what the kind finds out by itself, and ask for what it leaves open."""
+    known = {option.name: option for option in find_kind(kind).options}
+    while True:
+        found = registry.suggest(kind, settings, asks=asks)
+        for remark in found.remarks:
+            say(remark)
+        settings = {**found.settings, **settings}
+        if not found.choices:
+            return settings
+        decided = {one.setting: decide(one, known[one.setting]) for one in found.choices}
+        settings = {**settings, **decided}
 
 
 def with_host(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -240,7 +275,7 @@ def scratch_is_set(host: str | None) -> bool:
 
 
 def parsed_cluster(name: str, kind: str, settings: Mapping[str, Any]) -> ClusterConfig:
-    parse = {option.name: option.parse for option in options.CLUSTERS[kind]}
+    parse = {option.name: option.parse for option in find_kind(kind).options}
     return ClusterConfig(name, kind, {key: parse[key](one) for key, one in settings.items()})
 
 
@@ -273,7 +308,7 @@ def write(
 ) -> None:
     from dray.config import editing
 
-    order = [option.name for option in options.CLUSTERS[kind]]
+    order = [option.name for option in find_kind(kind).options]
     sorted_settings = {key: settings[key] for key in order if key in settings}
     text = editing.cluster_table(name, kind, sorted_settings, notes)
     editing.add_cluster(path, name, text, replace=replace)
@@ -286,16 +321,16 @@ def write(
 
 @command.command("import")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--name", help="What to call the cluster.  [default: from its host]")
+@click.option("--name", help="What to call the cluster.  [default: from its host or namespace]")
 @click.option("--write", "do_write", is_flag=True, help="Add it to your config file.")
 @click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
 def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
     """Convert the settings of another launcher: print them as TOML, or add them with --write.
 
     PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
-    submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, or a file of
-    shell assignments such as ~/.cluster_config. It is read, never executed. Whatever has no
-    counterpart is told in a comment.
+    submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, the YAML of a
+    pod or a Job of Kubernetes, a script with runai submit, or a file of shell assignments such as
+    ~/.cluster_config. It is read, never executed. Whatever has no counterpart is told in a comment.
     """
     from dray.config import editing, migration
 
@@ -303,7 +338,7 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
     name, kind = name or found.name, found.kind
     require_name(name, kind)
     if do_write:
-        require_host(found)
+        require_usable(found)
         user_file = configuration.load(submits=False).home.config_file
         write(user_file, name, kind, found.cluster, notes_of(found), replace=replace)
         say(f"Next:  dray doctor {name}")
@@ -325,9 +360,9 @@ def notes_of(found: Found) -> tuple[str, ...]:
     return (f"imported from {found.source}", *found.notes)
 
 
-def require_host(found: Found) -> None:
-    if "host" not in found.cluster:
+def require_usable(found: Found) -> None:
+    if found.needs not in found.cluster:
         raise UsageError(
-            f"{found.source} names no host that can be used",
+            f"{found.source} names no {found.needs} that can be used",
             hint="Fill it in there; without --write you see what was found.",
         )

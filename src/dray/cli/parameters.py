@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from dray.cli.arguments import Kind, Parameter, Verb, duration, since
 from dray.cli.terminal import visible
 from dray.errors import DrayError
-from dray.job.options import JOB, LIMITS, Option
+from dray.job.options import JOB, LIMITS, Option, kinds
 
 if TYPE_CHECKING:
     from dray.store import Store
@@ -108,6 +108,20 @@ class Read(click.ParamType):
             return self.read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class KindName(Completed):
+    """A kind of cluster, built in or of another package."""
+
+    name = "kind"
+
+    def words(self, ctx: click.Context) -> Iterable[tuple[str, str]]:
+        return ((one, "") for one in kinds.names())
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not kinds.is_known(value):
+            self.fail(f"there is no kind '{value}'; there is {', '.join(kinds.names())}")
+        return value
 
 
 class ClusterName(Completed):

@@ -8,7 +8,7 @@ from dray.cli.terminal import say, visible
 from dray.cli.wait import tell_end, tell_failure
 from dray.clusters.protocol import Cluster
 from dray.description.describing import new_id
-from dray.job.model import JobSpec, JobState, JobView, Resources
+from dray.job.model import Container, JobSpec, JobState, JobView, Resources
 from dray.job.quantities import show_duration
 from dray.launcher import Launcher
 
@@ -20,11 +20,13 @@ SECONDS = 120.0  # enough for modules and an environment to load; no site allows
 def trial_job(cluster: Cluster) -> JobSpec:
     """Describe a job that runs everywhere: it has nothing of a project, its recipe or its
     resources."""
+    image = cluster.plain_image()
     return JobSpec(
         id=new_id(NAME),
         name=NAME,
         command=COMMAND,
         resources=Resources(cpus=1, time=SECONDS),
+        container=Container(image=image, name=image) if image else None,
         env=dict(cluster.environment()),
         created=time.time(),
     )

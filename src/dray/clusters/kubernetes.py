@@ -7,14 +7,14 @@ keeps their files. See dray.clusters.kube for the objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import manifest, names, queue, volumes
+from dray.clusters.kube import lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.api import Cluster as KubeCluster
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
@@ -30,7 +30,8 @@ from dray.job.model import (
     Private,
     Snapshot,
 )
-from dray.node.formats import files
+from dray.node.formats import faults, files
+from dray.node.jobs.arrays import fold
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
@@ -38,11 +39,11 @@ from dray.transport.kubectl import Kubectl, PodExec
 from dray.transport.link import AgentLink, Answer
 
 if TYPE_CHECKING:
+    from dray.clusters.suggestion import Suggestion
     from dray.node.formats.records import Asked, Description, End, RequestedJob
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
-GROUPS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -115,22 +116,13 @@ def find_problem(
     if job.container and job.container.binds:
         advice = 'Name what pods mount in the cluster\'s settings: volumes = ["pvc:CLAIM:/path"].'
         return Problem("pods mount volumes, not folders of a node", advice)
-    if job.resources.gpus % 1 and place_scheduler(settings, kube) != "kai":
+    if job.resources.gpus % 1 and schedulers.chosen(settings, kube) != "kai":
         advice = "Ask for a whole number; KAI and Run:ai can share a GPU (setting scheduler)."
         return Problem("it gives whole GPUs only", advice)
     if job.resources.nodes > 1 and job.launch == "none":
         advice = "Write --launch srun or --launch torchrun, or leave out --nodes."
         return Problem("a command that is started once has no way to its other pods", advice)
-    return None
-
-
-def place_scheduler(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str:
-    """Return what starts pods there; where a queue is set, whose queues there are."""
-    chosen = str(options.SCHEDULER.of(settings))
-    if chosen != "auto":
-        return chosen
-    found = [one for one in kube.get("schedulers", ()) if one in options.SCHEDULERS]
-    return found[0] if options.QUEUE.of(settings) and found else "default"
+    return schedulers.find_problem(settings, kube)
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -139,11 +131,18 @@ def place_scheduler(settings: Mapping[str, Any], kube: Mapping[str, Any]) -> str
 class KubernetesCluster(BatchCluster):
     kind = "kubernetes"
     capabilities = Capabilities(arrays=True, registry_images=True, found_by="kubectl")
+    _helper = ""  # its pod, as it was last started or found here
 
     @staticmethod
     def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
         del settings
         return None
+
+    @staticmethod
+    def suggest(settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
+        from dray.clusters.kube.suggesting import suggest  # only for a new cluster
+
+        return suggest(settings, asks=asks)
 
     def make_link(self) -> AgentLink:
         root, user = volumes.root_of(self.settings), self.user
@@ -161,8 +160,14 @@ class KubernetesCluster(BatchCluster):
             "python3",
             self.kind,
             on_answer=self._remember_answer,
-            revive=lambda: Helper(self.kube, self.settings, self.place()).start(),
+            revive=self._revive,
         )
+
+    def _revive(self) -> None:
+        """Start the helper. One that was running a moment ago, and still is not reached, is on a
+        node that does not answer."""
+        helper = Helper(self.kube, self.settings, self.place())
+        self._helper = helper.start(but=self._helper)
 
     def make_queue(self) -> AgentQueue:
         return KubernetesQueue(self)
@@ -183,14 +188,16 @@ class KubernetesCluster(BatchCluster):
 
     def place(self) -> Place:
         """Say where objects go, by what was last seen there."""
+        kube = self.kube_facts()
         facts = self.known_facts()
-        kube = facts.get("kube", {})
         machine = "" if options.POD_PYTHON.of(self.settings) else facts.get("machine", "")
         return Place(
             namespace=self.kube.namespace,
             root=self.agent.root,
             user=self.user,
-            scheduler=place_scheduler(self.settings, kube),
+            scheduler=schedulers.chosen(self.settings, kube),
+            queue=str(options.QUEUE.of(self.settings) or ""),
+            versions=kube.get("versions", {}),
             limits_cpu=bool(kube.get("limits_cpu")),
             machine=MACHINES.get(machine, ""),
         )
@@ -199,6 +206,15 @@ class KubernetesCluster(BatchCluster):
         kube = self.kube.facts()
         self.remember_facts({**self.known_facts(), "kube": kube})
         return {**super().facts(), "kube": kube}
+
+    def kube_facts(self) -> dict[str, Any]:
+        """Return what was last seen of Kubernetes itself. Where that decides whose queue is meant,
+        and is not known, look: a job must neither go past its queue nor wait for nobody."""
+        kube: dict[str, Any] = self.known_facts().get("kube", {})
+        if not kube and schedulers.depends_on_facts(self.settings):
+            kube = self.kube.facts()
+            self.remember_facts({**self.known_facts(), "kube": kube})
+        return kube
 
     def remember_facts(self, found: Mapping[str, Any]) -> None:
         """Keep what the API server said: the agent's news do not tell of it."""
@@ -221,11 +237,15 @@ class KubernetesCluster(BatchCluster):
             )
         return list(facts["pod_python"])
 
+    def plain_image(self) -> str:
+        return str(options.IMAGE.of(self.settings) or options.AGENT_IMAGE.of(self.settings))
+
     def equipment(self) -> Equipment:
         return self.kube.largest_node(options.GPU_RESOURCE.of(self.settings))
 
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
-        return find_problem(job, self.settings, facts)
+        kube = facts.get("kube") or self.kube_facts()
+        return find_problem(job, self.settings, {**facts, "kube": kube})
 
     def partitions(self) -> Sequence[str]:
         return ()
@@ -267,6 +287,7 @@ class KubernetesQueue(AgentQueue):
     def __init__(self, cluster: KubernetesCluster) -> None:
         super().__init__(cluster)
         self._is_unclear = False  # whether a Job may be there that was being created
+        self._overdue: dict[str, list[Mapping[str, Any]]] = {}  # pods, as last seen
 
     @property
     def may_have_got(self) -> bool:
@@ -290,6 +311,7 @@ class KubernetesQueue(AgentQueue):
         """Create the Jobs of a plan whose directory is there; take that back where one is
         refused."""
         self._is_unclear = True
+        faults.reach("run:directory-sent")
         described = [manifest.with_python(one, words) for one in self._manifests(plan)]
         content = secrets._replace(notify={}).files()
         try:
@@ -302,6 +324,7 @@ class KubernetesQueue(AgentQueue):
             self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
             self._is_unclear = False
             raise
+        faults.reach("run:job-created")
 
     def _manifests(self, plan: Plan) -> list[dict[str, Any]]:
         if not plan.is_array:
@@ -318,20 +341,28 @@ class KubernetesQueue(AgentQueue):
         self._end_before = cast("End", end) if isinstance(end, dict) else None
 
     def news(self, *ids: str) -> Asked:
-        rows, ends = self.cluster.kube.look(self.cluster.place(), ids)
-        return {"queue": queue.grouped(rows), "ends": ends}
+        seen = self.cluster.kube.look(self.cluster.place(), ids)
+        self._overdue = seen.overdue
+        told: Asked = {"queue": queue.grouped(seen.rows), "ends": seen.ends}
+        if seen.overdue:
+            told["overdue"] = fold(list(seen.overdue))
+        return told
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
         """Delete the Jobs of those that wait and are to be stopped; the pods of those that run are
-        asked to end, so that they look for the request at once."""
+        asked to end, so that they look for the request at once. Pods of a node that is gone are
+        given up once their job gives no sign of life."""
         from dray.clusters.agent import answers
 
         place = self.cluster.place()
         with answers.reading(self.cluster.name):
             cancelled = answers.unfold(answer.get("cancel", []), answers.MOST_JOBS)
             interrupted = answers.unfold(answer.get("interrupt", []), answers.MOST_JOBS)
-        self.cluster.kube.delete_jobs(place, cancelled)
-        self.cluster.kube.delete_pods(place, interrupted)
+            silent = answers.unfold(answer.get("give_up", []), answers.MOST_JOBS)
+        self.cluster.kube.delete_jobs(place, [one for one in cancelled if one in asked])
+        self.cluster.kube.delete_pods(place, [one for one in interrupted if one in asked])
+        for job_id in silent:
+            lost_nodes.give_up(self.cluster.kube, self._overdue.pop(job_id, []))
 
     def remove(self, ids: Sequence[str]) -> None:
         self.cluster.kube.delete_jobs(self.cluster.place(), ids)

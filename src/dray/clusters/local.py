@@ -40,7 +40,6 @@ from dray.job.model import (
 from dray.job.quantities import show_size
 from dray.landing import Incoming, Landing
 from dray.node.formats import faults, files
-from dray.node.formats.shapes import is_id
 from dray.node.formats.wire import Refusal
 from dray.node.jobs import staging
 from dray.node.jobs.arrays import link_snapshot, rewrite
@@ -49,7 +48,7 @@ from dray.node.jobs.states import unreadable
 from dray.node.notifications.notices import LAPTOP
 from dray.node.processes import process
 from dray.node.root.root import Root
-from dray.node.schedulers.queue import Queue, place_in, shortage
+from dray.node.schedulers.queue import Unusable, place_in, queue_of
 from dray.programs.local import count_gpus, keeper_command, start_keeper
 from dray.records import replace
 from dray.reporter import Progress
@@ -105,14 +104,15 @@ def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:
     return shortage
 
 
-def make_plan(job: JobSpec, cluster: str, root: str) -> Plan:
+def make_plan(job: JobSpec, cluster: str, root: str, share: str | None = None) -> Plan:
     from dray.programs import shipping  # only for a submission
 
     folder = f"{root}/jobs/{job.id}"
+    description = {**job.to_dict(), **({"share": share} if share else {})}
     return Plan(
         job=job,
         cluster=cluster,
-        files={f"{folder}/job.json": files.encode(job.to_dict()).decode()},
+        files={f"{folder}/job.json": files.encode(description).decode()},
         command=tuple(keeper_command(f"{root}/node/{shipping.name()}", folder)),
         notes=tuple(f"secret {name}: its value goes to secrets.json" for name in job.secrets),
     )
@@ -182,10 +182,13 @@ class LocalCluster:
     def plan(self, work: JobSpec | JobArray) -> Plan:
         if isinstance(work, JobArray):
             return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
-        return make_plan(work, self.name, str(self.root))
+        return make_plan(work, self.name, str(self.root), self.settings.get("share"))
 
     def hang_up(self) -> None:
         """Do nothing: no request to this machine can hang."""
+
+    def plain_image(self) -> str:
+        return ""
 
     def environment(self) -> Mapping[str, str]:
         return inherited_environment()
@@ -204,7 +207,8 @@ class LocalCluster:
         from dray.node.containers import runtimes
 
         containers = container_findings.findings(runtimes.facts())
-        return [self._writable(), self._locks(), self._space(), *self._machine(), *containers]
+        place = [self._writable(), self._locks(), self._space(), *self._share()]
+        return [*place, *self._machine(), *containers]
 
     def _writable(self) -> Finding:
         try:
@@ -231,6 +235,15 @@ class LocalCluster:
         advice = f"Set root under [clusters.{self.name}] to a folder on a disk of this machine."
         detail = f"files can{'' if ok else 'not'} be locked ({kind})"
         return Finding(ok=ok, what="locks", detail=detail, advice="" if ok else advice)
+
+    def _share(self) -> list[Finding]:
+        share = self.settings.get("share")
+        if not share:
+            return []
+        from dray.clusters import share_findings  # only here
+        from dray.node.schedulers import sharing
+
+        return share_findings.findings(share, sharing.facts(share))
 
     def _space(self) -> Finding:
         try:
@@ -270,7 +283,7 @@ class LocalQueue:
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
         self.root = cluster.root
-        self.queue = Queue(str(cluster.root))
+        self.queue = queue_of(str(cluster.root), cluster.settings.get("share"))
         self.images = cluster.images
 
     @property
@@ -312,7 +325,7 @@ class LocalQueue:
                     self._files.give(job.to_dict(), new.path)
             new.write(contents_of(plan), durable=True)
             with holding_signals():
-                ticket = self.queue.take_ticket(job.id)
+                ticket = self.queue.take_ticket(job.id, job.to_dict()["resources"])
                 new.write(secrets.files(), durable=True)
                 new.become(job_dir.path)
                 files.sync_folder(jobs)
@@ -325,7 +338,10 @@ class LocalQueue:
         from dray.programs import shipping
 
         files.make_folder(str(self.root / "jobs"))
-        self.queue.make()
+        try:
+            self.queue.make()
+        except Unusable as error:
+            raise Refused(f"{self.cluster.name}: {error}") from error
         have = self.cluster.equipment(search=job.resources.gpus > 0)
         known = self.queue.read_capacity()
         gpus = have.gpus if job.resources.gpus > 0 else max(have.gpus, known.get("gpus") or 0)
@@ -358,22 +374,12 @@ class LocalQueue:
         """Add to each waiting job what it waits for."""
         if not any(waits(view) for view in found.values()):
             return found
-        line = self.queue.in_line()
-        shortage = self._shortage(line)
+        line, shortage = self.queue.waiting()
         for place, job_id in enumerate(line):
             if job_id in found and waits(found[job_id]):
                 reason = tell(line, place, shortage)
                 found[job_id] = replace(found[job_id], reason=reason)
         return found
-
-    def _shortage(self, line: Sequence[str]) -> str:
-        """Return what the first job in line waits for."""
-        if not line or not is_id(line[0]):
-            return ""
-        first = self._files.job(line[0]).description()
-        if not first or not first["resources"]:
-            return ""
-        return shortage(self.queue.read_capacity(), self.queue.holders(), first["resources"])
 
     def _look(self, ids: Sequence[str]) -> dict[str, JobView]:
         root = self._files
@@ -430,7 +436,7 @@ class LocalQueue:
         with holding_signals():
             alive = self._take_over(job_dir)
             try:
-                ticket = self.queue.take_ticket(job.id)
+                ticket = self.queue.take_ticket(job.id, job.to_dict()["resources"])
                 rewrite(job_dir, contents, self._files.snapshot(job.snapshot))
                 files.remove(job_dir.stop)
                 files.remove(job_dir.end)

@@ -149,6 +149,9 @@ class Cluster(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Return the variables of the submitting shell that a job there sees."""
 
+    def plain_image(self) -> str:
+        """Return an image for a job that needs no other, or '' where jobs run without one."""
+
     def partitions(self) -> Sequence[str]:
         """Return the names of its partitions or queues, as far as they are known here, without
         asking the cluster."""

@@ -17,21 +17,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dray.clusters.kubernetes import KubernetesCluster
     from dray.clusters.local import LocalCluster
     from dray.clusters.pbs import PbsCluster
     from dray.clusters.slurm import SlurmCluster
     from dray.clusters.ssh import SshCluster
+    from dray.clusters.suggestion import Suggestion
 
     def _are_clusters(
-        local: LocalCluster, slurm: SlurmCluster, pbs: PbsCluster, ssh: SshCluster
+        local: LocalCluster,
+        slurm: SlurmCluster,
+        pbs: PbsCluster,
+        ssh: SshCluster,
+        kubernetes: KubernetesCluster,
     ) -> list[Cluster]:
-        return [local, slurm, pbs, ssh]
+        return [local, slurm, pbs, ssh, kubernetes]
 
 
 def capabilities_of(kind: str) -> Capabilities:
     """Return what clusters of this kind can do, without asking any of them."""
     declared: Capabilities = getattr(class_of(kind), "capabilities", Capabilities())
     return declared
+
+
+def suggest(kind: str, settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
+    """Find out settings for a new cluster of this kind; ``asks``: the cluster may be contacted."""
+    from dray.clusters.suggestion import Suggestion  # only for a new cluster
+
+    find = getattr(class_of(kind), "suggest", None)
+    found: Suggestion = find(settings, asks=asks) if find else Suggestion({})
+    return found
 
 
 def roots_here(clusters: Iterable[ClusterConfig], data: Path) -> list[str | Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.clusters import share_findings
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
@@ -34,6 +35,8 @@ def keeper_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
 def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
     declared = {key: settings[key] for key in DECLARED if settings.get(key) is not None}
     description = {**job.to_dict(), "scheduler": {"kind": "ssh", **declared}}
+    if settings.get("share"):
+        description["share"] = settings["share"]
     return Plan(
         job=job,
         cluster=cluster,
@@ -95,6 +98,9 @@ class SshCluster(BatchCluster):
     def problem(self, job: JobSpec, facts: Mapping[str, Any]) -> Problem | None:
         return find_problem(job, equipment_of(facts, self.settings))
 
+    def probed_settings(self) -> dict[str, Any]:
+        return {"share": self.settings["share"]} if self.settings.get("share") else {}
+
     def partitions(self) -> Sequence[str]:
         return ()
 
@@ -111,4 +117,6 @@ class SshCluster(BatchCluster):
         if have is None:
             return []
         detail = f"{have.cpus} CPUs, {show_size(have.memory or 0)}, {have.gpus} GPUs for jobs"
-        return [Finding(ok=True, what="machine", detail=detail)]
+        machine = Finding(ok=True, what="machine", detail=detail)
+        share = self.settings.get("share", "")
+        return [machine, *share_findings.findings(share, about.get("share"))]

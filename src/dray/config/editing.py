@@ -57,6 +57,9 @@ def value(one: Any) -> str:
     """Write a value as TOML."""
     if isinstance(one, list | tuple):
         return f"[{', '.join(value(each) for each in one)}]"
+    if isinstance(one, dict):
+        pairs = [f"{table_key(str(key))} = {value(each)}" for key, each in one.items()]
+        return f"{{ {', '.join(pairs)} }}"
     if isinstance(one, str):
         try:
             one.encode()
@@ -64,6 +67,11 @@ def value(one: Any) -> str:
             raise UsageError(f"{one!r} is not UTF-8 text") from None
         return "".join(map(escaped, json.dumps(one, ensure_ascii=False)))
     return json.dumps(one)
+
+
+def table_key(name: str) -> str:
+    """Write a key that may be any text."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else value(name)
 
 
 def escaped(letter: str) -> str:

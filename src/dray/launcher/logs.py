@@ -7,15 +7,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from dray.clusters.protocol import END, Cluster
-from dray.errors import NotFound
+from dray.errors import ClusterError, NotFound
 from dray.job.model import JobView
 from dray.launcher import log_lines
 from dray.launcher.context import UNAVAILABLE, Context
+from dray.launcher.patience import Patience
 from dray.launcher.tail import line_start, tail_offsets
 from dray.launcher.watching import Watching
 from dray.node.processes.layout import tasks_of
 from dray.records import NamedTuple
 
+OUTAGE = 600.0  # seconds without an answer after which nobody follows a log any longer
 LAST_WORDS = 8192  # bytes at the end of a log
 
 TYPE_CHECKING = False
@@ -119,13 +121,19 @@ class Logs:
         place = min(offsets, default=only or 1)
         offset = offsets.get(place, 0)
         pause = 0.05
+        patience = Patience(OUTAGE if follow else 0.0, self.context.reporter)
         while True:
-            # Before reading: what ended by now has written all it will.
-            view = self.watching.show(job_id)
-            while piece := cluster.files.read_log(job_id, place, offset, rank).data:
-                pause = 0.05
-                yield place, offset, piece
-                offset += len(piece)
+            try:
+                # Before reading: what ended by now has written all it will.
+                view = self.watching.show(job_id)
+                while piece := cluster.files.read_log(job_id, place, offset, rank).data:
+                    pause = 0.05
+                    yield place, offset, piece
+                    offset += len(piece)
+                patience.renew()
+            except ClusterError as error:
+                patience.wait(error)
+                continue
             newest = view.attempts[-1].number if view.attempts else 0
             if place < newest and only is None:
                 place, offset = place + 1, 0

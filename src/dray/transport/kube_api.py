@@ -54,13 +54,13 @@ class Reply(NamedTuple):
     @property
     def message(self) -> str:
         text = self.record.get("message")
-        return text if isinstance(text, str) else f"status code {self.code}"
+        return text[: kubectls.LONGEST] if isinstance(text, str) else f"status code {self.code}"
 
 
 class Api:
     """``proxy``: where a kubectl proxy may be listening."""
 
-    def __init__(self, kubectl: Kubectl, proxy: Path) -> None:
+    def __init__(self, kubectl: Kubectl, proxy: Path | None = None) -> None:
         self.kubectl = kubectl
         self.proxy = proxy
 
@@ -103,7 +103,7 @@ class Api:
         self, method: str, path: str, thing: Mapping[str, Any] | None, accept: str
     ) -> Reply | None:
         """Return None where there is no proxy, or it broke before it took the request."""
-        if not self.proxy.exists():
+        if self.proxy is None or not self.proxy.exists():
             return None
         from http.client import HTTPException  # only where there is a proxy
 

@@ -6,8 +6,9 @@ Whatever ``kubectl`` can log in with works here too: exec plugins, OIDC, certifi
 from __future__ import annotations
 
 import os
+import re
 
-from dray.errors import ClusterError, DrayError
+from dray.errors import ClusterError, DrayError, LoginNeeded
 from dray.records import NamedTuple
 from dray.transport.channel import ChannelGone, LinkLost, last_lines
 
@@ -15,8 +16,11 @@ PROGRAM = "kubectl"
 # How long kubectl waits for a pod that is not running. One that is not there is created instead.
 RUNNING_SECONDS = 1
 
+LONGEST = 2000  # characters of a complaint that are told
+
 # What kubectl says of its own, in front of anything else.
 OWN_WORDS = ("error:", "Error from server", "Error in configuration", "Unable to connect")
+COMMAND = re.compile(r'\?command=[^"\s]*')  # the whole of it, in an address of the API server's
 # There is no pod, or none any more.
 GONE = (
     "(NotFound)",
@@ -26,8 +30,12 @@ GONE = (
     "does not have a host assigned",
     "not found in pod",
     "is not running",
+    "pod does not exist",
+    "error dialing backend",  # its node does not answer
+    "error sending request: Post",
 )
-FIRM = ("(Forbidden)", "(Unauthorized)", "You must be logged in", "configuration", "credential")
+LOGIN = ("(Unauthorized)", "must be logged in", "getting credentials")
+FIRM = ("(Forbidden)", "configuration", "credential")
 # What kubectl says, and what to do about it.
 ADVICE = (
     ("must be logged in", "Log in anew: does 'kubectl get pods' work in this namespace?"),
@@ -78,6 +86,7 @@ class PodExec:
         return self.kubectl.argv("proxy", f"--unix-socket={socket}")
 
     def explain(self, code: int | None, said: str) -> DrayError | None:
+        said = COMMAND.sub("", said)
         if code is None or code > 128 or "command terminated with exit code" in said:
             return LinkLost(f"{self.place} ended while it was asked: {last_lines(said)}")
         if not any(line.startswith(OWN_WORDS) for line in said.splitlines()):
@@ -89,9 +98,13 @@ class PodExec:
 
 def explain(said: str) -> DrayError:
     """Return the error that kubectl's complaint is about."""
-    kind = ClusterError if any(sign in said for sign in FIRM) else LinkLost
+    kind: type[ClusterError] = LinkLost
+    if any(sign in said for sign in FIRM):
+        kind = ClusterError
+    if any(sign in said for sign in LOGIN):
+        kind = LoginNeeded
     hint = next((hint for sign, hint in ADVICE if sign in said), "")
-    return kind(f"kubectl: {last_lines(said)}", hint=hint)
+    return kind(f"kubectl: {last_lines(said)[:LONGEST]}", hint=hint)
 
 
 def missing() -> ClusterError:

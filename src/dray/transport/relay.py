@@ -24,6 +24,7 @@ IDLE_SECONDS = 600.0
 SPARE_SECONDS = 30.0  # how long an idle agent beyond the first is kept
 FIRST_WORD_SECONDS = 1.0  # for a client that only checks whether we are here
 PING_SECONDS = 20.0  # a connection on which nothing is said for longer may be cut on its way
+PONG_SECONDS = 15.0  # for the answer to that
 PING = b'{"verb": "ping"}'
 AGENTS = 4
 CLIENTS = 64
@@ -77,7 +78,7 @@ class Agent:
         """Ask for a sign of life, for nobody."""
         self.is_pinged = True
         self.unsent = memoryview(b"%d 0\n" % len(PING) + PING)
-        self.until = time.monotonic() + SILENCE_SECONDS
+        self.until = time.monotonic() + PONG_SECONDS
 
     def begin(self, client: Client) -> None:
         self.client = client

@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,9 +65,9 @@ def start(path: Path, *spec: str) -> None:
 def serve(
     path: Path,
     open_session: Callable[[], subprocess.Popen[bytes]],
-    companion: list[str],
+    companion: Sequence[str] = (),
     *,
-    pings: bool,
+    pings: bool = False,
 ) -> None:
     from dray.transport.relay import Relay
 
@@ -86,7 +86,7 @@ def serve(
 
 
 @contextmanager
-def beside(path: Path, argv: list[str]) -> Iterator[None]:
+def beside(path: Path, argv: Sequence[str]) -> Iterator[None]:
     """Keep a program running meanwhile. It ends with us, however we end: its shell's input does."""
     if not argv:
         yield

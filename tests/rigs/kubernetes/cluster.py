@@ -237,6 +237,15 @@ def find_programs() -> tuple[Path, Path]:
     return Path(found[0]), Path(found[1])
 
 
+def find_addition(name: str) -> Path:
+    """Find what ``addition`` has made: what queues jobs beside Kubernetes."""
+    done = subprocess.run([HERE / "addition", name, "--find"], capture_output=True, text=True)
+    if not done.stdout:
+        said = done.stderr.strip() or f"{name} is not built"
+        raise Unavailable(f"{said}: run make test-kubernetes")
+    return Path(done.stdout.strip())
+
+
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Keep two from sweeping what the other is about to use."""

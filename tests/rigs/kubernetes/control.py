@@ -24,6 +24,7 @@ ADDRESS, SERVICE = "10.77.0.1", "10.96.0.1"
 INSIDE = f"https://{ADDRESS}:443"
 NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 HOSTS = ("127.0.0.1", "localhost", ADDRESS, SERVICE, *NAMES, f"{NAMES[-1]}.cluster.local")
+FRONT = "front-proxy"  # the API server, where it passes on what it was asked
 ETCD, ETCD_PEERS = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 # A node that is silent so long is lost, and its pods are given up soon after: by default that
 # takes 50 s and 300 s.
@@ -79,6 +80,7 @@ class ControlPlane:
     def _issue(self) -> None:
         self.pki.issue("apiserver", "kube-apiserver", hosts=HOSTS)
         self.pki.issue("to-kubelets", "kube-apiserver-kubelet-client", "system:masters")
+        self.pki.issue("to-additions", FRONT)
         self.pki.issue("admin", "admin", "system:masters")
         for name in ("kube-controller-manager", "kube-scheduler"):
             self.pki.issue(name, f"system:{name}")
@@ -136,6 +138,14 @@ class ControlPlane:
             f"--kubelet-client-key={pki}/to-kubelets.key",
             "--kubelet-preferred-address-types=InternalIP",
             "--allow-privileged=true",
+            # For the APIs that others serve beside it.
+            f"--proxy-client-cert-file={pki}/to-additions.crt",
+            f"--proxy-client-key-file={pki}/to-additions.key",
+            f"--requestheader-client-ca-file={self.pki.ca}",
+            f"--requestheader-allowed-names={FRONT}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--default-not-ready-toleration-seconds={PODS_ARE_GIVEN_UP}",
             f"--default-unreachable-toleration-seconds={PODS_ARE_GIVEN_UP}",
             "--shutdown-delay-duration=0s",

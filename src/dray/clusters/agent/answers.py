@@ -266,6 +266,10 @@ def lock_facts(value: Any) -> dict[str, Any]:
     )
 
 
+def share_facts(value: Any) -> dict[str, str]:
+    return checks.required(value, problem=line, owner=line)
+
+
 def node_shape(value: Any) -> dict[str, int]:
     return checks.required(value, nodes=count, cpus=count, kilobytes=integer, gpus=count)
 
@@ -292,6 +296,7 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     "files": optional(integer),
     "container_facts": container_facts,
     "locks": lock_facts,
+    "share": share_facts,
     # Slurm
     **dict.fromkeys(("accounts", "partitions"), listing),
     **dict.fromkeys(("slurm", "slurm_error", "accounts_error", "partitions_error"), line),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -104,6 +104,9 @@ class BatchCluster:
     def hang_up(self) -> None:
         self.agent.hang_up()
 
+    def plain_image(self) -> str:
+        return ""
+
     def environment(self) -> Mapping[str, str]:
         return {}  # the cluster's own, as the batch script finds it
 
@@ -126,9 +129,13 @@ class BatchCluster:
     def facts(self) -> dict[str, Any]:
         """Ask the agent for what it finds there, and remember it."""
         with answers.reading(self.name):
-            found = answers.facts(self.agent.ask("hello"))
+            found = answers.facts(self.agent.ask("hello", **self.probed_settings()))
         self.remember_facts(found)
         return found
+
+    def probed_settings(self) -> dict[str, Any]:
+        """Return the settings that the agent is to check when it looks at its site."""
+        return {}
 
     def known_facts(self) -> dict[str, Any]:
         found: dict[str, Any] | None = files.read_json(str(self.facts_file))
@@ -188,9 +195,14 @@ class BatchCluster:
                 + (f", {facts['files']:,} files" if facts["files"] else ""),
             ),
             *lock_findings(facts.get("locks")),
-            *container_findings.findings(facts.get("container_facts", {})),
+            *self.container_findings(facts),
             *self.findings(facts),
         ]
+
+    def container_findings(self, facts: Mapping[str, Any]) -> list[Finding]:
+        if self.capabilities.registry_images:  # a job is in its container when it starts
+            return []
+        return container_findings.findings(facts.get("container_facts", {}))
 
 
 class AgentQueue:
@@ -250,7 +262,8 @@ class AgentQueue:
         if plan.is_array:
             request["array"] = True
         request["facts"] = self.cluster.known_facts().get("time")
-        request["image"] = job.container.image if job.container else None
+        container = None if self.cluster.capabilities.registry_images else job.container
+        request["image"] = container.image if container else None
         if verb == "resume":
             request.update(self.news(job.id))
         if code is None:
@@ -328,8 +341,9 @@ class AgentQueue:
         del ids
         return {}
 
-    def heed(self, answer: Mapping[str, Any]) -> None:
-        """Do in the scheduler what the agent asks for, where it cannot do that itself."""
+    def heed(self, answer: Mapping[str, Any], asked: Collection[str]) -> None:
+        """Do in the scheduler what the agent asks for, where it cannot do that itself: with the
+        jobs that it was asked about, and no others."""
 
     def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
         if not ids:
@@ -339,7 +353,7 @@ class AgentQueue:
         if brief:
             request["brief"] = True
         answer = self.cluster.agent.ask("status", **request)
-        self.heed(answer)
+        self.heed(answer, asked)
         waiting: dict[str, str] = {}
         with answers.reading(self.cluster.name):
             for group, row in answers.waiting_groups(answer, asked) if brief else ():
@@ -357,7 +371,7 @@ class AgentQueue:
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         request: Asked = {"ids": fold(ids), "now": now, **self.news(*ids)}
-        self.heed(self.cluster.agent.ask("stop", **request))
+        self.heed(self.cluster.agent.ask("stop", **request), set(ids))
 
     def remove(self, ids: Sequence[str]) -> None:
         answer = self.cluster.agent.ask("remove", ids=fold(ids))

@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dray.clusters.kube import manifest, names, queue
+from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.errors import ClusterError, Refused
 from dray.job.model import Equipment
+from dray.records import NamedTuple
 from dray.transport import kube_api
+from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, Reply
 
 if TYPE_CHECKING:
@@ -24,8 +26,14 @@ NAMED = 40  # jobs that are named in one request, instead of asking for all
 MOST_PENDING = 200  # pods that are looked at for the reason why they wait
 MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
 GONE_SECONDS = 90.0  # for an object that is being deleted
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
-SCHEDULERS = {"kueue.x-k8s.io": "kueue", "scheduling.run.ai": "kai", "batch.volcano.sh": "volcano"}
+
+
+class Look(NamedTuple):
+    """What the API server says of jobs, by their ids."""
+
+    rows: dict[str, queue.Row]
+    ends: dict[str, End]  # of those that may not know it themselves
+    overdue: dict[str, list[Mapping[str, Any]]]  # pods that should have ended: see lost_nodes
 
 
 class Cluster:
@@ -119,8 +127,7 @@ class Cluster:
 
     # -- looking
 
-    def look(self, place: Place, ids: Sequence[str]) -> tuple[dict[str, queue.Row], dict[str, End]]:
-        """Return what is said of these jobs, and how those ended that may not know it."""
+    def look(self, place: Place, ids: Sequence[str]) -> Look:
         mine: dict[str, Any] = {names.ROOT: names.root_label(place.root, place.user)}
         if len(ids) <= NAMED:
             mine[names.JOB] = ids
@@ -130,13 +137,19 @@ class Cluster:
             pods = queue.pod_states(self._table(f"{self.core}/pods?{wanted}"))
             jobs = queue.job_states(asked.result())
         named = self._names(ids, jobs)
-        waiting = [one for one in pods if one.status in WAITING]
-        reasons = self._reasons(place, wanted, jobs, pods, bool(waiting))
+        any_waits = any(one.status not in queue.STARTED for one in pods)
+        reasons = self._reasons(place, wanted, jobs, pods, any_waits)
         rows = queue.rows_of(ids, jobs, pods, reasons, named)
         failed = {one.name for one in jobs if one.status == "Failed"}
         known = {pod.job for pod in pods if pod.status in queue.START_REASONS}
         silent = [one for one in ids if named[one] in failed and named[one] in known]
-        return rows, self._ends(silent[:MOST_EXPLAINED], named)
+        marked = {one.job for one in pods if one.status in lost_nodes.MARKED}
+        ending = [one for one in rows if named[one] in marked]
+        return Look(
+            rows,
+            self._ends(silent[:MOST_EXPLAINED], named),
+            self._overdue(place, ending[:NAMED]) if ending else {},
+        )
 
     def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
         """Return the newest Job of each job: one that was resumed may have several."""
@@ -174,23 +187,58 @@ class Cluster:
             for pod in items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record):
                 name = names.job_of_pod(text_at(pod, "metadata", "name"))
                 found[name] = queue.waiting_reason(pod)
+            making = {name for name, why in found.items() if why == queue.MADE_READY}
+            found.update(self._making_reasons(making) if making else ())
+        if any_waits and place.scheduler == "kai":
+            groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
+            found.update(kai.reasons(groups, found))
         have_pod = {one.job for one in pods}
         without = {one.name for one in jobs if one.name not in have_pod} - {
             one.name for one in jobs if one.status in queue.ENDED
         }
         if without and place.scheduler == "kueue":
-            found.update(self._queued_reasons(without))
+            found.update(self._queued_reasons(place, without))
         elif without:
             found.update(self._refused_reasons(without))
         return found
 
-    def _queued_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
-        path = f"{KUEUE}/namespaces/{self.namespace}/workloads"
-        for workload in items_of(self.api.get(path).record):
-            owners = value_at(workload, "metadata", "ownerReferences")
-            for owner in owners if isinstance(owners, list) else ():
-                if text_at(owner, "name") in wanted:
-                    yield text_at(owner, "name"), queue.workload_reason(workload)
+    def _making_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
+        """Yield what keeps pods of these Jobs from being made ready, where anything does."""
+        path = f"{self.core}/events?fieldSelector=type%3DWarning&limit=500"
+        by_name: dict[str, list[Mapping[str, Any]]] = {}
+        for event in items_of(self.api.get(path).record):
+            name = names.job_of_pod(text_at(event, "involvedObject", "name"))
+            by_name.setdefault(name, []).append(event)
+        for name in wanted:
+            why = queue.making_reason(by_name.get(name, ()))
+            if why:
+                yield name, why
+
+    def _queued_reasons(self, place: Place, wanted: set[str]) -> dict[str, str]:
+        pending = f"{kueue.QUEUES}/{place.queue}/pendingworkloads"
+        with ThreadPoolExecutor(2) as pool:
+            asked = pool.submit(self.ask_addition, place, kueue.VISIBILITY, pending)
+            workloads = items_of(self.ask_addition(place, kueue.GROUP, kueue.WORKLOADS).record)
+            return kueue.reasons(workloads, wanted, asked.result().record)
+
+    def ask_addition(self, place: Place, group: str, what: str) -> Reply:
+        """Ask somebody who serves an API beside Kubernetes, in the version that it has there; one
+        who does not answer has nothing to say."""
+        known = place.versions.get(group, "")
+        silent = Reply(404, {})
+        if place.versions and not known:
+            return silent
+        try:
+            reply = self._ask_version(group, known, what) if known else silent
+            if reply.code != 404:
+                return reply
+            newer = self._served(group)  # by now, or since nobody has looked
+            return self._ask_version(group, newer, what) if newer not in ("", known) else reply
+        except LinkLost:
+            return silent
+
+    def _ask_version(self, group: str, version: str, what: str) -> Reply:
+        return self.api.get(f"/apis/{group}/{version}/namespaces/{self.namespace}/{what}")
 
     def _refused_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
         path = f"{self.core}/events?fieldSelector=reason%3DFailedCreate&limit=500"
@@ -201,6 +249,15 @@ class Cluster:
                 by_name.setdefault(name, []).append(event)
         for name, events in by_name.items():
             yield name, queue.create_reason(events)
+
+    def _overdue(self, place: Place, ids: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+        root = names.root_label(place.root, place.user)
+        wanted = names.selector({names.ROOT: root, names.JOB: ids})
+        pods = items_of(self.api.get(f"{self.core}/pods?{wanted}").record)
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for pod in lost_nodes.overdue(pods, time.time()):
+            found.setdefault(text_at(pod, "metadata", "labels", names.JOB), []).append(pod)
+        return {job_id: found[job_id] for job_id in ids if job_id in found}
 
     def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, End]:
         found = {}
@@ -235,16 +292,40 @@ class Cluster:
 
     def facts(self) -> dict[str, Any]:
         version = self.api.get("/version").record
-        groups = value_at(self.api.get("/apis").record, "groups")
-        listed = groups if isinstance(groups, list) else []
-        there = {text_at(one, "name") for one in listed}
+        versions = self._additions()
         quotas = items_of(self.api.get(f"{self.core}/resourcequotas").record)
         hard = [value_at(one, "spec", "hard") for one in quotas]
         return {
             "version": [digits(text_at(version, part)) for part in ("major", "minor")],
-            "schedulers": [name for group, name in SCHEDULERS.items() if group in there],
+            "schedulers": [
+                name for name, (group, _) in schedulers.GROUPS.items() if group in versions
+            ],
+            "versions": versions,
             "limits_cpu": any(isinstance(one, dict) and "limits.cpu" in one for one in hard),
         }
+
+    def _additions(self) -> dict[str, str]:
+        """Return the version of each API that is served by something which queues jobs."""
+        listed = value_at(self.api.get("/apis").record, "groups")
+        there = {text_at(one, "name") for one in (listed if isinstance(listed, list) else [])}
+        found = {group: self._served(group) for group in schedulers.SERVED if group in there}
+        return {group: version for group, version in found.items() if version}
+
+    def _served(self, group: str) -> str:
+        """Return the version in which a group has what is asked for: the preferred one may have
+        other things only. One who does not answer serves nothing."""
+        try:
+            about = self.api.get(f"/apis/{group}").record
+            versions = value_at(about, "versions")
+            for one in versions if isinstance(versions, list) else ():
+                version = text_at(one, "version")
+                served = value_at(self.api.get(f"/apis/{group}/{version}").record, "resources")
+                listed = served if isinstance(served, list) else []
+                if schedulers.SERVED[group] in [text_at(thing, "name") for thing in listed]:
+                    return version
+        except LinkLost:
+            pass
+        return ""
 
     def largest_node(self, gpu: str) -> Equipment:
         """Return what the largest node has; nothing where nodes may not be listed."""
@@ -257,7 +338,6 @@ class Cluster:
         return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
 
 
-WAITING = ("Pending", *queue.CONTAINER_REASONS)
 SCALES = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9,
 }  # fmt: skip

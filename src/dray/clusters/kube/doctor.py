@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dray.clusters.kube import volumes
+from dray.clusters.kube import kueue, schedulers, volumes
 from dray.clusters.kube.api import Cluster, quantity
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.names import items_of, text_at, value_at
-from dray.clusters.options import kubernetes as options
+from dray.clusters.kube.queue import condition_of
 from dray.errors import ClusterError
 from dray.job.model import Finding
 from dray.records import NamedTuple
@@ -44,12 +44,14 @@ def findings(cluster: Cluster, settings: Mapping[str, Any], place: Place) -> lis
     except ClusterError as error:
         return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
     version = ".".join(map(str, facts["version"]))
+    place = place._replace(scheduler=schedulers.chosen(settings, facts), versions=facts["versions"])
     return [
         Finding(ok=True, what="kubernetes", detail=f"{version}, namespace {place.namespace}"),
         *(right_finding(cluster, place.namespace, one) for one in RIGHTS),
         *(volume_finding(cluster, one) for one in volumes.of(settings)),
         *quota_findings(cluster),
-        Finding(ok=True, what="scheduler", detail=scheduler_words(settings, place, facts)),
+        scheduler_finding(settings, place, facts),
+        *queue_findings(cluster, place),
     ]
 
 
@@ -129,9 +131,38 @@ def is_full(used: str, most: str) -> bool:
     return quantity(used) >= quantity(most)
 
 
-def scheduler_words(settings: Mapping[str, Any], place: Place, facts: Mapping[str, Any]) -> str:
-    queue = options.QUEUE.of(settings)
+def scheduler_finding(
+    settings: Mapping[str, Any], place: Place, facts: Mapping[str, Any]
+) -> Finding:
+    problem = schedulers.find_problem(settings, facts)
+    if problem is not None:
+        return Finding(ok=False, what="scheduler", detail=problem.what, advice=problem.advice)
     there = [one for one in facts["schedulers"] if one != place.scheduler]
-    words = place.scheduler + (f", queue {queue}" if queue else "")
+    words = place.scheduler + (f", queue {place.queue}" if place.queue else "")
     more = f"; there is {', '.join(there)} too (settings scheduler, queue)" if there else ""
-    return words + more
+    return Finding(ok=True, what="scheduler", detail=words + more)
+
+
+def queue_findings(cluster: Cluster, place: Place) -> Iterator[Finding]:
+    """Say whether the queue is there and takes jobs, as far as this user may know."""
+    if place.scheduler != "kueue" or not place.queue:
+        return
+    what = f"queue {place.queue}"
+    reply = cluster.ask_addition(place, kueue.GROUP, f"{kueue.QUEUES}/{place.queue}")
+    if reply.code == 404:
+        detail = f"this namespace has no queue {place.queue}"
+        yield Finding(ok=False, what=what, detail=detail, advice="See kubectl get localqueues.")
+    elif not reply.ok:
+        yield Finding(ok=True, what=what, detail="not looked at: you may not")
+    else:
+        yield kueue_finding(what, reply.record)
+
+
+def kueue_finding(what: str, queue: Mapping[str, Any]) -> Finding:
+    status, _, said = condition_of(queue, "Active")
+    counts = [value_at(queue, "status", one) for one in ("admittedWorkloads", "pendingWorkloads")]
+    runs, waits = (one if isinstance(one, int) else 0 for one in counts)
+    if status == "False":
+        advice = "Only the cluster's admins can change that."
+        return Finding(ok=False, what=what, detail=f"it lets no job in: {said}", advice=advice)
+    return Finding(ok=True, what=what, detail=f"{runs} let in, {waits} waiting")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dray.clusters.kube import manifest, names, queue
+from dray.clusters.kube import lost_nodes, manifest, names, queue
 from dray.clusters.kube.api import Cluster
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.names import items_of, text_at
@@ -15,6 +15,7 @@ from dray.transport import kube_api
 
 PATIENCE = 300.0  # seconds for its image to be pulled
 HOPELESS = 30.0  # seconds after which a pod that cannot be placed is given up
+REFUSED = 8.0  # seconds after which one is given up that may not be created, or lacks its volume
 LOOK = 0.3
 
 
@@ -25,21 +26,32 @@ class Helper:
         self.described = manifest.helper_manifest(settings, place)
         self.name = self.described["metadata"]["name"]
 
-    def start(self) -> None:
-        """Create it unless it is there, and wait until it runs."""
+    def start(self, but: str = "") -> str:
+        """Create it unless it is there, and wait until it runs; return its pod's name. ``but``: a
+        pod that is said to run and cannot be reached, so that another has to take its place."""
+        if but:
+            self._give_up_pod(but)
         self._create()
         began = time.monotonic()
         while True:
             pods = self._pods()
-            if any(text_at(one, "status", "phase") == "Running" for one in pods):
-                return
+            running = [one for one in pods if text_at(one, "status", "phase") == "Running"]
+            if running:
+                return text_at(running[0], "metadata", "name")
             waited = time.monotonic() - began
-            why = next(filter(None, map(queue.waiting_reason, pods)), "") if pods else ""
-            if waited > HOPELESS and (not pods or "being made ready" not in why):
-                self._give_up(why or self._refused())
-            if waited > PATIENCE:
+            why = next(filter(None, map(queue.waiting_reason, pods)), "")
+            if not pods:
+                self._create()  # its Job may have been that of a pod which has just ended
+                why = self._refused() if waited > REFUSED else ""
+            if waited > self._patience(pods, why):
                 self._give_up(why)
             time.sleep(LOOK)
+
+    def _patience(self, pods: Sequence[Mapping[str, Any]], why: str) -> float:
+        """Return how many seconds it may wait for this reason."""
+        if pods and why == queue.MADE_READY:
+            return PATIENCE
+        return REFUSED if (why and not pods) or "not found" in why else HOPELESS
 
     def _create(self) -> None:
         path = f"{self.cluster.jobs}/{self.name}"
@@ -57,8 +69,17 @@ class Helper:
         raise ClusterError("the helper pod cannot be created: its name is taken; try again")
 
     def _pods(self) -> list[dict[str, Any]]:
+        """Return its pods that may go on; one of a lost node is on its way out for long."""
         wanted = names.selector({"job-name": self.name})
-        return items_of(self.cluster.api.get(f"{self.cluster.core}/pods?{wanted}").record)
+        found = items_of(self.cluster.api.get(f"{self.cluster.core}/pods?{wanted}").record)
+        return [one for one in found if not text_at(one, "metadata", "deletionTimestamp")]
+
+    def _give_up_pod(self, name: str) -> None:
+        """Take it away with its Job. It has nothing to lose: jobs are in files."""
+        lost = [one for one in self._pods() if text_at(one, "metadata", "name") == name]
+        if lost:
+            self.cluster.delete_and_wait(f"{self.cluster.jobs}/{self.name}")
+            lost_nodes.give_up(self.cluster, lost)
 
     def _refused(self) -> str:
         about = f"involvedObject.name%3D{self.name}"

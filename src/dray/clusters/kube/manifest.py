@@ -71,6 +71,8 @@ class Place(NamedTuple):
     root: str
     user: str
     scheduler: str = "default"  # what starts pods there, as found out
+    queue: str = ""
+    versions: Mapping[str, str] = {}  # of the APIs that are served beside Kubernetes
     limits_cpu: bool = False  # a quota demands limits
     machine: str = ""  # the architecture of dray's own Python there, as Kubernetes calls it
 
@@ -103,8 +105,8 @@ def job_manifest(
             "spec": merged(pod_spec(job, settings, place, folder, name, index), settings),
         },
     }
-    if place.scheduler == "kueue":
-        spec["suspend"] = True  # Kueue would do that as well, a moment later
+    if place.scheduler == "kueue" and options.QUEUE.of(settings):
+        spec["suspend"] = True  # Kueue would do that as well; of a namespace's default, it does
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
@@ -142,7 +144,7 @@ def pod_spec(
         "image": image_of(job, settings),
         "command": pod_command(folder),
         "workingDir": "/",
-        "env": variables(job, place, index),
+        "env": variables(job, settings, place, index),
         "resources": resources(job, settings, place),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -269,7 +271,9 @@ def shared_memory(job: JobSpec, settings: Mapping[str, Any]) -> Object:
     return {"medium": "Memory", **({"sizeLimit": str(size)} if size else {})}
 
 
-def variables(job: JobSpec, place: Place, index: int | None) -> list[Object]:
+def variables(
+    job: JobSpec, settings: Mapping[str, Any], place: Place, index: int | None
+) -> list[Object]:
     """Return the variables of the supervisor; the command's own are in job.json, apart from those
     by which an image knows whose cluster it is on."""
     found: list[Object] = [{"name": "TMPDIR", "value": SCRATCH}]
@@ -282,8 +286,18 @@ def variables(job: JobSpec, place: Place, index: int | None) -> list[Object]:
         found.append({"name": pod.ADDRESS, "valueFrom": source})
     if not job.resources.gpus:
         found.append(NO_GPUS)
-    found.append({"name": "CLUSTER_USER", "value": place.user})
-    return found
+    return [*found, *account(settings, place)]
+
+
+def account(settings: Mapping[str, Any], place: Place) -> list[Object]:
+    """Return the variables from which images set up an account of the user."""
+    known = {
+        "CLUSTER_USER": place.user,
+        "CLUSTER_USER_ID": options.UID.of(settings),
+        "CLUSTER_GROUP_NAME": options.GROUP.of(settings),
+        "CLUSTER_GROUP_ID": options.GID.of(settings),
+    }
+    return [{"name": name, "value": str(one)} for name, one in known.items() if one is not None]
 
 
 def node_selector(job: JobSpec, settings: Mapping[str, Any], place: Place) -> dict[str, str]:

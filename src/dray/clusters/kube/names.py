@@ -71,3 +71,10 @@ def value_at(record: Any, *path: str) -> Any:
 def items_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = record.get("items")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def owner_of(record: Mapping[str, Any]) -> str:
+    """Return the name of the Job that an object belongs to."""
+    owners = value_at(record, "metadata", "ownerReferences")
+    listed = owners if isinstance(owners, list) else []
+    return next((text_at(one, "name") for one in listed if text_at(one, "kind") == "Job"), "")

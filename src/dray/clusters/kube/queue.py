@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 MOST_WORDS = 300
 
+MADE_READY = "its pod is being made ready"
 # What keeps a container from starting, by the reason that the kubelet gives.
 CONTAINER_REASONS = {
     "ImagePullBackOff": "its image cannot be pulled",
@@ -29,8 +30,8 @@ CONTAINER_REASONS = {
     "CreateContainerConfigError": "its container cannot be made",
     "CreateContainerError": "its container cannot be made",
     "RunContainerError": "its container cannot be started",
-    "ContainerCreating": "its pod is being made ready",
-    "PodInitializing": "its pod is being made ready",
+    "ContainerCreating": MADE_READY,
+    "PodInitializing": MADE_READY,
 }
 # What the scheduler says of nodes, and what it means.
 SCHEDULING = (
@@ -44,6 +45,19 @@ SCHEDULING = (
     (r"node\(s\) were unschedulable", "nodes are being drained"),
     (r"were not ready|not-ready|unreachable", "nodes are not ready"),
 )  # fmt: skip
+# What keeps a pod from being made ready, by the event that tells it.
+MAKING = {
+    "FailedMount": "its volume cannot be mounted",
+    "FailedAttachVolume": "its volume cannot be attached",
+    "FailedCreatePodSandBox": "its pod cannot be set up",
+}
+# Why a pod is refused, by what the API server says, and what to do.
+REFUSED = (
+    ("exceeded quota", "the quota is used up"),
+    ("runAsNonRoot", "the namespace forbids pods that may run as root: set uid for this cluster"),
+    ("hostPath volumes", "the namespace forbids folders of a node: name a claim in volumes"),
+    ("violates PodSecurity", "the namespace's Pod Security forbids it"),
+)
 # Why a pod that never started the supervisor ended.
 START_REASONS = {
     "StartError": "its container could not be started",
@@ -52,6 +66,8 @@ START_REASONS = {
     "DeadlineExceeded": "ended by a deadline of the pod",
     "Evicted": "evicted from its node",
 }
+OVER = ("Completed", "Error", "Succeeded", "Failed")
+STARTED = ("Running", "Terminating", "Unknown", *OVER, *START_REASONS)
 
 
 class PodState(NamedTuple):
@@ -157,7 +173,7 @@ def rows_of(
 
 
 def row_of(job: str, pods: Sequence[str], why: str) -> Row:
-    live = [one for one in pods if one not in ("Completed", "Error", "Succeeded", "Failed")]
+    live = [one for one in pods if one not in OVER]
     if job == "Terminating":
         return Row("ending")
     waiting = [one for one in live if one == "Pending" or one in CONTAINER_REASONS]
@@ -212,22 +228,21 @@ def told(words: str, said: str) -> str:
     return f"{words} (Kubernetes says: {said})" if words and said else words or said
 
 
-def workload_reason(workload: Mapping[str, Any]) -> str:
-    """Say why Kueue keeps a job waiting: by its conditions, as its events may be old."""
-    conditions = value_at(workload, "status", "conditions")
-    by_type = {
-        text_at(one, "type"): one
-        for one in (conditions if isinstance(conditions, list) else ())
-        if isinstance(one, dict)
-    }
-    if text_at(by_type.get("Admitted"), "status") == "True":
+def condition_of(record: Mapping[str, Any], name: str) -> tuple[str, str, str]:
+    """Return the status, reason and message of a condition; nothing where it is not there."""
+    conditions = value_at(record, "status", "conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if text_at(one, "type") == name:
+            return text_at(one, "status"), text_at(one, "reason"), text_at(one, "message")
+    return "", "", ""
+
+
+def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
+    """Say what keeps a pod from being made ready, by its last event."""
+    failed = [one for one in events if text_at(one, "reason") in MAKING]
+    if not failed:
         return ""
-    reserved = by_type.get("QuotaReserved", {})
-    evicted = by_type.get("Evicted", {})
-    words = "waiting in its queue"
-    if text_at(evicted, "status") == "True" and text_at(evicted, "reason") == "Preempted":
-        words = "preempted in its queue"
-    return told(words, text_at(reserved, "message"))
+    return told(MAKING[text_at(failed[-1], "reason")], text_at(failed[-1], "message"))
 
 
 def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
@@ -236,8 +251,8 @@ def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
     if not failed:
         return ""
     said = text_at(failed[-1], "message")
-    words = "the quota is used up" if "exceeded quota" in said else "its pod was refused"
-    return told(words, said)
+    found = (words for sign, words in REFUSED if sign in said)
+    return told(next(found, "its pod was refused"), said)
 
 
 def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> End | None:

@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
+from dray.job.options.pod_values import absolute_path, group_ids, mapping, patch_table, volume_texts
 from dray.job.options.shared import KIND as KIND_OPTION
 from dray.job.options.shared import ROOT, word
 from dray.job.options.values import Choice, count_from_zero, image, text, texts
 from dray.job.quantities import parse_count, parse_duration, parse_size
 
 SCHEDULERS = ("auto", "default", "kueue", "kai", "volcano")
-
-
-def mapping(value: object) -> dict[str, str]:
-    """Read a table of names and words; a flag gives them as NAME=WORD, with commas between."""
-    if isinstance(value, str):
-        pairs = [one.partition("=") for one in value.split(",") if one]
-        value = {name: word for name, _, word in pairs}
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise ValueError('expected a table of words, such as { name = "word" }')
-    return {str(name): one for name, one in value.items()}
-
-
-def volume_texts(value: object) -> tuple[str, ...]:
-    found = texts(value)
-    for one in found:
-        kind, _, rest = one.partition(":")
-        least = {"pvc": 2, "nfs": 3, "host": 2}.get(kind)
-        parts = rest.removesuffix(":ro").split(":")
-        if least is None or len(parts) != least or not parts[-1].startswith("/") or not parts[0]:
-            raise ValueError(
-                f"{one!r} is not a volume: write pvc:CLAIM:/path, nfs:SERVER:/export:/path or "
-                "host:/path:/path, with :ro behind it for reading only"
-            )
-    return found
-
-
-def absolute_path(value: object) -> str:
-    found = text(value)
-    if not found.startswith("/") or any(sign in found for sign in "$\\\0\n"):
-        raise ValueError(f"{found!r} is not an absolute path: pods have no home folder")
-    return found.rstrip("/")
-
-
-def patch_text(value: object) -> dict[str, Any]:
-    """Read JSON that is merged into the pods' spec; a table in TOML."""
-    import json  # only where there is a patch
-
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"the patch is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError("expected a table")
-    return value
 
 
 NAMESPACE = word(
@@ -167,10 +121,11 @@ GID = Option(
 GROUPS = Option(
     key="clusters.*.groups",
     many=True,
-    parse=lambda value: tuple(count_from_zero(one) for one in _listed(value)),
+    parse=group_ids,
     help="Further group ids.",
     example="[11166]",
 )
+GROUP = word("group", "The name of your group, for images that set up an account.", '"CVLAB-unit"')
 SHM = Option(
     key="clusters.*.shm",
     parse=parse_size,
@@ -205,7 +160,7 @@ ANNOTATIONS = Option(
 )
 PATCH = Option(
     key="clusters.*.patch",
-    parse=patch_text,
+    parse=patch_table,
     help="What is merged into the pods' spec last, as it is in Kubernetes.",
     example="{ hostNetwork = true }",
 )
@@ -216,12 +171,6 @@ POD_PYTHON = Option(
     example='"/usr/bin/python3"',
     default_text="dray's own, on the volume",
 )
-
-
-def _listed(value: object) -> list[object]:
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    return [one for one in str(value).split(",") if one]
 
 
 OPTIONS = (
@@ -260,6 +209,7 @@ OPTIONS = (
     NODE_LOSS,
     UID,
     GID,
+    GROUP,
     GROUPS,
     SHM,
     PULL_SECRETS,

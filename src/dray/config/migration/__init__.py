@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dray.config.migration import assignments, isaaclab, protomotions
+from dray.config.migration import assignments, isaaclab, pods, protomotions, runai
 from dray.config.migration.found import Found, Source, Text
 from dray.errors import ConfigError, Refused, UsageError
 
-SOURCES: tuple[Source, ...] = (isaaclab, protomotions, assignments)
+SOURCES: tuple[Source, ...] = (isaaclab, protomotions, pods, runai, assignments)
 
 # In a project's folder, what is looked for.
 IN_FOLDER = (".env.cluster", "docker/cluster/.env.cluster", "protomotions/train_slurm.py")

@@ -42,6 +42,7 @@ class Found(NamedTuple):
     cluster: Mapping[str, Any] = MappingProxyType({})  # by key of [clusters.NAME], without kind
     job: Mapping[str, Any] = MappingProxyType({})  # by key, such as job.resources.gpus
     notes: tuple[str, ...] = ()
+    needs: str = "host"  # the setting without which it cannot be used
 
 
 class Source(Protocol):

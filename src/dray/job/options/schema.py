@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dray.job import quantities
-from dray.job.options import kinds, values
+from dray.job.options import kinds, pod_values, values
 from dray.job.options.job import JOB
 from dray.job.options.option import Option
 from dray.job.options.other import NOTIFY, SNAPSHOT
@@ -55,6 +55,13 @@ TAKEN: Mapping[Any, Schema] = {
             text(rf"^\s*{AMOUNT}\s*[KMGTPkmgtp]?([iI]?[bB])?\s*$"),
         ]
     },
+    pod_values.absolute_path: text("^/"),
+    pod_values.group_ids: {"anyOf": [whole_number(0), several(whole_number(0))]},
+    pod_values.mapping: {
+        "anyOf": [text(), {"type": "object", "additionalProperties": {"type": "string"}}]
+    },
+    pod_values.patch_table: {"type": ["string", "object"]},
+    pod_values.volume_texts: several(text("^(pvc|nfs|host):.*/")),
     values.binds: several(text()),
     values.caches: several(text(r"^\w[\w.-]*:[~/]")),
     values.count_from_zero: whole_number(0),
@@ -82,6 +89,7 @@ TAKEN: Mapping[Any, Schema] = {
     values.output_paths: several(text("^[^/]")),
     values.partner_name: text(r"\{number\}"),
     values.place_inside: text("^(/|$)"),
+    values.absolute_path: text(r"^/+[^/]"),
     values.remote_path: text(r"^(/|~/|\$)"),
     values.runtime_name: {"enum": ["auto", *NAMES]},
     values.signal_name: text(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dray.job.options.option import Option
 from dray.job.options.values import (
     Choice,
+    absolute_path,
     count_from_zero,
     one_word,
     remote_path,
@@ -107,7 +108,15 @@ EXTRA = Option(
     example='["--licenses=matlab"]',
 )
 
-# What jobs may use of one machine.
+# What jobs may use of one machine, and with whom they share it.
+SHARE = Option(
+    key="clusters.*.share",
+    parse=absolute_path,
+    help="A folder through which several accounts of the machine share its GPUs, CPUs and memory:"
+    " one queue for all that name it.",
+    example='"/var/lib/dray-share"',
+    default_text="each account has a queue of its own",
+)
 CAPACITY = (
     Option(
         key="clusters.*.gpus",
@@ -133,4 +142,5 @@ CAPACITY = (
         default_text="all",
         harmless=True,
     ),
+    SHARE,
 )

@@ -117,6 +117,13 @@ def remote_path(value: object) -> str:
     return path
 
 
+def absolute_path(value: object) -> str:
+    path = text(value)
+    if not path.startswith("/") or not path.strip("/") or not path.isprintable():
+        raise ValueError(f"'{path}' must be the whole path of a folder, from / on")
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
 def one_word(value: object) -> str:
     word = text(value)
     if not word or re.search(r"\s", word):

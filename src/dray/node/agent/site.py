@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
-def probe(agent: "Agent", _: "Request") -> "SiteFacts":
+def probe(agent: "Agent", request: "Request") -> "SiteFacts":
     """Look at this site and remember what was found; the laptop checks jobs by it before it
     submits."""
     from ..containers import runtimes  # not for every request
@@ -34,6 +34,10 @@ def probe(agent: "Agent", _: "Request") -> "SiteFacts":
         "locks": leases.facts(agent.root.path),
     }  # type: SiteFacts
     found.update(agent.scheduler.describe())
+    if request.get("share"):
+        from ..schedulers import sharing  # only where accounts share the machine
+
+        found["share"] = sharing.facts(request["share"])
     if agent.scheduler.is_told:  # jobs run elsewhere, where there may be no Python at all
         found.update(python_for_jobs(agent.root.path))
     files.write_json(facts_of(agent), found, durable=False)

@@ -1,5 +1,6 @@
 """Reports the state of jobs to the laptop, from their files and the scheduler's queue."""
 
+import os
 import time
 
 from ..attempt import outcomes
@@ -49,6 +50,7 @@ def status(agent: "Agent", request: "Request") -> "Answer":
             record = states.unreadable(job_id, states.in_queue(row), error)
         if record is not None:
             found.append(record)
+    give_up_silent(agent)
     for array in seen.values():
         if not any(name.startswith(array.id + ".") for name in queued):
             end_array(agent, array)
@@ -60,6 +62,28 @@ def status(agent: "Agent", request: "Request") -> "Answer":
     if unsent:
         answer["unsent"] = unsent
     return answer
+
+
+def give_up_silent(agent: "Agent") -> None:
+    """Give up those whose node is gone, as far as the scheduler can tell, if they give no sign of
+    life either: a node that only the scheduler cannot reach may still be running them."""
+    for job_id in filter(shapes.is_id, agent.scheduler.overdue()):
+        try:
+            if is_silent(agent.root.job(job_id)):
+                agent.scheduler.give_up(job_id)
+        except OSError:  # the next look tries again
+            pass
+
+
+def is_silent(job_dir: "JobDir") -> bool:
+    """Return whether no attempt has given a sign of life for long."""
+    attempt = job_dir.unfinished()
+    if attempt is None:
+        return job_dir.ended() is None
+    silence = attempt.silence()
+    if silence is None:  # it was about to start
+        silence = files.now_in(job_dir.path) - os.stat(attempt.path).st_mtime
+    return silence > jobdir.SILENT
 
 
 def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
@@ -88,7 +112,7 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
     has ended."""
     if queued is not None and queued["state"] == "waiting":
         end_if_too_late(agent, job_dir, queued)
-    may_be_queued = queued is None and agent.submitted_since(job_dir)
+    may_be_queued = queued is None and is_on_its_way(agent, job_dir)
     is_gone = queued is None and not may_be_queued
     is_waiting = queued is not None and queued["state"] == "waiting"
     facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
@@ -102,6 +126,14 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
         agent.over.append(record)
     return record
+
+
+def is_on_its_way(agent: "Agent", job_dir: "JobDir") -> bool:
+    """Return whether the job may be newer than the queue that we know. Where the laptop hands it
+    over, one that was asked to stop is not waited for: it would end as soon as it started."""
+    if agent.scheduler.is_told and job_dir.stop_request() is not None:
+        return False
+    return agent.submitted_since(job_dir)
 
 
 def trace_of(

@@ -7,6 +7,7 @@ from ..formats import files
 from ..formats.pace import HEARTBEAT
 from ..jobs.log_times import LogTimes
 from ..metrics import sources
+from ..processes import cgroup
 from .outcomes import write_to_log
 
 TYPE_CHECKING = False
@@ -35,6 +36,8 @@ class Heartbeat:
         meter: "Optional[Meter]" = None,
     ) -> None:
         self.meter = meter
+        self.limit = (meter.limit() or 0) if meter is not None else 0
+        self.is_near = False  # whether nearly all memory of the container is used
         self.job_dir = job_dir
         self.attempt = attempt
         self.most_memory = job["resources"]["memory"]
@@ -48,7 +51,7 @@ class Heartbeat:
     def beat(self, checkpoints: "CheckpointWatch", limit: "Limit") -> None:
         """Write the heartbeat, if it is due."""
         now = time.monotonic()
-        if now < self.next:
+        if now < self.next and not self._comes_near():
             return
         self.next = now + HEARTBEAT
         self._watch_memory()
@@ -64,11 +67,20 @@ class Heartbeat:
             "total": checkpoints.reached.total,
         }  # type: HeartbeatRecord
         if self.meter is not None:
-            beat["memory"] = [self.meter.used() or 0, self.meter.limit() or 0]
+            beat["memory"] = [self.meter.used() or 0, self.limit]
         try:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt
             pass
+
+    def _comes_near(self) -> bool:
+        """Return whether the memory's limit has come near just now. That is written down at once:
+        where the kernel kills all that is in the container, it was the last sign of life."""
+        if self.meter is None or not self.limit:
+            return False
+        was_near, used = self.is_near, self.meter.used() or 0
+        self.is_near = used >= self.limit * cgroup.NEAR
+        return self.is_near and not was_near
 
     def look_for_imports(self) -> None:
         """Report packages that are not imported from where they are installed."""

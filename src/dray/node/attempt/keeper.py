@@ -16,7 +16,7 @@ from ..formats.messages import print_message
 from ..jobs import budget, policy
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
-from ..schedulers.queue import Grant, Queue
+from ..schedulers.queue import Grant, queue_of
 from .allotment import Allotment
 from .loop import AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
@@ -64,8 +64,8 @@ class Keeper(Site):
         self.alive = alive
         self.ticket = ticket
         self.grant = None  # type: Optional[Grant]
-        self.queue = Queue(job_dir.root)
         self.job = described(job_dir)
+        self.queue = queue_of(job_dir.root, self.job.get("share"))
         self.loop = AttemptLoop(job_dir, self.job, self)
 
     def keep(self) -> None:
@@ -98,10 +98,10 @@ class Keeper(Site):
         if decision.delay:
             time.sleep(decision.delay)
         self._wait_for_image()
-        if self.ticket is None:
-            self.ticket = self.queue.take_ticket(self.job_dir.id)
-        self._set_alarm()
         wanted = self.job["resources"]
+        if self.ticket is None:
+            self.ticket = self.queue.take_ticket_again(self.job_dir.id, wanted)
+        self._set_alarm()
         self.grant = self.queue.wait_for_grant(self.ticket, self.job_dir.id, wanted)
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.ticket = None

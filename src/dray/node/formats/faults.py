@@ -28,6 +28,9 @@ MOMENTS = (
     "supervisor:outcome-written",
 )
 
+# On Kubernetes, where the laptop creates the Job once the job's directory is there.
+KUBERNETES_MOMENTS = ("run:directory-sent", "run:job-created")
+
 
 def reach(moment: str) -> None:
     wanted, _, token = os.environ.get("DRAY_FAULT", "").partition("@")

@@ -157,6 +157,7 @@ class Description(NeededDescription, total=False):
     metrics: Metrics
     container: Optional[Container]
     scheduler: SchedulerSettings
+    share: str  # the folder through which accounts share the machine: see ``sharing``
     recipe: str
     launch: str  # how the command is spread: see ``layout``
     env: Dict[str, str]
@@ -449,6 +450,12 @@ class ContainerFacts(TypedDict, total=False):
     subuid: bool
     fuse: bool
 
+class ShareFacts(TypedDict):
+    """Whether accounts can share the machine through the folder that the settings name."""
+
+    problem: str  # why not, and what to do; "": they can
+    owner: str  # whose folder it is; "" where there is a problem
+
 class NodeShape(TypedDict):
     nodes: int
     cpus: int
@@ -463,6 +470,7 @@ class SiteFacts(TypedDict, total=False):
     files: Optional[int]  # how many more there may be
     container_facts: ContainerFacts
     locks: LockFacts
+    share: ShareFacts
     # Scheduler.describe; NAME_error says why NAME could not be found out
     accounts: str
     accounts_error: str
@@ -533,6 +541,8 @@ class QueueGroup(TypedDict):
 class Asked(TypedDict, total=False):
     """What the laptop tells with a verb; each verb needs what is listed with it."""
 
+    # hello
+    share: str  # see Description
     # submit, resume, bring, discard
     job: RequestedJob
     files: Dict[str, str]  # of the job's directory
@@ -552,6 +562,7 @@ class Asked(TypedDict, total=False):
     # resume, status, stop: where only the laptop can ask the scheduler
     queue: List[QueueGroup]
     ends: Dict[str, End]  # of jobs that may not know it themselves
+    overdue: List[str]  # folded: their pods should have ended long ago
     # log, log-times, metrics, outputs, checkpoint, pull, image, image-remove
     id: str
     attempt: int
@@ -607,6 +618,7 @@ class Answer(TypedDict, total=False):
     # resume, status, stop: what the laptop is to do where only it can ask the scheduler
     cancel: List[str]
     interrupt: List[str]
+    give_up: List[str]
     # status, ids, remove
     jobs: List[Status]
     waiting: List[WaitingGroup]

@@ -199,6 +199,7 @@ DESCRIPTION = {
     "metrics": is_record,
     "container": is_record,
     "scheduler": is_record,
+    "share": is_text,
     "retries": is_count,
     "recipe": is_text,
     "launch": is_text,

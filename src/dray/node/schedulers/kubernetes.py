@@ -73,14 +73,18 @@ class Kubernetes(Scheduler):
     def __init__(self) -> None:
         self.rows = {}  # type: Dict[str, Row]
         self.known_ends = {}  # type: Dict[str, End]
+        self.late = []  # type: List[str]
         self.cancelled = []  # type: List[str]
         self.interrupted = []  # type: List[str]
+        self.given_up = []  # type: List[str]
 
     def hear(self, request: "Request") -> None:
         """Take in what the laptop was told by the API server."""
         self.rows = rows_of(request.get("queue"))
         self.known_ends = ends_of(request.get("ends"))
-        self.cancelled, self.interrupted = [], []
+        late = request.get("overdue")
+        self.late = list(arrays.unfold(late)) if late and shapes.is_texts(late) else []
+        self.cancelled, self.interrupted, self.given_up = [], [], []
 
     def wishes(self) -> "Answer":
         wished = {}  # type: Answer
@@ -88,6 +92,8 @@ class Kubernetes(Scheduler):
             wished["cancel"] = arrays.fold(self.cancelled)
         if self.interrupted:
             wished["interrupt"] = arrays.fold(self.interrupted)
+        if self.given_up:
+            wished["give_up"] = arrays.fold(self.given_up)
         return wished
 
     def own_number(self) -> str:
@@ -108,7 +114,8 @@ class Kubernetes(Scheduler):
         folder = os.environ.get(SECRETS)
         if not folder:
             return job_dir.secrets
-        return os.path.join(folder, os.path.basename(job_dir.secrets))
+        # What a Secret mounts are links, which are not followed where a job may have made them.
+        return os.path.realpath(os.path.join(folder, os.path.basename(job_dir.secrets)))
 
     def meter(self) -> cgroup.Meter:
         return cgroup.Meter()
@@ -137,6 +144,12 @@ class Kubernetes(Scheduler):
 
     def interrupt(self, number: str) -> None:
         self.interrupted.append(number)
+
+    def overdue(self) -> "List[str]":
+        return self.late
+
+    def give_up(self, job_id: str) -> None:
+        self.given_up.append(job_id)
 
     def ends(self, numbers: "List[str]") -> "Dict[str, End]":
         return {one: self.known_ends[one] for one in numbers if one in self.known_ends}

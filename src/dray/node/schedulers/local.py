@@ -11,7 +11,7 @@ import time
 
 from ..formats import files, shapes
 from ..jobs.jobdir import JobDir
-from .queue import Queue, place_in, shortage
+from .queue import Queue, Unusable, place_in, queue_of
 from .scheduler import Scheduler, SchedulerError, call
 
 TYPE_CHECKING = False
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..formats.records import (  # noqa: F401
         Capacity,
         Description,
-        Granted,
         Machine,
         NodeShape,
         Row,
@@ -56,6 +55,11 @@ def capacity_of(
     return found
 
 
+def share_of(job: "Optional[Description]") -> "Optional[str]":
+    """Return the folder through which the job's account shares the machine, if it does."""
+    return job.get("share") if job else None
+
+
 def declared_or(declared: "Optional[int]", found: int) -> int:
     return found if declared is None else declared
 
@@ -63,12 +67,23 @@ def declared_or(declared: "Optional[int]", found: int) -> int:
 # -- acting -------------------------------------------------------------------------------------
 
 
+class View:
+    """A queue as it is at one moment."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.holders = queue.holders()
+        self.line, self.lacking = queue.waiting()
+
+    def row(self, name: str, number: str) -> "Row":
+        why = place_in(self.line, self.line.index(name), self.lacking) if name in self.line else ""
+        return {"id": number, "state": "running" if name in self.holders else "waiting", "why": why}
+
+
 class Local(Scheduler):
     name = "this machine's queue"
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.line = Queue(root)
 
     def read_queue(self) -> str:
         return json.dumps(self._rows())
@@ -94,26 +109,18 @@ class Local(Scheduler):
 
     def _rows(self) -> "Dict[str, Row]":
         jobs = os.path.join(self.root, "jobs")
-        holders, line = self.line.holders(), self.line.in_line()
-        lacking = self._shortage(line, holders)
+        views = {}  # type: Dict[Optional[str], View]
         found = {}  # type: Dict[str, Row]
         for name in filter(shapes.is_id, files.names_in(jobs)):
             job_dir = JobDir(os.path.join(jobs, name))
             if files.exists(job_dir.end) or not job_dir.is_supervised():
                 continue
-            why = place_in(line, line.index(name), lacking) if name in line else ""
-            state = "running" if name in holders else "waiting"
+            share = share_of(job_dir.description())
+            if share not in views:
+                views[share] = View(queue_of(self.root, share))
             number = job_dir.known_number() or "0-" + name
-            found[name] = {"id": number, "state": state, "why": why}
+            found[name] = views[share].row(name, number)
         return found
-
-    def _shortage(self, line: "List[str]", holders: "Dict[str, Granted]") -> str:
-        """Return what the first job in line waits for."""
-        if not line or not shapes.is_id(line[0]):
-            return ""
-        first = JobDir(os.path.join(self.root, "jobs", line[0])).description()
-        wanted = first["resources"] if first else None
-        return shortage(self.line.read_capacity(), holders, wanted) if wanted else ""
 
     def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
         return str(row["id"])
@@ -129,15 +136,19 @@ class Local(Scheduler):
         image that is being converted, so ``after`` is not used; nor is ``keep_open``, which it
         would hold open for as long as it lives."""
         job_dir = JobDir(os.path.dirname(script))
+        job = job_dir.description()
+        queue = queue_of(self.root, share_of(job))
         alive = self._take_over(job_dir)
         try:
-            self._prepare(job_dir.description())
-            ticket = self.line.take_ticket(job_dir.id)
+            self._prepare(queue, job)
+            ticket = queue.take_ticket(job_dir.id, job["resources"] if job else {})
             try:
-                number = self.line.ticket_name(ticket)
-                self._start_keeper(job_dir, alive, ticket)
+                number = queue.ticket_name(ticket)
+                self._start_keeper(queue, job_dir, alive, ticket)
             finally:
                 os.close(ticket)
+        except Unusable as error:
+            raise SchedulerError(str(error))
         finally:
             os.close(alive)
         return number
@@ -152,24 +163,24 @@ class Local(Scheduler):
             time.sleep(0.02)
         return alive
 
-    def _prepare(self, job: "Optional[Description]") -> None:
+    def _prepare(self, queue: Queue, job: "Optional[Description]") -> None:
         """Write down what the machine has."""
-        self.line.make()
+        queue.make()
         wants_gpus = job is not None and (job["resources"].get("gpus") or 0) > 0
         declared = (job.get("scheduler") if job else None) or {}
         count = wants_gpus and declared.get("gpus") is None
-        known = self.line.read_capacity()
+        known = queue.read_capacity()
         capacity = capacity_of(machine(count), declared, known, wants_gpus)
         if capacity != known:
-            files.write_json(self.line.capacity, capacity)
+            files.write_json(queue.capacity, capacity)
 
-    def _start_keeper(self, job_dir: JobDir, alive: int, ticket: int) -> None:
+    def _start_keeper(self, queue: Queue, job_dir: JobDir, alive: int, ticket: int) -> None:
         """Start the keeper, and return once it has taken charge: its script ends then."""
         words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
         try:
             call(*words, keep_open=(alive, ticket))
         except SchedulerError as error:
-            files.remove(os.path.join(self.line.tickets, self.line.ticket_name(ticket)))
+            queue.remove_ticket(ticket)
             raise type(error)(files.last_line(job_dir.batch_log) or str(error))
 
     def cancel(self, numbers: "List[str]") -> None:

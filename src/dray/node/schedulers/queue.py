@@ -18,11 +18,12 @@ import stat
 import time
 
 from ..formats import files, shapes
+from ..jobs.jobdir import JobDir
 from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
     from ..formats.records import Capacity, Granted, Resources
 
@@ -42,8 +43,22 @@ class NeverFits(Exception):
     """The machine does not have what the job asks for."""
 
 
+class Unusable(Exception):
+    """The folder that the queue is in cannot be used. Says why, and what to do."""
+
+
+def queue_of(root: str, share: "Optional[str]") -> "Queue":
+    """Return the queue of the jobs in this root: the account's own, or that of all accounts."""
+    if not share:
+        return Queue(root)
+    from .shared_queue import SharedQueue  # only where there is one
+
+    return SharedQueue(root, share)
+
+
 class Queue:
     def __init__(self, root: str) -> None:
+        self.root = root
         self.path = os.path.join(root, "queue")
         self.lock = os.path.join(self.path, "lock")
         self.counter = os.path.join(self.path, "counter")
@@ -55,8 +70,9 @@ class Queue:
         files.make_folder(self.tickets)
         files.make_folder(self.grants)
 
-    def take_ticket(self, job_id: str) -> int:
-        """Take a place at the end of the line; return it as an open, locked file."""
+    def take_ticket(self, job_id: str, wanted: "Resources") -> int:  # noqa: ARG002
+        """Take a place at the end of the line; return it as an open, locked file. ``wanted`` is
+        for a queue that other accounts read: here it is in the job's description."""
         with files.Lock(self.lock):
             # The tickets themselves count too: the counter may have been lost to a power cut.
             taken = [number_of(name) for name in os.listdir(self.tickets)]
@@ -69,28 +85,34 @@ class Queue:
             fcntl.flock(fd, fcntl.LOCK_EX)
             return fd
 
+    def take_ticket_again(self, job_id: str, wanted: "Resources") -> int:
+        """Take a place for a job that has been accepted before."""
+        return self.take_ticket(job_id, wanted)
+
     def ticket_name(self, fd: int) -> str:
-        return os.path.basename(os.readlink("/proc/self/fd/{}".format(fd)))
+        return os.path.basename(path_of(fd))
 
     def wait_for_grant(self, ticket: int, job_id: str, wanted: "Resources") -> "Grant":
         """Sleep until it is this job's turn and its resources are free."""
-        name = self.ticket_name(ticket)
-        self._wait_for_turn(name)
+        self._wait_for_turn(ticket)
         pause = 0.05
         while True:
             grant = self._try_grant(job_id, wanted)
             if grant is not None:
-                files.remove(os.path.join(self.tickets, name))
-                os.close(ticket)
+                self.leave(ticket)
                 return grant
             time.sleep(pause)
             pause = min(pause * 1.1, 0.5)
 
     def leave(self, ticket: int) -> None:
-        files.remove(os.path.join(self.tickets, self.ticket_name(ticket)))
+        self.remove_ticket(ticket)
         os.close(ticket)
 
-    def _wait_for_turn(self, name: str) -> None:
+    def remove_ticket(self, ticket: int) -> None:
+        files.remove(path_of(ticket))
+
+    def _wait_for_turn(self, ticket: int) -> None:
+        name = self.ticket_name(ticket)
         while True:
             ahead = [one for one in sorted(os.listdir(self.tickets)) if one < name]
             if not ahead:
@@ -157,9 +179,22 @@ class Queue:
                 found[name] = shapes.fitting(files.read_record(path), GRANT)
         return found
 
+    def waiting(self) -> "Tuple[List[str], str]":
+        """Return the jobs in line, and what the first of them waits for. Changes nothing."""
+        line = self.in_line()
+        if not line or not shapes.is_id(line[0]):
+            return line, ""
+        first = JobDir(os.path.join(self.root, "jobs", line[0])).description()
+        wanted = first["resources"] if first else None
+        return line, shortage(self.read_capacity(), self.holders(), wanted) if wanted else ""
+
     def read_capacity(self) -> "Capacity":
         capacity = shapes.fitting(files.read_record(self.capacity), CAPACITY)  # type: Capacity
         return capacity  # noqa: RET504 (this names its type)
+
+
+def path_of(fd: int) -> str:
+    return os.readlink("/proc/self/fd/{}".format(fd))
 
 
 def number_of(ticket: str) -> int:
@@ -201,19 +236,38 @@ def allot(
     capacity: "Capacity", granted: "List[Granted]", wanted: "Resources"
 ) -> "Optional[Granted]":
     """Return what the job gets, or None while too little is free."""
-    have, asked, held = amounts(capacity), amounts(wanted), [amounts(one) for one in granted]
+    have, asked = amounts(capacity), amounts(wanted)
     for what in ("cpus", "memory"):
         if capacity.get(what) is None or not asked[what]:
             continue
         if asked[what] > have[what]:
             raise NeverFits("more {} asked for than this machine has".format(what))
-        if sum(one[what] for one in held) + asked[what] > have[what] + EPSILON:
+        if held_of(what, granted) + asked[what] > have[what] + EPSILON:
             return None
     gpus = pick_gpus(int(capacity.get("gpus") or 0), granted, wanted["gpus"])
     if gpus is None:
         return None
     share = wanted["gpus"] if wanted["gpus"] < 1 else 1.0
     return {"cpus": wanted["cpus"], "memory": wanted["memory"], "gpus": gpus, "share": share}
+
+
+def fits_beside(capacity: "Capacity", others: "List[Granted]", given: "Granted") -> bool:
+    """Return whether what the job was given is free beside what others hold."""
+    have, mine = amounts(capacity), amounts(given)
+    for what in ("cpus", "memory"):
+        if capacity.get(what) is None or not mine[what]:
+            continue
+        if held_of(what, others) + mine[what] > have[what] + EPSILON:
+            return False
+    for index in given["gpus"]:
+        used = sum(one.get("share") or 1.0 for one in others if index in (one.get("gpus") or ()))
+        if used + given["share"] > 1 + EPSILON:
+            return False
+    return True
+
+
+def held_of(what: str, granted: "Iterable[Granted]") -> float:
+    return sum(amounts(one)[what] for one in granted)
 
 
 def amounts(of: "Union[Capacity, Granted, Resources]") -> "Dict[str, float]":
@@ -283,7 +337,7 @@ def taken(capacity: "Capacity", held: "Dict[str, Granted]", what: str) -> str:
     if what == "gpus":
         used = sum(len(one.get("gpus") or ()) * (one.get("share") or 1.0) for one in held.values())
     else:
-        used = sum(amounts(one)[what] for one in held.values())
+        used = held_of(what, held.values())
     scale = 2.0**30 if what == "memory" else 1
     return "{:.3g} of {:.3g}".format(used / scale, have[what] / scale)
 

@@ -103,6 +103,13 @@ class Scheduler:
         """Wake the attempt, so that it looks for a stop request at once. A scheduler that cannot do
         this need not: the attempt looks by itself every second."""
 
+    def overdue(self) -> "List[str]":
+        """List the jobs that the scheduler takes to be ending for far too long."""
+        return []
+
+    def give_up(self, job_id: str) -> None:
+        """Have the scheduler forget where a job of these was, and start it elsewhere."""
+
     def launcher(self, job: "Description") -> "List[str]":
         """Return the words that start the command behind them in every task of the job. What is
         written to its stdin reaches every task, and what a task writes comes back from it."""

@@ -1,0 +1,168 @@
+"""The queue of a machine that several accounts use: one line for all, through a shared folder.
+
+It differs from an account's own queue in what is trusted. There is no lock that one account could
+hold against the others: each keeps only its own jobs apart with a lock of its own. A job that is
+first in line writes down what it takes, and then looks: if somebody else has taken the same at the
+same moment, it gives it back and tries again. Of two that wrote, the later one sees the other, so
+nothing is given twice, whatever the order.
+"""
+
+import os
+import signal
+import time
+from functools import partial
+
+from ..formats import bootstrap, files
+from ..formats.messages import print_message
+from ..processes import process
+from . import sharing
+from .queue import Grant, NeverFits, Queue, Unusable, allot, fits_beside, shortage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Tuple, TypeVar
+
+    from ..formats.records import Granted, Resources
+
+    T = TypeVar("T")
+
+LOOK = 0.05  # seconds, at least, between two looks at the line
+ASIDE = 1.0  # seconds between two looks whether a job fits again that fitted once
+REPAIR = 2.0  # seconds between two looks at a folder that cannot be used
+
+
+class SharedQueue(Queue):
+    """What the machine has is each account's own to say: it stays below its root."""
+
+    def __init__(self, root: str, share: str) -> None:
+        Queue.__init__(self, root)
+        self.share = share
+
+    def make(self) -> None:
+        files.make_folder(self.path)
+        problem = sharing.problem_of(self.share)
+        if problem:
+            raise Unusable(problem)
+        self._own()
+
+    def _own(self) -> str:
+        try:
+            with files.Lock(self.lock):
+                return sharing.own_folder(self.share)
+        except FileNotFoundError:
+            raise Unusable(sharing.problem_of(self.share) or self.share)
+
+    def take_ticket(self, job_id: str, wanted: "Resources") -> int:
+        own = self._own()
+        asked = {
+            "cpus": wanted.get("cpus") or 0,
+            "gpus": wanted.get("gpus") or 0,
+            "memory": wanted.get("memory"),
+        }  # type: Resources
+        name = "{:013d}-{}".format(int(time.time() * 1000), job_id)
+        with files.Lock(os.path.join(own, "lock")):
+            tidy_tickets(own)
+            tidy_grants(own)
+            return sharing.publish(os.path.join(own, "tickets"), name, asked)
+
+    def wait_for_grant(self, ticket: int, job_id: str, wanted: "Resources") -> Grant:
+        wait = partial(Queue.wait_for_grant, self, ticket, job_id, wanted)
+        while True:
+            try:
+                return self._patiently(wait)
+            except NeverFits:  # it did when it was accepted: the others need not wait for that
+                self._patiently(partial(self._go_to_the_back, ticket, job_id, wanted))
+                time.sleep(ASIDE)
+
+    def take_ticket_again(self, job_id: str, wanted: "Resources") -> int:
+        return self._patiently(partial(self.take_ticket, job_id, wanted))
+
+    def _patiently(self, act: "Callable[[], T]") -> "T":
+        """Do it as soon as the folder can be used. It may be away, or somebody may have filled its
+        disk: a job that waits need not be lost for that."""
+        told = ""
+        while True:
+            try:
+                return act()
+            except (Unusable, OSError) as error:
+                problem = sharing.problem_of(self.share) or str(error)
+                if problem != told:
+                    print_message(problem)
+                told = problem
+            time.sleep(REPAIR)
+
+    def _go_to_the_back(self, ticket: int, job_id: str, wanted: "Resources") -> None:
+        """Take a new place, in the same open file."""
+        new = self.take_ticket(job_id, wanted)
+        self.remove_ticket(ticket)
+        os.dup2(new, ticket, False)
+        os.close(new)
+
+    def _wait_for_turn(self, ticket: int) -> None:
+        name = self.ticket_name(ticket)
+        while True:
+            mine = (os.fstat(ticket).st_ctime_ns, os.geteuid(), name)
+            ahead = [one for one in sharing.tickets(self.share) if one.order < mine]
+            if not ahead:
+                return
+            sharing.wait_until_free(ahead[-1])
+            time.sleep(LOOK)
+
+    def _try_grant(self, job_id: str, wanted: "Resources") -> "Optional[Grant]":
+        own = self._own()
+        with files.Lock(os.path.join(own, "lock")):
+            tidy_grants(own)
+            capacity = self.read_capacity()
+            given = allot(capacity, self._held_beside(""), wanted)
+            if given is None:
+                return None
+            path = os.path.join(own, "grants", job_id)
+            fd = sharing.publish(os.path.dirname(path), job_id, given)
+            grant = Grant(path, fd, given)
+            if fits_beside(capacity, self._held_beside(path), given):
+                return grant
+            grant.release()
+        import random  # only where two jobs took the same at once
+
+        time.sleep(random.uniform(0, LOOK))  # noqa: S311
+        return None
+
+    def _held_beside(self, path: str) -> "List[Granted]":
+        return [one.record for one in sharing.grants(self.share) if one.path != path]
+
+    def in_line(self) -> "List[str]":
+        return [label(one) for one in sharing.tickets(self.share)]
+
+    def holders(self) -> "Dict[str, Granted]":
+        return {label(one): one.record for one in sharing.grants(self.share)}
+
+    def waiting(self) -> "Tuple[List[str], str]":
+        line = sharing.tickets(self.share)
+        if not line:
+            return [], ""
+        lacking = shortage(self.read_capacity(), self.holders(), line[0].record)
+        return [label(one) for one in line], lacking
+
+
+def tidy_tickets(own: str) -> None:
+    """Remove those of this account that killed keepers have left. Called under its lock."""
+    tickets = os.path.join(own, "tickets")
+    for name in sharing.dead_in(tickets):
+        files.discard(os.path.join(tickets, name))
+
+
+def tidy_grants(own: str) -> None:
+    """Remove those of this account's lost jobs. Called under its lock."""
+    grants = os.path.join(own, "grants")
+    for name in sharing.dead_in(grants):
+        if not name.startswith("."):  # not one that was never put in place
+            # What a lost job has left running must not share with the next one.
+            process.send(process.marked_with(name), signal.SIGKILL)
+        files.discard(os.path.join(grants, name))
+
+
+def label(entry: sharing.Entry) -> str:
+    """Name a job: one of another account's with the account, which is known from its files."""
+    if entry.uid == os.geteuid():
+        return str(entry.job)
+    return "{}'s {}".format(bootstrap.name_of(entry.uid), entry.job)

@@ -1,0 +1,325 @@
+"""Jobs in queues: Kueue lets them in, takes them out again, and says why. Of KAI there are only the
+definitions: the test does what its scheduler would."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.clusters.kube.api import Cluster
+from dray.transport.kube_api import Api
+from dray.transport.kubectl import Kubectl
+from tests.conftest import Dray, Pods, wait_for
+from tests.contract.test_contract import RESUMABLE, TRAINER
+from tests.integration.test_arrays import run_many, states
+from tests.rigs.kubernetes.cluster import Kubernetes, Unavailable, find_addition
+from tests.rigs.kubernetes.kueue_manager import VERSION, Kueue
+
+pytestmark = pytest.mark.kubernetes
+PATIENCE = 100.0
+PYTHON = "python3"
+Queue = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def kueue(kubernetes: Kubernetes, pods: Pods) -> Kueue:
+    """Kueue's manager beside the cluster, for as long as that is there."""
+    try:
+        manager = Kueue(kubernetes)
+    except Unavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    manager.start()
+    manager.admit(pods.namespace)
+    manager.priorities(low=10, high=100)
+    return manager
+
+
+@pytest.fixture
+def queue(kueue: Kueue, pods: Pods, request: pytest.FixtureRequest) -> Queue:
+    """Makes a queue of the user's namespace for this test."""
+
+    def make(**quota: str) -> str:
+        name = f"queue-{abs(hash(request.node.nodeid)) % 10**8}"
+        kueue.add_queue(pods.namespace, name, **{"memory": "64Gi", **quota})
+        return name
+
+    return make
+
+
+def offer(pods: Pods, dray: Dray, queue: str, **settings: object) -> None:
+    dray.write("train.py", TRAINER)
+    pods.offer(dray, queue=queue, **settings)
+
+
+def state_of(dray: Dray, job: str) -> tuple[str, str]:
+    shown = dray.show(job)
+    return shown["state"], shown["reason"] or ""
+
+
+def is_in(dray: Dray, job: str, state: str) -> str | None:
+    """The reason, once the job is in this state: it may be none."""
+    found, reason = state_of(dray, job)
+    assert found not in ("failed", "done", "stopped") or found == state, (found, reason)
+    return reason or "none" if found == state else None
+
+
+def objects(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
+    where = (f"--namespace={pods.namespace.name}", f"--selector=dray/job={job}", "--output=json")
+    found: list[dict[str, Any]] = json.loads(pods.cluster.kubectl("get", kind, *where))["items"]
+    return found
+
+
+def steps_of(dray: Dray, job: str) -> list[int]:
+    return [int(one) for one in (dray.job_dir(job) / "outputs/steps").read_text().split()]
+
+
+def test_a_job_waits_for_its_share_says_why_and_gives_it_back(
+    dray: Dray, pods: Pods, kueue: Kueue, queue: Queue
+) -> None:
+    lab = queue(cpu="1")
+    offer(pods, dray, lab)
+    first = dray.run("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1000", "0.2")
+    wait_for(lambda: is_in(dray, first, "running"), PATIENCE)
+    # A Job that may use up many pods, one after another, counts as one.
+    assert kueue.usage(pods.namespace, lab)["cpu"] == "1"
+
+    second = dray.run("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1", "0.1")
+    third = dray.run("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1", "0.1")
+    wait_for(lambda: "insufficient" in (is_in(dray, second, "queued") or ""), PATIENCE)
+    reason = state_of(dray, second)[1]
+    assert reason.startswith("waiting in its queue, at place 1 (")
+    assert "insufficient unused quota for cpu" in reason
+    assert state_of(dray, third)[1].startswith("waiting in its queue, at place 2 (")
+
+    dray("stop", first)
+    assert dray.wait(first)["state"] == "stopped"
+    assert dray.wait(second)["state"] == "done"
+    assert dray.wait(third)["state"] == "done"
+    wait_for(lambda: kueue.usage(pods.namespace, lab)["cpu"] == "0", PATIENCE)
+
+
+def test_a_preempted_job_goes_on_by_itself(dray: Dray, pods: Pods, queue: Queue) -> None:
+    lab = queue(cpu="1")
+    offer(pods, dray, lab, priority_class="low")
+    run = ("--on", "k8s", "--cpus", "1", "--")
+    low = dray.run(*RESUMABLE, *run, PYTHON, "train.py", "60", "0.2")
+    wait_for(
+        lambda: len(steps_of(dray, low)) > 3 if is_in(dray, low, "running") else None, PATIENCE
+    )
+
+    offer(pods, dray, lab, priority_class="high")
+    high = dray.run(*run, PYTHON, "train.py", "1000", "0.2")
+    wait_for(lambda: is_in(dray, high, "running"), PATIENCE)
+    reason = wait_for(lambda: is_in(dray, low, "queued"), PATIENCE)
+    assert reason.startswith(f"preempted by {high}; waiting in its queue")
+    assert dray.show(low)["attempts"][0]["outcome"]["state"] == "interrupted"
+
+    dray("stop", high)
+    assert dray.wait(low)["state"] == "done"
+    begins = [line for line in dray.log(low).splitlines() if line.startswith("start at")]
+    assert len(begins) == 2
+    assert int(begins[1].split()[-1]) > 0
+    # No step is lost or done twice.
+    assert steps_of(dray, low) == list(range(1, 61))
+    assert len(dray.show(low)["attempts"]) == 2
+
+
+def test_a_job_that_waits_or_was_preempted_is_stopped(dray: Dray, pods: Pods, queue: Queue) -> None:
+    lab = queue(cpu="1")
+    offer(pods, dray, lab, priority_class="low")
+    run = ("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1000", "0.2")
+    low = dray.run(*RESUMABLE, *run)
+    wait_for(lambda: is_in(dray, low, "running"), PATIENCE)
+    waiting = dray.run(*run)
+    wait_for(lambda: is_in(dray, waiting, "queued"), PATIENCE)
+    offer(pods, dray, lab, priority_class="high")
+    high = dray.run(*run)
+    wait_for(lambda: (is_in(dray, low, "queued") or "").startswith("preempted"), PATIENCE)
+
+    dray("stop", waiting, low)
+    assert dray.wait(waiting)["state"] == "stopped"
+    assert dray.wait(low)["state"] == "stopped"
+    assert not objects(pods, "jobs", waiting)
+    assert not objects(pods, "jobs", low)
+    dray("stop", high)
+    assert dray.wait(high)["state"] == "stopped"
+
+
+def test_what_a_queue_never_lets_in_says_so(dray: Dray, pods: Pods, queue: Queue) -> None:
+    lab = queue(cpu="1")
+    offer(pods, dray, lab)
+    large = dray.run("--on", "k8s", "--cpus", "2", "--", PYTHON, "train.py", "1", "0.1")
+    ever = "it asks for more than its queue can ever give"
+    wait_for(lambda: (is_in(dray, large, "queued") or "").startswith(ever), PATIENCE)
+    offer(pods, dray, "nowhere")
+    lost = dray.run("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1", "0.1")
+    missing = "its queue is not there, or not set up (Kubernetes says: LocalQueue nowhere"
+    wait_for(lambda: (is_in(dray, lost, "queued") or "").startswith(missing), PATIENCE)
+    dray("stop", large, lost)
+
+
+def test_thirty_trials_run_two_at_a_time(
+    dray: Dray, pods: Pods, kueue: Kueue, queue: Queue
+) -> None:
+    lab = queue(cpu="2")
+    offer(pods, dray, lab)
+    count = "import os, time; time.sleep(0.5); print(os.environ['DRAY_JOB'])"
+    ids = run_many(dray, [[PYTHON, "-c", count]] * 30, on="k8s", cpus=1)
+    used = set()
+
+    def is_over() -> bool:
+        used.add(kueue.usage(pods.namespace, lab)["cpu"])
+        return set(states(dray).values()) == {"done"}
+
+    wait_for(is_over, 900.0)
+    assert used == {"0", "1", "2"} or used == {"1", "2"}
+    assert sorted(states(dray)) == sorted(ids)
+    assert dray.log(ids[29]) == f"{ids[29]}\n"
+
+
+def test_a_queue_that_nobody_keeps_is_refused(dray: Dray, pods: Pods) -> None:
+    dray.write("train.py", TRAINER)
+    pods.offer(dray, scheduler="volcano", queue="lab")
+    refused = dray("run", "--on", "k8s", "--", PYTHON, "train.py", "1", "0.1", check=False)
+    assert refused.returncode
+    assert "it has no Volcano, which the settings name" in refused.stderr
+
+
+def test_a_share_of_a_gpu_is_refused_where_nothing_shares_them(dray: Dray, pods: Pods) -> None:
+    pods.offer(dray)
+    refused = dray("run", "--on", "k8s", "--gpus", "0.5", "--", "true", check=False)
+    assert refused.returncode
+    assert "it gives whole GPUs only" in refused.stderr
+
+
+def test_whoever_may_not_look_at_workloads_still_sees_that_a_job_waits(
+    dray: Dray, pods: Pods, queue: Queue
+) -> None:
+    lab = queue(cpu="1")
+    where = f"--namespace={pods.namespace.name}"
+    kubectl = pods.cluster.kubectl
+    kubectl("create", "serviceaccount", "guest", where)
+    guest = f"{pods.namespace.name}:guest"
+    kubectl("create", "rolebinding", "guest", "--role=user", f"--serviceaccount={guest}", where)
+    token = kubectl("create", "token", "guest", where, "--duration=1h")
+    config = pods.cluster.kubeconfig(pods.namespace, token=token)
+    offer(pods, dray, lab, kubeconfig=str(config), scheduler="kueue")
+    job = dray.run("--on", "k8s", "--cpus", "2", "--", PYTHON, "train.py", "1", "0.1")
+    assert wait_for(lambda: is_in(dray, job, "queued"), PATIENCE) == "suspended"
+    workloads = f"/apis/{VERSION}/namespaces/{pods.namespace.name}/workloads"
+    seen = pods.cluster.try_kubectl("get", "--raw", workloads, config=config)
+    assert "forbidden" in seen.stderr.lower()
+    dray("stop", job)
+
+
+# -- KAI
+
+
+@pytest.fixture(scope="module")
+def kai(pods: Pods) -> Path:
+    """KAI's definitions on the cluster, and a user who may look at pod groups."""
+    definitions = find_kai()
+    pods.cluster.kubectl("create", f"--filename={definitions / 'kai-scheduler/crds'}")
+    where = f"--namespace={pods.namespace.name}"
+    groups = "--resource=podgroups.scheduling.run.ai"
+    wait_for(lambda: not pods.cluster.try_kubectl("get", "podgroups", where).returncode)
+    pods.cluster.kubectl("create", "role", "kai", "--verb=get,list", groups, where)
+    user = f"--serviceaccount={pods.namespace.name}:user"
+    pods.cluster.kubectl("create", "rolebinding", "kai", "--role=kai", user, where)
+    return definitions
+
+
+def find_kai() -> Path:
+    try:
+        return find_addition("kai") / "definitions"
+    except Unavailable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+def pod_group(pods: Pods, job: str, queue: str) -> dict[str, Any]:
+    """What KAI's pod grouper makes of a pod of a Job: a group for each pod."""
+    described = objects(pods, "jobs", job)[0]["metadata"]
+    pod = wait_for(lambda: objects(pods, "pods", job))[0]["metadata"]["name"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job"}
+    owner |= {one: described[one] for one in ("name", "uid")}
+    name = f"pg-{pod}-{described['uid']}"
+    metadata = {"name": name, "namespace": pods.namespace.name, "ownerReferences": [owner]}
+    return {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": {"minMember": 1, "queue": queue},
+    }
+
+
+def test_kai_is_asked_for_a_share_of_a_gpu_and_says_why_a_job_waits(
+    dray: Dray, pods: Pods, kai: Path
+) -> None:
+    assert kai.exists()
+    offer(pods, dray, "lab", scheduler="kai", priority_class="train")
+    job = dray.run("--on", "k8s", "--gpus", "0.5", "--", PYTHON, "train.py", "1", "0.1")
+    group = pod_group(pods, job, "lab")
+    pod = objects(pods, "pods", job)[0]
+    assert pod["spec"]["schedulerName"] == "kai-scheduler"
+    assert pod["metadata"]["labels"]["kai.scheduler/queue"] == "lab"
+    assert pod["metadata"]["annotations"]["gpu-fraction"] == "0.5"
+    assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
+
+    said = "lab quota has reached the allowable limit of GPUs. Limit is 0 GPUs"
+    condition = {
+        "type": "UnschedulableOnNodePool",
+        "nodePool": "default",
+        "status": "True",
+        "reason": "Unschedulable",
+        "message": said,
+        "transitionID": "1",
+        "lastTransitionTime": "2026-11-17T05:00:00Z",
+        "reasons": [{"reason": "OverLimit", "message": said}],
+    }
+    pods.cluster.create(group)
+    change = json.dumps({"status": {"schedulingConditions": [condition]}})
+    name, where = group["metadata"]["name"], f"--namespace={pods.namespace.name}"
+    status = ("--subresource=status", "--type=merge", f"--patch={change}")
+    pods.cluster.kubectl("patch", "podgroup", name, *status, where)
+    assert state_of(dray, job) == (
+        "queued",
+        f"its queue has all that it may have (Kubernetes says: {said})",
+    )
+
+    pod_name = pod["metadata"]["name"]
+    node = {"apiVersion": "v1", "kind": "Node", "name": next(iter(pods.cluster.nodes))}
+    metadata = {"name": pod_name}
+    bound = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": node}
+    path = f"/api/v1/namespaces/{pods.namespace.name}/pods/{pod_name}/binding"
+    pods.cluster.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(bound))
+    assert dray.wait(job)["state"] == "done"
+
+
+def test_a_definition_of_kueues_that_kai_brings_along_is_not_kueue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    definitions = find_kai()
+    bare = Kubernetes(nodes=0)
+    try:
+        bare.start()
+        monkeypatch.setenv("PATH", f"{bare.bin}:{os.environ['PATH']}")
+        admin = Kubectl("default", "", str(bare.admin))
+        there = Cluster(Api(admin, bare.folder / "no-proxy"))
+        assert there.facts()["schedulers"] == []
+        for folder in ("kai-scheduler/crds", "external-crds"):
+            bare.kubectl("create", f"--filename={definitions / folder}")
+        wait_for(lambda: there.facts()["schedulers"])
+        assert there.facts()["schedulers"] == ["kai"]
+        # The version that the group prefers has queues, and no pod groups.
+        assert there.facts()["versions"] == {"scheduling.run.ai": "v2alpha2"}
+    finally:
+        bare.stop()
