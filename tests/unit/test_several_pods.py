@@ -50,6 +50,7 @@ def test_no_more_completions_than_the_api_takes() -> None:
 def test_the_plan_says_that_pods_are_started_one_by_one() -> None:
     (note,) = make_plan(WIDE, "lab", SETTINGS, PLACE).notes
     assert "one by one" in note
+    assert make_plan(WIDE, "lab", SETTINGS, PLACE._replace(scheduler="kai")).notes == (note,)
     assert make_plan(WIDE, "lab", SETTINGS, PLACE._replace(scheduler="kueue")).notes == ()
 
 
