@@ -88,10 +88,11 @@ def test_a_log_is_followed_while_the_api_server_restarts(dray: Dray, pods: Pods)
     job = dray.run(*ON, "--", "python3", "-c", LINES)
     with started(dray, "logs", "-f", job) as follower:
         assert follower.stdout is not None
+        assert follower.stderr is not None
         first = follower.stdout.readline()
         pods.cluster.restart_apiserver()
         rest = follower.stdout.read()
-        assert follower.wait(100) == 0
+        assert follower.wait(100) == 0, follower.stderr.read()
     assert first + rest == "".join(f"line {n}\n" for n in range(200))
     assert dray.wait(job)["state"] == "done"
 
