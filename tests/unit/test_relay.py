@@ -47,7 +47,9 @@ class Standing:
         self.agent = AgentLink(Here(), str(self.root), sys.executable, "slurm")
         self.agent.ask("ids")  # its file is there
         self.opened: list[subprocess.Popen[bytes]] = []
-        self.thread = threading.Thread(target=standing.serve, args=(self.path, self.open))
+        self.thread = threading.Thread(
+            target=standing.serve, args=(self.path, self.open, []), kwargs={"pings": False}
+        )
 
     def open(self) -> subprocess.Popen[bytes]:
         self.opened.append(self.agent.open_session())

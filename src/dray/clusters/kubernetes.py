@@ -91,9 +91,9 @@ def create_words(place: Place, path: str) -> tuple[str, ...]:
 
 def plan_notes(job: JobSpec, place: Place) -> tuple[str, ...]:
     notes = [f"secret {name}: its value goes into a Secret of the job" for name in job.secrets]
-    if job.resources.nodes > 1 and place.scheduler == "default":
+    if job.resources.nodes > 1 and place.scheduler != "kueue":
         notes.append(
-            "Kubernetes starts pods one by one, not all or none: those that have a node wait for "
+            "pods are started one by one there, not all or none: those that have a node wait for "
             "the others, and keep their GPUs meanwhile"
         )
     return tuple(notes)

@@ -8,10 +8,11 @@ from dray.errors import ClusterError
 from dray.reporter import Reporter
 
 PAUSE = 3.0  # seconds between two tries
+FIRM = 30.0  # seconds for which a refusal is not believed: a server that comes back may err
 
 
 class Patience:
-    """For so many seconds on end; none for what would not pass by itself."""
+    """For so many seconds on end; for what seldom passes by itself, not as many."""
 
     def __init__(self, seconds: float, reporter: Reporter) -> None:
         self.seconds = seconds
@@ -26,7 +27,8 @@ class Patience:
         """Wait a moment for the next try; raise the error where there is none."""
         now = time.monotonic()
         began = now if self.since is None else self.since
-        if not error.transient or now - began >= self.seconds:
+        seconds = self.seconds if error.transient else min(FIRM, self.seconds)
+        if now - began >= seconds:
             raise error
         if self.since is None:
             self.reporter.say(f"{error.message}. It is tried again.")

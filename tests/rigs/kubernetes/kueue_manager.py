@@ -28,6 +28,7 @@ RULES = [
     },
 ]
 WEBHOOKS, VISIBILITY = 9443, 8082
+VISIBILITY_NAME = f"visibility-server.{SPACE}.svc"  # as the API server expects it to be called
 # Fixed in its sources: the rest is told by its configuration.
 CERTIFICATES = ("visibility", "etc/kueue/metrics/certs")
 CONFIGURATION = {
@@ -54,7 +55,7 @@ class Kueue:
 
     def start(self) -> None:
         control = self.cluster.control
-        control.pki.issue("kueue", "kueue", "system:masters", hosts=(ADDRESS,))
+        control.pki.issue("kueue", "kueue", "system:masters", hosts=(ADDRESS, VISIBILITY_NAME))
         self._furnish()
         self._define()
         control.machine.start(

@@ -122,9 +122,7 @@ class SharedQueue(Queue):
             if fits_beside(capacity, self._held_beside(path), given):
                 return grant
             grant.release()
-        import random  # only where two jobs took the same at once
-
-        time.sleep(random.uniform(0, LOOK))  # noqa: S311
+        time.sleep(LOOK * os.urandom(1)[0] / 255)  # not all who took the same come again at once
         return None
 
     def _held_beside(self, path: str) -> "List[Granted]":
