@@ -61,6 +61,7 @@ test-kubernetes: $(READY)  ## a real Kubernetes of two nodes; built once with Go
 	tests/rigs/install ip:iproute2
 	tests/rigs/kubernetes/build
 	tests/rigs/kubernetes/addition kueue
+	tests/rigs/kubernetes/addition kai
 	$(BIN)/pytest -n 2 --dist worksteal -m kubernetes tests/kubernetes tests/contract
 
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut

@@ -77,7 +77,8 @@ def objects(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
 
 
 def steps_of(dray: Dray, job: str) -> list[int]:
-    return [int(one) for one in (dray.job_dir(job) / "outputs/steps").read_text().split()]
+    path = dray.job_dir(job) / "outputs/steps"
+    return [int(one) for one in path.read_text().split()] if path.exists() else []
 
 
 def test_a_job_waits_for_its_share_says_why_and_gives_it_back(
@@ -92,11 +93,15 @@ def test_a_job_waits_for_its_share_says_why_and_gives_it_back(
 
     second = dray.run("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1", "0.1")
     third = dray.run("--on", "k8s", "--cpus", "1", "--", PYTHON, "train.py", "1", "0.1")
-    wait_for(lambda: "insufficient" in (is_in(dray, second, "queued") or ""), PATIENCE)
-    reason = state_of(dray, second)[1]
-    assert reason.startswith("waiting in its queue, at place 1 (")
-    assert "insufficient unused quota for cpu" in reason
-    assert state_of(dray, third)[1].startswith("waiting in its queue, at place 2 (")
+    for one in (second, third):
+        wait_for(lambda one=one: "insufficient" in (is_in(dray, one, "queued") or ""), PATIENCE)
+    reasons = [state_of(dray, one)[1] for one in (second, third)]
+    assert all("insufficient unused quota for cpu" in one for one in reasons)
+    # Of two that came within one second, either may be the first.
+    assert {one.partition(" (")[0] for one in reasons} == {
+        "waiting in its queue, at place 1",
+        "waiting in its queue, at place 2",
+    }
 
     dray("stop", first)
     assert dray.wait(first)["state"] == "stopped"

@@ -87,6 +87,9 @@ class Kueue:
         webhooks = (definitions / "webhook/manifests.yaml").read_text()
         for text in (crds, webhooks):
             self.cluster.kubectl("create", "--filename=-", stdin=self._by_address(text))
+        # It ends at once where one of them is not served yet.
+        self.cluster.kubectl("wait", "crd", "--all", "--for=condition=Established")
+        self.cluster.control.machine.wait("kube-apiserver", self._are_served)
         to_visibility = {"type": "ExternalName", "externalName": ADDRESS}
         service = {"name": "visibility-server", "namespace": SPACE, "port": VISIBILITY}
         self.cluster.create(
@@ -106,6 +109,10 @@ class Kueue:
                 },
             ),
         )
+
+    def _are_served(self) -> bool:
+        served = self.cluster.control.answers(f"/apis/{VERSION}")
+        return served and len(self.cluster.control.get(f"/apis/{VERSION}")["resources"]) > 0
 
     def _by_address(self, text: str) -> str:
         url = f"url: https://{ADDRESS}:{WEBHOOKS}"
