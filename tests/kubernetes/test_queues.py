@@ -114,7 +114,7 @@ def test_a_preempted_job_goes_on_by_itself(dray: Dray, pods: Pods, queue: Queue)
     lab = queue(cpu="1")
     offer(pods, dray, lab, priority_class="low")
     run = ("--on", "k8s", "--cpus", "1", "--")
-    low = dray.run(*RESUMABLE, *run, PYTHON, "train.py", "60", "0.2")
+    low = dray.run(*RESUMABLE, *run, PYTHON, "train.py", "60", "0.2", "--every")
     wait_for(
         lambda: len(steps_of(dray, low)) > 3 if is_in(dray, low, "running") else None, PATIENCE
     )
