@@ -381,6 +381,12 @@ def owner_of(job: Mapping[str, Any]) -> Object:
     }
 
 
+def helper_priority(settings: Mapping[str, Any], place: Place) -> Object:
+    """Return the priority class of the helper, which waits in no queue: those of Kueue and KAI are
+    of their queues, and a pod that names one which Kubernetes does not know is refused."""
+    return {} if place.scheduler in ("kueue", "kai") else scheduling(settings, Place("", "", ""))
+
+
 def helper_manifest(settings: Mapping[str, Any], place: Place) -> Object:
     """Describe the helper: a pod on the same volumes in which the agent is started."""
     known = volumes.of(settings)
@@ -405,7 +411,7 @@ def helper_manifest(settings: Mapping[str, Any], place: Place) -> Object:
     selector = dict(options.NODE_SELECTOR.of(settings) or {})
     spec = {
         **common_spec(settings),
-        **scheduling(settings, place._replace(scheduler="default")),
+        **helper_priority(settings, place),
         **({"nodeSelector": selector} if selector else {}),
         "terminationGracePeriodSeconds": 5,
         "tolerations": tolerations(settings),
