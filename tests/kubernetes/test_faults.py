@@ -172,7 +172,8 @@ def test_a_namespace_that_forbids_root(dray: Dray, space: Pods) -> None:
         refused = dray("run", "--on", "k8s", "--", "true", check=False)
         assert refused.returncode != 0
         assert "set uid for this cluster" in refused.stderr
-        space.offer(dray, uid=1000, gid=1000, root="/home/me/own")
+        only_claims = [f"pvc:{space.namespace.claim}:/home/me"]
+        space.offer(dray, uid=1000, gid=1000, root="/home/me/own", volumes=only_claims)
         dray.jobs = space.namespace.volume / "own/jobs"
         job = dray.run("--on", "k8s", "--", "python3", "-c", "import os; print(os.getuid())")
         assert dray.wait(job)["state"] == "done"

@@ -126,7 +126,7 @@ def test_one_that_is_interrupted_again_and_again_is_not_slowed_down(
 ) -> None:
     """Kubernetes' own back-off would grow to minutes, and give up after six."""
     pods.offer(dray)
-    job = Training(dray, pods, goal=80)
+    job = Training(dray, pods, goal=200)
     for attempt in range(1, 8):
         delete(admin, job.has_saved(attempt))
     shown = job.ends_whole()

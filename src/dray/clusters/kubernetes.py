@@ -16,6 +16,7 @@ from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.kube import lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.api import Cluster as KubeCluster
+from dray.clusters.kube.api import Replaces
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
 from dray.clusters.options import kubernetes as options
@@ -305,7 +306,8 @@ class KubernetesQueue(AgentQueue):
     ) -> None:
         words = self.cluster.python_words()
         self._send("resume", plan, secrets._replace(secrets={}), code, progress)
-        self._create(plan, words, secrets, resumes=True)
+        if not self._has_gone_on:
+            self._create(plan, words, secrets, resumes=True)
 
     def _create(self, plan: Plan, words: Sequence[str], secrets: Private, *, resumes: bool) -> None:
         """Create the Jobs of a plan whose directory is there; take that back where one is
@@ -315,7 +317,9 @@ class KubernetesQueue(AgentQueue):
         described = [manifest.with_python(one, words) for one in self._manifests(plan)]
         content = secrets._replace(notify={}).files()
         try:
-            self.cluster.kube.create_jobs(described, content, replaces=resumes)
+            had_ended = resumes and self._end_before is not None
+            replaces = Replaces(any=had_ended, ended=resumes)
+            self.cluster.kube.create_jobs(described, content, replaces)
         except LinkLost:
             raise
         except (ClusterError, Refused):
@@ -337,6 +341,7 @@ class KubernetesQueue(AgentQueue):
 
     def _take_news(self, answer: Answer) -> None:
         super()._take_news(answer)
+        self._has_gone_on = answer.record.get("gone_on") is True
         end = answer.record.get("end")
         self._end_before = cast("End", end) if isinstance(end, dict) else None
 

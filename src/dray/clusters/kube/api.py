@@ -22,10 +22,22 @@ if TYPE_CHECKING:
     from dray.node.formats.records import End
 
 AT_ONCE = 8  # requests
+TRIES = 3
+PAUSE = 0.5  # seconds between two of them
 NAMED = 40  # jobs that are named in one request, instead of asking for all
 MOST_PENDING = 200  # pods that are looked at for the reason why they wait
 MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
 GONE_SECONDS = 90.0  # for an object that is being deleted
+
+
+class Replaces(NamedTuple):
+    """Which Job of the same name gives way to a new one."""
+
+    any: bool = False  # of a job that had ended: whatever is left of it
+    ended: bool = False
+
+    def gives_way(self, status: str) -> bool:
+        return self.any or (self.ended and status in queue.ENDED)
 
 
 class Look(NamedTuple):
@@ -64,33 +76,40 @@ class Cluster:
     # -- creating
 
     def create_jobs(
-        self, described: Sequence[Object], secrets: Mapping[str, bytes], *, replaces: bool
+        self, described: Sequence[Object], secrets: Mapping[str, bytes], replaces: Replaces
     ) -> None:
-        """Create these Jobs, each once: one that is there already is found again. ``replaces``: one
-        of that name which is over gives way."""
+        """Create these Jobs, each once: one that is there already is found again, unless it is to
+        be replaced."""
         if len(described) == 1:
-            self._create_job(described[0], secrets, replaces=replaces)
+            self._create_job(described[0], secrets, replaces)
             return
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            made = [
-                pool.submit(self._create_job, one, secrets, replaces=replaces) for one in described
-            ]
+            made = [pool.submit(self._create_job, one, secrets, replaces) for one in described]
             for one in made:
                 one.result()
 
     def _create_job(
-        self, described: Object, secrets: Mapping[str, bytes], *, replaces: bool
+        self, described: Object, secrets: Mapping[str, bytes], replaces: Replaces
     ) -> None:
-        reply = self.api.create(self.jobs, described)
+        reply = self._create_once(described)
         name = described["metadata"]["name"]
         if reply.code == 409:
-            reply = self._found_again(described, replaces=replaces)
+            reply = self._found_again(described, replaces)
         if not reply.ok:
             raise kube_api.refusal(f"Kubernetes does not take {name}", reply)
         if secrets:
             self._create_secret(reply.record, secrets)
 
-    def _found_again(self, described: Object, *, replaces: bool) -> Reply:
+    def _create_once(self, described: Object) -> Reply:
+        """Create a Job. Where the answer is lost, ask again: it is then found by its name."""
+        for _ in range(TRIES - 1):
+            try:
+                return self.api.create(self.jobs, described)
+            except LinkLost:
+                time.sleep(PAUSE)
+        return self.api.create(self.jobs, described)
+
+    def _found_again(self, described: Object, replaces: Replaces) -> Reply:
         """Return the Job of this name, if it is ours; where it is over and is to be replaced, make
         it anew."""
         path = f"{self.jobs}/{described['metadata']['name']}"
@@ -102,10 +121,10 @@ class Cluster:
                     f"another Job has the name {described['metadata']['name']}: try again"
                 )
             is_going = bool(text_at(there.record, "metadata", "deletionTimestamp"))
-            if not is_going and not (replaces and queue.job_status(there.record) in queue.ENDED):
+            if not is_going and not replaces.gives_way(queue.job_status(there.record)):
                 return there
             self.delete_and_wait(path)
-        return self.api.create(self.jobs, described)
+        return self._create_once(described)
 
     def delete_and_wait(self, path: str) -> None:
         """Delete an object, and wait until its name is free."""

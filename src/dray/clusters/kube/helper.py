@@ -25,6 +25,8 @@ class Helper:
         self.place = place
         self.described = manifest.helper_manifest(settings, place)
         self.name = self.described["metadata"]["name"]
+        self.path = f"{cluster.jobs}/{self.name}"
+        self.uid = ""  # of its Job
 
     def start(self, but: str = "") -> str:
         """Create it unless it is there, and wait until it runs; return its pod's name. ``but``: a
@@ -54,18 +56,17 @@ class Helper:
         return REFUSED if (why and not pods) or "not found" in why else HOPELESS
 
     def _create(self) -> None:
-        path = f"{self.cluster.jobs}/{self.name}"
         for _ in range(2):
             reply = self.cluster.api.create(self.cluster.jobs, self.described)
-            if reply.ok:
-                return
-            if reply.code != 409:
+            if reply.code == 409:  # another command may have just created it
+                reply = self.cluster.api.get(self.path)
+            elif not reply.ok:
                 raise kube_api.refusal("the helper pod cannot be created", reply)
-            there = self.cluster.api.get(path)
-            is_going = bool(text_at(there.record, "metadata", "deletionTimestamp"))
-            if there.ok and not is_going and queue.job_status(there.record) not in queue.ENDED:
-                return  # another command has just created it
-            self.cluster.delete_and_wait(path)
+            is_going = bool(text_at(reply.record, "metadata", "deletionTimestamp"))
+            if reply.ok and not is_going and queue.job_status(reply.record) not in queue.ENDED:
+                self.uid = text_at(reply.record, "metadata", "uid")
+                return
+            self.cluster.delete_and_wait(self.path)
         raise ClusterError("the helper pod cannot be created: its name is taken; try again")
 
     def _pods(self) -> list[dict[str, Any]]:
@@ -78,16 +79,18 @@ class Helper:
         """Take it away with its Job. It has nothing to lose: jobs are in files."""
         lost = [one for one in self._pods() if text_at(one, "metadata", "name") == name]
         if lost:
-            self.cluster.delete_and_wait(f"{self.cluster.jobs}/{self.name}")
+            self.cluster.delete_and_wait(self.path)
             lost_nodes.give_up(self.cluster, lost)
 
     def _refused(self) -> str:
-        about = f"involvedObject.name%3D{self.name}"
+        about = f"involvedObject.uid%3D{self.uid}"  # one of the same name may have been refused
         path = f"{self.cluster.core}/events?fieldSelector={about}"
         return queue.create_reason(items_of(self.cluster.api.get(path).record))
 
     def _give_up(self, why: str) -> None:
+        """Take it back, so that the next one does not wait behind what has kept this one."""
+        self.cluster.api.delete(f"{self.path}?propagationPolicy=Background")
         raise ClusterError(
             f"the helper pod does not start: {why or 'Kubernetes does not tell why'}",
-            hint=f"See kubectl describe job {self.name}; its image is the setting agent_image.",
+            hint="kubectl get events tells more; its image is the setting agent_image.",
         )

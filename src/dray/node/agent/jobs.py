@@ -179,15 +179,16 @@ def resume(agent: "Agent", request: "Request") -> "Answer":
     if missing:
         return {"missing": missing}
     after = agent.images.awaited(request.get("image") or "")
-    end = (
-        agent.root.own_directory(request["job"]["id"]).ended() if agent.scheduler.is_told else None
-    )
+    job_dir = agent.root.own_directory(request["job"]["id"])
+    end = job_dir.ended() if agent.scheduler.is_told else None
     if place is None:
         number = resume_one(agent, request, after)
     else:
         with Submission(agent.root.array(place[0])):  # which may be on its way to the scheduler
             number = resume_one(agent, request, after)
     agent.forget_queue()
+    if end is not None and job_dir.ended() is not None:  # another laptop was quicker
+        return {"scheduler_id": number, "gone_on": True}
     return {"scheduler_id": number, "end": end}
 
 
@@ -200,7 +201,9 @@ def resume_one(agent: "Agent", request: "Request", after: str) -> str:
         # If the job has an end, a running batch job is the old one that just wrote it; only a
         # waiting one is the resumed job.
         if files.exists(job_dir.end):
-            number = agent.already_queued(job_dir.id, ("waiting",))
+            # Where the laptop creates the Job next, none that is there can be the resumed one.
+            is_told = agent.scheduler.is_told
+            number = None if is_told else agent.already_queued(job_dir.id, ("waiting",))
         else:
             number = number_in_queue(agent, job_dir)
         if number is None:

@@ -619,6 +619,7 @@ class Answer(TypedDict, total=False):
     cancel: List[str]
     interrupt: List[str]
     give_up: List[str]
+    gone_on: bool  # an attempt was made since the laptop looked: nothing was resumed
     # status, ids, remove
     jobs: List[Status]
     waiting: List[WaitingGroup]
