@@ -288,6 +288,8 @@ class KubernetesQueue(AgentQueue):
     def __init__(self, cluster: KubernetesCluster) -> None:
         super().__init__(cluster)
         self._is_unclear = False  # whether a Job may be there that was being created
+        self._end_before: End | None = None  # of the job that was resumed last
+        self._has_gone_on = False  # whether somebody else had resumed it before
         self._overdue: dict[str, list[Mapping[str, Any]]] = {}  # pods, as last seen
 
     @property
