@@ -106,14 +106,14 @@ def keep(path: Path, content: bytes) -> None:
 
 def build(content: dict[str, bytes]) -> bytes:
     """Build the zipapp: sources for any Python and, for a quick start, what this one compiles them
-    to."""
+    to. Sources are compressed: a Python that needs them has more to do than to unpack them."""
     import zipfile  # rarely needed: the file is built once for each version
 
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(NAMESPACE, EPOCH), b"")  # Python needs it named
         for name, source in content.items():
-            archive.writestr(zipfile.ZipInfo(name, EPOCH), source)
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), source, zipfile.ZIP_DEFLATED)
             archive.writestr(zipfile.ZipInfo(f"{name}c", EPOCH), compiled(name, source))
     return buffer.getvalue()
 
