@@ -51,6 +51,7 @@ def serve(path: str) -> None:
         return
     with suppress(FileNotFoundError):
         os.unlink(path)
+    rehearse()  # what it imports, no child has to import any more
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(8)
