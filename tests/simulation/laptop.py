@@ -14,6 +14,7 @@ from dray.errors import DrayError
 from dray.job.model import JobArray, JobSpec, JobState, JobView, Limits, Private
 from dray.node.agent.agent import Agent
 from dray.node.formats.wire import MARK
+from dray.programs import shipping
 from dray.transport import link
 from dray.transport.channel import LinkLost
 from dray.transport.link import AgentLink, Answer
@@ -26,6 +27,7 @@ from tests.simulation.truth import LEAK, ONE_JOB, SECRET, Deed
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+shipping.name()  # found out once for all schedules, and by none of them
 REFUSED = object()  # what an act returns that ended with an error of dray's
 PATIENCE = 3000.0  # seconds that a laptop waits at a link that is whole
 
