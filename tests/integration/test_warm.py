@@ -341,7 +341,10 @@ def near(dray: Dray, hpc: Hpc) -> Dray:
 
 def test_a_job_is_submitted_by_a_warm_process(near: Dray, hpc: Hpc) -> None:
     near.write("here.txt", "this project's")
-    ended = near("run", *ON, "--", "/bin/cat", "here.txt")
+    for _ in range(3):  # a busy machine may not have the next process ready in time
+        ended = near("run", *ON, "--", "/bin/cat", "here.txt")
+        if "dray.cli.group" not in ended.stderr:
+            break
     assert "dray.cli.group" not in ended.stderr
     job = ended.stdout.strip()
     assert near.wait(job)["state"] == "done"

@@ -51,7 +51,7 @@ def half(content: bytes) -> bytes:
 
 
 def with_another_line(content: bytes) -> bytes:
-    return content.replace(b"import sys", b"import os ", 1)
+    return content.replace(b"dray_node.__main__", b"dray_evil.__main__", 1)
 
 
 @pytest.mark.parametrize("damage", [half, with_another_line, lambda _: b""])
