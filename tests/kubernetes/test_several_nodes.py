@@ -13,40 +13,16 @@ import pytest
 
 from tests.conftest import Dray, Pods, wait_for
 from tests.contract.test_contract import RESUMABLE
+from tests.integration.test_nodes import TRAINER as ON_SLURM
+from tests.integration.test_nodes import rank_logs
 
 pytestmark = pytest.mark.kubernetes
 
 WIDE = ("--on", "k8s", "--nodes", "2", "--gpus", "2")
 SAVING = ("--checkpoint-signal", "USR1", "--grace", "10s", *RESUMABLE)
 
-# Every rank writes down that it was asked for a checkpoint; rank 0 saves it, once all have been.
-TRAINER = textwrap.dedent(
-    """
-    import json, os, signal, sys, time
-    rank, folder = os.environ["RANK"], os.environ["DRAY_OUTPUTS"]
-    world, goal, step, asked = int(os.environ["WORLD_SIZE"]), int(sys.argv[1]), 0, []
-    marks = [os.path.join(folder, f"asked-{one}") for one in range(world)]
-    def times(mark):
-        return os.path.getsize(mark) if os.path.exists(mark) else 0
-    if "--resume" in sys.argv:
-        step = json.load(open(sys.argv[sys.argv.index("--resume") + 1]))["step"]
-    signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
-    print("rank", rank, "starts at", step, flush=True)
-    while step < goal:
-        time.sleep(0.05)
-        step += 1
-        if asked:
-            open(marks[int(rank)], "a").write("x")
-            while rank == "0" and min(map(times, marks)) < times(marks[0]):
-                time.sleep(0.01)
-        if asked or "--every" in sys.argv:
-            asked.clear()
-            if rank == "0":
-                name = os.path.join(folder, f"ckpt_{step}.json")
-                open(name + ".tmp", "w").write(json.dumps({"step": step}))
-                os.replace(name + ".tmp", name)
-    """
-)
+# Slurm's own trainer, told by the variables that torch reads which rank it is.
+TRAINER = ON_SLURM.replace("SLURM_PROCID", "RANK").replace("SLURM_NTASKS", "WORLD_SIZE")
 
 
 @pytest.fixture
@@ -58,10 +34,6 @@ def far(dray: Dray, pods: Pods) -> Dray:
 
 def python(*words: str) -> tuple[str, ...]:
     return ("--", "python3", *words)
-
-
-def rank_logs(far: Dray, job: str, count: int = 4) -> list[str]:
-    return [far("logs", "--rank", str(rank), job).stdout for rank in range(count)]
 
 
 def begun(far: Dray, job: str, attempt: int = 1) -> None:

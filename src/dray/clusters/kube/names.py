@@ -14,8 +14,6 @@ CREATED = "dray/created"
 MANAGED = {"app.kubernetes.io/managed-by": "dray"}
 LONGEST = 52  # characters of a Job's name: its pods' names and hostnames are longer
 POD_TAIL = re.compile(r"-\d+-[a-z0-9]{5}$")
-RESUMED = re.compile(r"--r\d+$")
-ARRAY = re.compile(r"--(\d+)$")
 
 
 def job_name(job_id: str, resumed_after: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dray.clusters.options.kubernetes import KUBE_ROOT, VOLUMES
@@ -63,8 +63,3 @@ def root_of(settings: Mapping[str, Any]) -> str:
 
 def is_below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
-
-
-def holding(root: str, known: Sequence[Volume]) -> Volume:
-    """Return the volume that holds the root: the innermost one."""
-    return max((one for one in known if is_below(root, one.path)), key=lambda one: len(one.path))

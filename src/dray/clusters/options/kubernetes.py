@@ -6,9 +6,9 @@ from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
 from dray.job.options.pod_values import absolute_path, group_ids, mapping, patch_table, volume_texts
 from dray.job.options.shared import KIND as KIND_OPTION
-from dray.job.options.shared import ROOT, word
+from dray.job.options.shared import PER_GPU, ROOT, word
 from dray.job.options.values import Choice, count_from_zero, image, text, texts
-from dray.job.quantities import parse_count, parse_duration, parse_size
+from dray.job.quantities import parse_duration, parse_size
 
 SCHEDULERS = ("auto", "default", "kueue", "kai", "volcano")
 
@@ -190,20 +190,7 @@ OPTIONS = (
     USER,
     GPU_RESOURCE,
     GPU_TYPE_LABEL,
-    Option(
-        key="clusters.*.cpus_per_gpu",
-        parse=parse_count,
-        help="CPU cores for each GPU, where a job does not say how many.",
-        example="8",
-        harmless=True,
-    ),
-    Option(
-        key="clusters.*.memory_per_gpu",
-        parse=parse_size,
-        help="Memory for each GPU, where a job does not say how much.",
-        example='"60G"',
-        harmless=True,
-    ),
+    *PER_GPU,
     NODE_SELECTOR,
     TOLERATIONS,
     NODE_LOSS,

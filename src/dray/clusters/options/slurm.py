@@ -9,6 +9,7 @@ from dray.job.options.shared import (
     EXTRA,
     HOST,
     MODULES,
+    PER_GPU,
     PYTHON,
     RESUME_WITH,
     ROOT,
@@ -18,7 +19,6 @@ from dray.job.options.shared import (
 )
 from dray.job.options.shared import KIND as KIND_OPTION
 from dray.job.options.values import Choice, yes_or_no
-from dray.job.quantities import parse_count, parse_size
 
 GPU_FLAG = Option(
     key="clusters.*.gpu_flag",
@@ -53,20 +53,7 @@ OPTIONS = (
         "mail", "Where Slurm writes when a job ends or fails.", '"me@example.org"', harmless=False
     ),
     GPU_FLAG,
-    Option(
-        key="clusters.*.cpus_per_gpu",
-        parse=parse_count,
-        help="CPU cores for each GPU, where a job does not say how many.",
-        example="8",
-        harmless=True,
-    ),
-    Option(
-        key="clusters.*.memory_per_gpu",
-        parse=parse_size,
-        help="Memory for each GPU, where a job does not say how much.",
-        example='"60G"',
-        harmless=True,
-    ),
+    *PER_GPU,
     EXCLUSIVE,
     RUNTIME,
     CONVERT,

@@ -108,6 +108,24 @@ EXTRA = Option(
     example='["--licenses=matlab"]',
 )
 
+# What a job gets with each of its GPUs, where it does not say itself.
+PER_GPU = (
+    Option(
+        key="clusters.*.cpus_per_gpu",
+        parse=parse_count,
+        help="CPU cores for each GPU, where a job does not say how many.",
+        example="8",
+        harmless=True,
+    ),
+    Option(
+        key="clusters.*.memory_per_gpu",
+        parse=parse_size,
+        help="Memory for each GPU, where a job does not say how much.",
+        example='"60G"',
+        harmless=True,
+    ),
+)
+
 # What jobs may use of one machine, and with whom they share it.
 SHARE = Option(
     key="clusters.*.share",
