@@ -12,7 +12,7 @@ JOB = "dray/job"
 ROOT = "dray/root"  # tells apart who shares a namespace
 CREATED = "dray/created"
 MANAGED = {"app.kubernetes.io/managed-by": "dray"}
-LONGEST = 52  # characters of a Job's name: its pods' names and hostnames are longer
+LONGEST = 45  # characters of a Job's name; one that is resumed, its pods and hostnames add to it
 POD_TAIL = re.compile(r"-\d+-[a-z0-9]{5}$")
 
 
@@ -20,8 +20,8 @@ def job_name(job_id: str, resumed_after: int = 0) -> str:
     """Name the Job of a job. A resumed job has another one: the old one may still be there."""
     tail = f"--r{resumed_after}" if resumed_after else ""
     name = job_id.replace(".", "--")
-    if len(name) + len(tail) > LONGEST:
-        name = f"{name[: LONGEST - len(tail) - 9]}-{hash_of(job_id.encode())[:8]}"
+    if len(name) > LONGEST:  # whatever the tail is: the Jobs of one job begin with the same
+        name = f"{name[: LONGEST - 9]}-{hash_of(job_id.encode())[:8]}"
     return name + tail
 
 
