@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 from ..code import worktree
 from ..formats import files, locales
@@ -47,10 +48,10 @@ LOOK = 1.0  # seconds between two looks for more of it
 
 
 def run(path: str) -> int:
-    """Return the pod's exit code. ``path`` is a job's directory, or an array's."""
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, HANDLED_SIGNALS
-    )  # first: nobody else keeps us from being killed
+    """Return the pod's exit code. ``path`` is a job's directory, or an array's. What another pod
+    would run into as well fails the Job: pods follow each other without a pause."""
+    # At once: as the first process of its pod, it would not hear of a signal that comes earlier.
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     os.umask(0o077)
     job_dir, batch = JobDir(path), Kubernetes()
     try:
@@ -60,11 +61,15 @@ def run(path: str) -> int:
             job_dir = trouble.with_retries(lambda: array.make_job(index))
             job = described(job_dir)
         return Pod(job_dir, job, batch).run()
+    except SystemExit as error:  # its description is not there, or damaged
+        print_message(str(error))
+        return OWN_FAULT
     except Exception as error:
         if trouble.is_of_node(error):
             print_message("its node could not go on: {}".format(error))
             return INTERRUPTED
-        raise
+        print_message(traceback.format_exc())
+        return OWN_FAULT
 
 
 class Pod(Site):
