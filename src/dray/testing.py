@@ -25,6 +25,7 @@ from typing import Any
 
 from dray import checks
 from dray.clusters.protocol import (
+    Appended,
     Cluster,
     Found,
     ImagePart,
@@ -332,6 +333,18 @@ class FakeFiles:
                 landing.put(file, [outputs[file.path]])
                 progress(file.size, file.size)
             return len(asked), len(found)
+
+    def appended(
+        self, job_id: str, globs: Sequence[str], known: Mapping[str, int]
+    ) -> Sequence[Appended]:
+        takes = Selection(tuple(globs)).takes()
+        with self.cluster.answering("appended"):
+            outputs = self.cluster.require(job_id).outputs
+            return [
+                Appended(path, known.get(path, 0), content[known.get(path, 0) :])
+                for path, content in outputs.items()
+                if takes(path) and len(content) > known.get(path, 0)
+            ]
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:  # noqa: ARG002
         with self.cluster.answering("checkpoint"):

@@ -9,6 +9,7 @@ VERBS = {
         "ps": "list active and recent jobs",
         "show": "describe one job and its attempts",
         "logs": "print or follow a job's output",
+        "board": "show jobs in TensorBoard, on this machine",
         "wait": "wait for jobs to end; exit code 1 if one failed",
         "stop": "stop a job, with a checkpoint first",
         "resume": "continue an ended job from its newest checkpoint",

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from dray import background
 from dray.clusters.protocol import (
+    Appended,
     Conversion,
     Found,
     ImagePart,
@@ -496,6 +497,16 @@ class LocalFiles:
             found = root.list_outputs(job_id, *wanted[:2])
             top = Path(root.outputs(job_id))
         return copy_changed(top, [Incoming(**one) for one in found], landing, progress)
+
+    def appended(
+        self, job_id: str, globs: Sequence[str], known: Mapping[str, int]
+    ) -> Sequence[Appended]:
+        with refusing():
+            parts, pieces = self._files.appended_outputs(job_id, globs, dict(known))
+        return [
+            Appended(one["path"], one["offset"], piece)
+            for one, piece in zip(parts, pieces, strict=True)
+        ]
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         root = self._files

@@ -114,6 +114,14 @@ class Piece(NamedTuple):
     size: int
 
 
+class Appended(NamedTuple):
+    """What was written to a file behind ``offset``; ``path`` is relative to the job's outputs."""
+
+    path: str
+    offset: int
+    data: bytes
+
+
 END = 1 << 62  # an offset in a log behind which there is nothing: only its size is told
 
 
@@ -238,6 +246,12 @@ class JobFiles(Protocol):
     ) -> tuple[int, int]:
         """Bring new and changed outputs among the selected ones. Returns how many files were
         copied, and how many there are."""
+
+    def appended(
+        self, job_id: str, globs: Sequence[str], known: Mapping[str, int]
+    ) -> Sequence[Appended]:
+        """Read what was written to the outputs that match since they had these lengths, by path.
+        Where that is much, a part of it; nothing once all is known."""
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         """Find the checkpoint of this name, or the newest whole one. ``rules`` apply where the job

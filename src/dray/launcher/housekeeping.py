@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from dray.board import mirrors
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, Refused
 from dray.job.model import Finding, JobView
@@ -66,6 +67,7 @@ class Housekeeping:
                 f"{job_id} is forgotten, its files stay in {store.place(job_id)}"
             )
         store.remove(*out_of_reach)
+        mirrors.forget(self.context.config.home, ids)
         return list(ids)
 
     def _can_only_be_forgotten(self, job_id: str, cluster: Cluster) -> bool:

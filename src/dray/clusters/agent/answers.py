@@ -9,19 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from dray import checks, landing
 from dray.checks import Malformed, count, integer, note, number, optional, several, table, text
-from dray.clusters.protocol import Found, ImageState, Unsent
+from dray.clusters.protocol import Appended, Found, ImageState, Unsent
 from dray.errors import ClusterError
 from dray.job.model import JobView
 from dray.landing import Incoming
 from dray.node.notifications.notify import CHANNELS
+from dray.records import NamedTuple
 
 MOST_JOBS = 10**5  # that one cluster may list
 MOST_TIMES = 10**4  # at which an agent tells how long a log was
 MOST_UNSENT = 10**4  # messages that one cluster may ask to send
+MOST_APPENDED = 10**4  # files that an agent sends a part of at once
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
 RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
@@ -156,6 +159,34 @@ def promised_files(answer: Record, asked: Collection[str]) -> list[Incoming]:
     if not {file.path for file in found} <= set(asked) or len(found) > len(asked):
         raise Malformed("files follow that were not asked for")
     return found
+
+
+def appended(answer: Record, known: Mapping[str, int], data: bytes) -> list[Appended]:
+    """Read what was appended to files: each part begins where its file is known to end, or anew.
+    ``data`` follows the answer; where the link broke, it is only the beginning."""
+    parts = checks.required(answer, parts=several(appended_part, MOST_APPENDED))["parts"]
+    if len({part.path for part in parts}) < len(parts):
+        raise Malformed("a file is named twice")
+    found, at = [], 0
+    for path, offset, length in parts:
+        if offset not in (0, known.get(path, 0)):
+            raise Malformed(f"{checks.brief(path)} goes on where it had not ended")
+        found.append(Appended(path, offset, data[at : at + length]))
+        at += length
+    return [one for one in found if one.data]
+
+
+class AppendedPart(NamedTuple):
+    path: str
+    offset: int
+    length: int
+
+
+def appended_part(value: Any) -> AppendedPart:
+    size = partial(integer, least=0)
+    read = checks.required(value, path=text, offset=size, length=size)
+    landing.split(read["path"])  # raises where it would lead elsewhere
+    return AppendedPart(**read)
 
 
 def output_file(value: Any) -> Incoming:

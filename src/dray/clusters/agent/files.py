@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dray.clusters.agent import answers
 from dray.clusters.agent.download import receive
 from dray.clusters.agent.upload import Change, change_of
-from dray.clusters.protocol import Found, Piece, Selection
+from dray.clusters.protocol import Appended, Found, Piece, Selection
 from dray.errors import StorageError
 from dray.job.model import Series, Snapshot
 from dray.landing import Landing
@@ -74,6 +74,13 @@ class AgentFiles:
                 hint="Check their permissions; if the job was writing them, pull again.",
             )
         return len(coming), len(found)
+
+    def appended(
+        self, job_id: str, globs: Sequence[str], known: Mapping[str, int]
+    ) -> Sequence[Appended]:
+        request: Asked = {"id": job_id, "globs": list(globs), "known": dict(known)}
+        with self.agent.call("appended", request) as answer, answers.reading(self.name):
+            return answers.appended(answer.record, known, answer.payload())
 
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         told = cast("Rules", dict(rules))

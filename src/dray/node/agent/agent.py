@@ -122,6 +122,7 @@ def ping(_: Agent, __: "Request") -> "Answer":
 
 
 VERBS = {
+    "appended": root_requests.appended,
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
     "discard": jobs.discard,

@@ -76,6 +76,16 @@ def pull(agent: "Agent", request: "Request") -> "Answer":
     return {"files": wanted, "payload": root_outputs.length(wanted), "pieces": pieces}
 
 
+def appended(agent: "Agent", request: "Request") -> "Answer":
+    """Send what was written to the selected outputs since the laptop last asked."""
+    globs, _ = selection_of(request)
+    known = request["known"]
+    if not shapes.is_record(known) or not all(map(shapes.is_count, known.values())):
+        raise Refusal("Refused", "these are no lengths of files")
+    found, pieces = agent.root.appended_outputs(request["id"], globs, known)
+    return {"parts": found, "payload": sum(map(len, pieces)), "pieces": pieces}
+
+
 def remove(agent: "Agent", request: "Request") -> "Answer":
     return {"left": agent.root.remove(named(request))}
 

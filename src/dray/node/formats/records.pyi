@@ -563,13 +563,14 @@ class Asked(TypedDict, total=False):
     queue: List[QueueGroup]
     ends: Dict[str, End]  # of jobs that may not know it themselves
     overdue: List[str]  # folded: their pods should have ended long ago
-    # log, log-times, metrics, outputs, checkpoint, pull, image, image-remove
+    # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove
     id: str
     attempt: int
     offset: int
     rank: int
     globs: List[str]
     latest_checkpoint: bool
+    known: Dict[str, int]  # lengths of files, by their paths
     name: str
     rules: Rules
     paths: List[str]
@@ -596,6 +597,13 @@ class OutputFile(TypedDict):
     mtime: int  # nanoseconds
     mode: int
     link: Optional[str]
+
+class AppendedPart(TypedDict):
+    """What a file got since its length was asked for; the bytes follow the answer."""
+
+    path: str
+    offset: int
+    length: int
 
 class Curve(TypedDict):
     """The main metric over all attempts."""
@@ -626,10 +634,11 @@ class Answer(TypedDict, total=False):
     unsent: List[UnsentNotice]
     ids: List[str]
     left: List[str]
-    # log, log-times, outputs, checkpoint, pull, images
+    # log, log-times, outputs, appended, checkpoint, pull, images
     size: int
     times: List[Tuple[float, int]]
     files: List[OutputFile]
+    parts: List[AppendedPart]
     path: str
     remarks: List[str]
     images: List[ListedImage]

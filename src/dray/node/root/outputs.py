@@ -8,9 +8,11 @@ from ..formats import files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterator, List, Optional  # noqa: F401
+    from typing import Callable, Dict, Iterator, List, Optional, Tuple  # noqa: F401
 
-    from ..formats.records import OutputFile
+    from ..formats.records import AppendedPart, OutputFile
+
+MOST_APPENDED = 4 << 20  # bytes that are read at once
 
 
 def listing(top: str, is_chosen: "Callable[[str], bool]") -> "List[OutputFile]":
@@ -44,6 +46,36 @@ def describe_file(top: str, path: str) -> "Optional[OutputFile]":
         "mode": status.st_mode & 0o777,
         "link": link,
     }
+
+
+def appended(
+    top: str, is_chosen: "Callable[[str], bool]", known: "Dict[str, int]"
+) -> "Tuple[List[AppendedPart], List[bytes]]":
+    """Read what was written to the chosen files behind the lengths that are known of them; where
+    that is much, a part of it. A file that is shorter than it was begins anew."""
+    most = MOST_APPENDED
+    found = []  # type: List[AppendedPart]
+    pieces = []  # type: List[bytes]
+    for path in sorted(files.files_below(top)):
+        name = os.path.relpath(path, top)
+        if not most or not is_chosen(name):
+            continue
+        try:
+            begin, piece = read_behind(path, known.get(name, 0), most)
+        except OSError:  # unreadable, or removed by the trainer this moment
+            continue
+        if piece:
+            found.append({"path": name, "offset": begin, "length": len(piece)})
+            pieces.append(piece)
+            most -= len(piece)
+    return found, pieces
+
+
+def read_behind(path: str, offset: int, most: int) -> "Tuple[int, bytes]":
+    with files.open_regular(path) as file:
+        begin = offset if offset <= os.fstat(file.fileno()).st_size else 0
+        file.seek(begin)
+        return begin, file.read(most)
 
 
 def length(wanted: "List[OutputFile]") -> int:

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple  # noqa: F401
 
     from ..checkpoints.giving import Found
-    from ..formats.records import Curve, Description, OutputFile, Row, Rules, Status, UnsentNotice
+    from ..formats.records import (
+        AppendedPart,
+        Curve,
+        Description,
+        OutputFile,
+        Row,
+        Rules,
+        Status,
+        UnsentNotice,
+    )
 
 KINDS = ("jobs", "arrays")
 LOG_PIECE = 1 << 20  # bytes of a log that are read at once
@@ -167,6 +176,15 @@ class Root:
 
         top = self.outputs(job_id)
         return [one for path in paths for one in outputs.described(top, os.path.join(top, path))]
+
+    def appended_outputs(
+        self, job_id: str, globs: "Sequence[str]", known: "Dict[str, int]"
+    ) -> "Tuple[List[AppendedPart], List[bytes]]":
+        """Read what was written to outputs since they had these lengths."""
+        from ..checkpoints import selecting
+        from . import outputs
+
+        return outputs.appended(self.outputs(job_id), selecting.matcher(globs), known)
 
     def rescue_outputs(self, job_id: str) -> None:
         """Save what a job that nobody cares for any more has left in its work tree."""

@@ -1,0 +1,1 @@
+"""TensorBoard on this machine, fed with the event files of jobs as they grow."""
