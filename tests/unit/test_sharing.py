@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from dray.clusters.share_findings import findings
 from dray.node.schedulers import sharing
 from dray.node.schedulers.queue import Queue, Unusable, fits_beside, queue_of
 from dray.node.schedulers.shared_queue import SharedQueue
+from tests.conftest import wait_for
 from tests.unit.test_queue import MACHINE, holds, wish
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="becomes several accounts")
@@ -364,6 +366,69 @@ def test_a_file_counts_as_its_owners_only(
 def test_a_folder_in_ones_name_keeps_nobody_out(machine: Machine) -> None:
     os.close(grant_of(machine, f"{LENA}-{'0' * 12}", MALLORY, MALLORY))
     assert got(machine.hold(LENA, "walk-1", 2)) == [0, 1]
+
+
+MOVED = """
+theirs, place, home = map(Path, words)
+theirs.rename(place)
+for part in ("tickets", "grants"):
+    (place / part).symlink_to(home)
+"""
+
+
+@needs_root
+def test_a_folder_that_was_moved_there_is_not_taken_for_ones_own(machine: Machine) -> None:
+    """Whoever may write to a folder can move it. What dray would tidy there is what it links to."""
+    home, lab = machine.folder / "home", machine.folder / "lab"
+    for path in (home, lab, lab / "results"):
+        path.mkdir()
+    (home / "key").write_text("secret")
+    for path in (home, home / "key", lab / "results"):
+        os.chown(path, LENA, LENA)
+    home.chmod(0o700)
+    for path in (lab, lab / "results"):
+        path.chmod(0o777)
+    place = machine.share / f"{LENA}-{'0' * 12}"
+    mover = machine.start(MALLORY, MOVED, *map(str, (lab / "results", place, home)))
+    assert mover.wait() == 0
+    assert got(machine.hold(LENA, "walk-1", 2)) == [0, 1]
+    assert (home / "key").read_text() == "secret"
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+@needs_root
+@pytest.mark.parametrize("part", ["grants", "walk-1", "."])
+def test_what_others_can_write_to_does_not_count(machine: Machine, part: str) -> None:
+    """They could hold its lock, and claim all GPUs in its owner's name."""
+    fd = grant_of(machine, f"{LENA}-{'0' * 12}", LENA, LENA)
+    folder = machine.folder_of(LENA)
+    open_to_others = {".": folder, "grants": folder / "grants"}.get(part, folder / "grants/walk-1")
+    assert list(machine.queue().holders()) == [f"user {LENA}'s walk-1"]
+    open_to_others.chmod(open_to_others.stat().st_mode | 0o020)
+    assert machine.queue().holders() == {}
+    os.close(fd)
+
+
+STANDS_FIRST = """
+queue.make()
+ticket = queue.take_ticket("walk-1", {"cpus": 1, "gpus": 1.0, "memory": None})
+print("waits", flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_root
+def test_nobody_waits_for_somebody_who_cannot_be_seen(machine: Machine) -> None:
+    """A ticket that was taken away though its lock is held."""
+    ahead = machine.start(MALLORY, STANDS_FIRST)
+    assert ahead.stdout is not None
+    assert ahead.stdout.readline() == "waits\n"
+    behind = machine.hold(MARA, "run-2", 1)
+    wait_for(lambda: Path(f"/proc/{behind.pid}/stat").read_text().split()[2] == "S")
+    next((machine.folder_of(MALLORY) / "tickets").iterdir()).unlink()
+    assert machine.queue().in_line() in ([f"user {MARA}'s run-2"], [])
+    assert got(behind) == [0]
+    assert ahead.poll() is None
 
 
 @needs_root

@@ -6,7 +6,8 @@
 
 An account writes to its own folder only, and reads the others'. A file counts if it belongs to the
 account whose folder it is in, and while a process of that account holds its lock. All else that
-lies there is ignored.
+lies there is ignored. So is what others could write to: dray makes nothing of that sort, and a
+folder of somebody's that others can write to can be moved here by them, with what they put into it.
 
 The lock is a record lock of the open file (F_OFD_SETLK). Whoever can read a file can flock it, and
 could make a dead job look alive; a record lock for writing takes a file that is open for writing,
@@ -21,6 +22,7 @@ import os
 import re
 import stat
 import struct
+import time
 
 from ..formats import bootstrap, files, mounts, shapes
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..formats.records import Granted, Resources, ShareFacts
 
-GET_LOCK, SET_LOCK, WAIT_FOR_LOCK = 36, 37, 38  # F_OFD_…: Python names them from 3.9 on
+GET_LOCK, SET_LOCK = 36, 37  # F_OFD_…: Python names them from 3.9 on
 FLOCK = "hhqqi"  # struct flock: type, whence, start, length, pid
 READABLE_FILE = 0o644
 READABLE_FOLDER = 0o755
@@ -42,6 +44,7 @@ MOST_FOLDERS = 4
 MOST_FILES = 1000
 MOST_NAMES = 10000  # among which they are looked for
 MOST_GPUS = 1024
+SHORTEST_NAP, LONGEST_NAP = 0.05, 1.0  # seconds between two looks at the one ahead
 ODD = files.NO_FILE + (errno.EAGAIN,)  # EAGAIN: its owner holds a lease on it
 
 # ``order`` is the time at which it came, by the clock of the kernel: nobody can set it back.
@@ -150,15 +153,26 @@ def is_held(fd: int) -> bool:
 
 
 def wait_until_free(entry: Entry) -> None:
-    """Sleep until the lock is given up. Return at once if the file is gone or another one."""
-    folder = os.path.dirname(entry.path)
-    fd = open_file(os.path.basename(entry.path), entry.uid, folder)
+    """Sleep until the lock is given up, or the file is no longer there. Sleeping on the lock itself
+    would be quicker; but its owner could take the file away and keep the lock, and then somebody
+    whom nobody sees would keep the others waiting."""
+    fd = open_file(os.path.basename(entry.path), entry.uid, os.path.dirname(entry.path))
     if fd is None:
         return
+    nap = SHORTEST_NAP
     try:
-        fcntl.fcntl(fd, WAIT_FOR_LOCK, struct.pack(FLOCK, fcntl.F_RDLCK, 0, 0, 0, 0))
+        while is_held(fd) and is_in_place(fd, entry.path):
+            time.sleep(nap)
+            nap = min(nap * 1.1, LONGEST_NAP)
     finally:
         os.close(fd)
+
+
+def is_in_place(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except OSError:
+        return False
 
 
 # -- one's own files ----------------------------------------------------------------------------
@@ -167,15 +181,25 @@ def wait_until_free(entry: Entry) -> None:
 def own_folder(share: str) -> str:
     """Return this account's folder. It is made if there is none, with what belongs in it."""
     uid = os.geteuid()
-    found = [path for owner, path in folders(share) if owner == uid]
+    found = [path for owner, path in folders(share) if owner == uid and is_whole(path)]
     new = os.path.join(share, "{}-{}".format(uid, os.urandom(6).hex()))
     own = min(found) if found else new
-    for folder in (own, os.path.join(own, "tickets"), os.path.join(own, "grants")):
-        if not os.path.isdir(folder):
+    for folder in [own] + parts_of(own):
+        if not files.exists(folder):
             os.mkdir(folder, files.PRIVATE_FOLDER)
         if stat.S_IMODE(os.stat(folder).st_mode) != READABLE_FOLDER:
             os.chmod(folder, READABLE_FOLDER)
     return own
+
+
+def parts_of(own: str) -> "List[str]":
+    return [os.path.join(own, part) for part in ("tickets", "grants")]
+
+
+def is_whole(own: str) -> bool:
+    """Return whether nothing but this account's folders lies where those in it should."""
+    parts = [part for part in parts_of(own) if files.exists(part)]
+    return all(_is_folder_of(part, os.geteuid()) for part in parts)
 
 
 def publish(folder: str, name: str, record: "Union[Resources, Granted]") -> int:
@@ -249,7 +273,12 @@ def _is_folder_of(path: str, uid: int) -> bool:
         about = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == uid
+    return stat.S_ISDIR(about.st_mode) and is_only_of(about, uid)
+
+
+def is_only_of(about: os.stat_result, uid: int) -> bool:
+    """Return whether it is this account's, and nobody else can write to it."""
+    return about.st_uid == uid and not about.st_mode & OTHERS_WRITE
 
 
 def _entries_in(path: str, uid: int) -> "Iterator[Entry]":
@@ -260,6 +289,8 @@ def _entries_in(path: str, uid: int) -> "Iterator[Entry]":
             raise
         return
     try:
+        if not is_only_of(os.fstat(folder), uid):
+            return
         for name in _names_in(folder, bounded=uid != os.geteuid()):
             entry = _read(name, uid, folder, path)
             if entry is not None:
@@ -303,7 +334,7 @@ def open_file(name: str, uid: int, folder: "Union[int, str]") -> "Optional[int]"
             raise
         return None
     about = os.fstat(fd)
-    if stat.S_ISREG(about.st_mode) and about.st_uid == uid:
+    if stat.S_ISREG(about.st_mode) and is_only_of(about, uid):
         return fd
     os.close(fd)
     return None
