@@ -24,6 +24,7 @@ from dray.node.jobs import jobdir, states
 from dray.node.jobs.arrays import ArrayDir, unfold
 from dray.node.jobs.jobdir import JobDir
 from dray.node.metrics import sources
+from dray.node.schedulers.local import Local
 from dray.node.schedulers.queue import Queue
 from dray.node.schedulers.scheduler import Scheduler, SchedulerError
 from dray.node.schedulers.slurm import parse_indices
@@ -369,6 +370,28 @@ def test_junk_in_the_queue_stops_no_other_job(root: Path, name: str, kind: str) 
     grant.release()
 
 
+@pytest.mark.parametrize("share", ["/etc/passwd", "/x/" + "y" * 5000, "/proc/self/mem/x"])
+def test_a_share_that_cannot_be_looked_at_hides_no_other_job(root: Path, share: str) -> None:
+    """Its owner may have closed it, too."""
+    bad, good = (JobDir(str(root / "jobs" / name)) for name in ("bad-7f3k", "live-7f3k"))
+    files.write_json(bad.job, {**JOB, "id": bad.id, "name": "x", "share": share})
+    make_job(root, good.id)
+    files.remove_tree(good.attempts)
+    held = [files.open_lock(job.alive) for job in (bad, good)]
+    assert all(map(files.try_lock, held))
+    dray = Agent(str(root), Local(str(root)), io.BytesIO(), io.BytesIO())
+    found = status.status(dray, {"ids": [bad.id, good.id]})["jobs"]
+    assert [one["id"] for one in found] == [bad.id, good.id]
+    rows = Local(str(root)).parse_queue(Local(str(root)).read_queue())
+    assert (rows[bad.id]["state"], rows[good.id]["state"]) == ("running", "waiting")
+    assert "cannot be looked at" in rows[bad.id]["why"]
+    settings = {"root": str(root), "share": share}
+    views = LocalCluster("local", settings, root, root).queue.status([bad.id, good.id]).jobs
+    assert list(views) == [bad.id, good.id]
+    for fd in held:
+        os.close(fd)
+
+
 @pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe"])
 def test_a_state_file_is_written_whatever_lies_there(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "outcome.json"
@@ -509,6 +532,8 @@ def test_so_are_hostile_lines_of_a_log(root: Path) -> None:
         {"outputs": ["/etc"]},
         {"folder": "../.."},
         {"env": {"A": 1}},
+        {"share": "share"},
+        {"share": "/a\0b"},
         {"metrics": {"pattern": "("}},
         {"resources": {"gpus": "many"}},
         {"resume": {**JOB["resume"], "grace": "long"}},

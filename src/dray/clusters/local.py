@@ -375,7 +375,10 @@ class LocalQueue:
         """Add to each waiting job what it waits for."""
         if not any(waits(view) for view in found.values()):
             return found
-        line, shortage = self.queue.waiting()
+        try:
+            line, shortage = self.queue.waiting()
+        except OSError:  # whoever made the folder that accounts share has closed it
+            return found
         for place, job_id in enumerate(line):
             if job_id in found and waits(found[job_id]):
                 reason = tell(line, place, shortage)

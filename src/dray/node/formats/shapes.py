@@ -103,6 +103,11 @@ def is_path_inside(path: "Any") -> bool:
     return is_text(path) and not os.path.isabs(path) and ".." not in path.split("/")
 
 
+def is_place(path: "Any") -> bool:
+    """Return whether this can be the path of a folder, wherever one stands."""
+    return is_text(path) and os.path.isabs(path) and "\0" not in path
+
+
 def is_links(value: "Any") -> bool:
     return is_variables(value) and all(is_path_inside(name) for name in value)
 
@@ -199,7 +204,7 @@ DESCRIPTION = {
     "metrics": is_record,
     "container": is_record,
     "scheduler": is_record,
-    "share": is_text,
+    "share": is_place,
     "retries": is_count,
     "recipe": is_text,
     "launch": is_text,

@@ -68,15 +68,24 @@ def declared_or(declared: "Optional[int]", found: int) -> int:
 
 
 class View:
-    """A queue as it is at one moment."""
+    """A queue as it is at one moment. One that cannot be looked at, because its folder is closed or
+    a job's description names another, hides no job of the others."""
 
     def __init__(self, queue: Queue) -> None:
-        self.holders = queue.holders()
-        self.line, self.lacking = queue.waiting()
+        self.holders, self.line, self.lacking = {}, [], ""
+        self.problem = ""
+        try:
+            self.holders = queue.holders()
+            self.line, self.lacking = queue.waiting()
+        except OSError as error:
+            self.problem = "the queue cannot be looked at: {}".format(error)
 
-    def row(self, name: str, number: str) -> "Row":
-        why = place_in(self.line, self.line.index(name), self.lacking) if name in self.line else ""
-        return {"id": number, "state": "running" if name in self.holders else "waiting", "why": why}
+    def row(self, job_dir: JobDir, number: str) -> "Row":
+        name, why = job_dir.id, self.problem
+        if name in self.line:
+            why = place_in(self.line, self.line.index(name), self.lacking)
+        is_running = name in self.holders or (self.problem and job_dir.numbers())
+        return {"id": number, "state": "running" if is_running else "waiting", "why": why}
 
 
 class Local(Scheduler):
@@ -119,7 +128,7 @@ class Local(Scheduler):
             if share not in views:
                 views[share] = View(queue_of(self.root, share))
             number = job_dir.known_number() or "0-" + name
-            found[name] = views[share].row(name, number)
+            found[name] = views[share].row(job_dir, number)
         return found
 
     def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
