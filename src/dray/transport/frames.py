@@ -11,6 +11,7 @@ from dray.node.formats.wire import HEAD_LIMIT, MARK, TEXT_LIMIT, read_head
 PIECE = 1 << 18
 BANNER_LIMIT = 1 << 20  # what a login shell may print before the agent is started
 LINE = 1 << 16
+MOST_PARTS = 1 << 24  # of an answer in JSON: those of a hundred thousand jobs are fewer
 
 
 class Truncated(Exception):
@@ -56,9 +57,17 @@ def read_most(stream: IO[bytes], length: int) -> bytearray:
     return found
 
 
+def decode(text: bytes | bytearray) -> Any:
+    """Read JSON, unless it has so many parts that they would fill the memory: an empty list takes
+    three bytes here, and twenty times as many there."""
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_PARTS:
+        raise ValueError(f"it has more than {MOST_PARTS:,} parts")
+    return json.loads(text)
+
+
 def parse(text: bytearray) -> dict[str, Any]:
     try:
-        record = json.loads(text)
+        record = decode(text)
     except (ValueError, RecursionError, MemoryError) as error:
         raise NotAMessage(f"its answer is not JSON that can be read ({error})") from None
     if not isinstance(record, dict):

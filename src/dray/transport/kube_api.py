@@ -9,21 +9,26 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
 from dray import tracing
 from dray.errors import ClusterError, DrayError
 from dray.records import NamedTuple
+from dray.transport import frames
 from dray.transport import kubectl as kubectls
 from dray.transport.channel import LinkLost
 from dray.transport.kubectl import Kubectl
+from dray.transport.session import Session
 
-PATIENCE = 60.0  # seconds for an answer of the API server
-LARGEST = 256 << 20  # bytes of an answer
+PATIENCE = 60.0  # seconds in which the API server has to say something, and kubectl all
+WHOLE_SECONDS = 180.0  # for the whole of an answer, however much of it trickles in
+LARGEST = 64 << 20  # bytes of an answer
+PATH = re.compile(r"/[!-~]*")
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1, application/json"
 JSON = "application/json"
 PATCH = "application/merge-patch+json"
@@ -85,7 +90,10 @@ class Api:
         accept: str = JSON,
     ) -> Reply:
         """Send one request, and return its answer, also where that is a refusal. Raises LinkLost
-        where there is none, and ClusterError where nobody is logged in."""
+        where there is none, and ClusterError where nobody is logged in. Parts of the path may be
+        the API server's own words."""
+        if not PATH.fullmatch(path):
+            raise ClusterError(f"the API server names what no name can be: {path[:200]!r}")
         started = time.monotonic()
         reply = self._by_proxy(method, path, thing, accept)
         way = "by the proxy" if reply is not None else "by a kubectl of its own"
@@ -120,7 +128,7 @@ class Api:
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
-            return Reply(answer.status, parse(answer.read(LARGEST)))
+            return reply_of(answer.status, read_whole(answer))
         except (OSError, HTTPException) as error:
             # What was sent may have been carried out: whoever creates finds its own again.
             raise LinkLost(f"the API server did not answer: {error}") from None
@@ -135,7 +143,7 @@ class Api:
         text = json.dumps(thing) if thing is not None and method != "PATCH" else ""
         code, out, complaint = run(self.kubectl.argv(*words), text)
         if code == 0:
-            return Reply(200, parse(out))
+            return reply_of(200, out)
         reason = re.search(r"Error from server \((\w+)\)", complaint)
         if reason is None or reason[1] not in CODES:
             raise kubectls.explain(complaint)
@@ -154,33 +162,62 @@ def proxy_connection(path: Path) -> Any:
     return Connection("localhost")
 
 
+def read_whole(answer: Any) -> bytes:
+    """Read what comes of an answer, within bounds: whether it is whole shows in its JSON."""
+    found, until = bytearray(), time.monotonic() + WHOLE_SECONDS
+    while len(found) <= LARGEST and (piece := answer.read1(frames.PIECE)):
+        if time.monotonic() > until:
+            raise TimeoutError(f"no whole answer in {WHOLE_SECONDS:g} s")
+        found += piece
+    return bytes(found)
+
+
 def run(argv: Sequence[str], text: str = "") -> tuple[int, bytes, str]:
     """Run a kubectl to its end: its exit code, what it printed and what it complained of."""
-    tracing.trace_program(argv)
+    until = time.monotonic() + PATIENCE
     try:
-        ended = subprocess.run(
-            argv, input=text.encode(), capture_output=True, timeout=PATIENCE, check=False
-        )
+        session = Session(list(argv))
     except FileNotFoundError:
         raise kubectls.missing() from None
-    except subprocess.TimeoutExpired:
-        raise LinkLost(f"kubectl gave no answer in {PATIENCE:g} s") from None
-    return ended.returncode, ended.stdout, ended.stderr.decode("utf-8", "replace")
+    with session, session.watch.expecting(PATIENCE):
+        feeding = Thread(target=feed, args=(session.stdin, text.encode()), daemon=True)
+        feeding.start()
+        out = frames.read_most(session.stdout, LARGEST + 1)
+        if len(out) > LARGEST:
+            raise ClusterError(f"kubectl prints more than {LARGEST >> 20} MB")
+        code = session.process.wait()
+        feeding.join()
+        complaint = session.complaints().decode("utf-8", "replace")
+    if code and time.monotonic() > until:
+        raise LinkLost(f"kubectl gave no answer in {PATIENCE:g} s")
+    return code, bytes(out), complaint
+
+
+def feed(pipe: IO[bytes], text: bytes) -> None:
+    with suppress(OSError), pipe:  # one that does not read it all says why
+        pipe.write(text)
 
 
 def patch_words(path: str, change: str) -> tuple[str, ...]:
     """Return the words of ``kubectl patch`` for an object: it cannot be given a path."""
     kind, name = path.split("?")[0].rsplit("/", 2)[1:]
-    return ("patch", kind, name, "--type=merge", f"--patch={change}", "--output=json")
+    # Behind "--", a name that begins with one is none of kubectl's own options.
+    return ("patch", "--type=merge", f"--patch={change}", "--output=json", "--", kind, name)
 
 
-def parse(text: bytes) -> Mapping[str, Any]:
-    """Read an answer. Not all are JSON: a proxy in between may write prose."""
+def reply_of(code: int, text: bytes) -> Reply:
+    """Read an answer. Not all complaints are JSON: a proxy in between may write prose. But half an
+    answer must not look as if there were nothing."""
+    prose = text[:500].decode("utf-8", "replace")
     try:
-        record = json.loads(text or b"{}")
-    except (ValueError, RecursionError):
-        return {"message": text[:500].decode("utf-8", "replace")}
-    return record if isinstance(record, dict) else {"message": str(record)[:500]}
+        record = frames.decode(text or b"{}") if len(text) <= LARGEST else None
+    except (ValueError, RecursionError, MemoryError):
+        record = None
+    if isinstance(record, dict):
+        return Reply(code, record)
+    if code < 300:
+        raise LinkLost(f"the API server's answer is cut short, or is none: {prose[:100]!r}")
+    return Reply(code, {"message": prose})
 
 
 def refusal(what: str, reply: Reply) -> DrayError:

@@ -26,6 +26,7 @@ TRIES = 3
 PAUSE = 0.5  # seconds between two of them
 NAMED = 40  # jobs that are named in one request, instead of asking for all
 MOST_PENDING = 200  # pods that are looked at for the reason why they wait
+MOST_VERSIONS = 20  # of one API that are looked at
 MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
 GONE_SECONDS = 90.0  # for an object that is being deleted
 
@@ -63,7 +64,7 @@ class Cluster:
         code, said, complaint = kube_api.run(self.api.kubectl.argv(*view))
         if code:
             raise ClusterError(f"kubectl: {complaint.strip()}", hint="See 'kubectl config view'.")
-        return said.decode().strip() or "default"
+        return said.decode("utf-8", "replace").strip() or "default"
 
     @property
     def jobs(self) -> str:
@@ -98,7 +99,8 @@ class Cluster:
         if not reply.ok:
             raise kube_api.refusal(f"Kubernetes does not take {name}", reply)
         if secrets:
-            self._create_secret(reply.record, secrets)
+            owner, labels = manifest.owner_of(reply.record), described["metadata"]["labels"]
+            self._create_secret(manifest.secret_manifest(name, secrets, owner, labels))
 
     def _create_once(self, described: Object) -> Reply:
         """Create a Job. Where the answer is lost, ask again: it is then found by its name."""
@@ -135,14 +137,31 @@ class Cluster:
                 raise ClusterError(f"{path.rsplit('/', 1)[1]} is still being deleted: try again")
             time.sleep(0.5)
 
-    def _create_secret(self, job: Mapping[str, Any], secrets: Mapping[str, bytes]) -> None:
-        owner = manifest.owner_of(job)
-        labels = value_at(job, "metadata", "labels")
-        described = manifest.secret_manifest(owner["name"], secrets, owner, labels)
-        reply = self.api.create(f"{self.core}/secrets", described)
-        if not reply.ok and reply.code != 409:
-            self.api.delete(f"{self.jobs}/{owner['name']}?propagationPolicy=Background")
-            raise kube_api.refusal("Kubernetes does not take the job's secrets", reply)
+    def _create_secret(self, described: Object) -> None:
+        """Create the Secret of a Job; where that fails, take the Job back. One of the same name may
+        still be there, of a Job that was replaced, until Kubernetes has removed it."""
+        until = time.monotonic() + GONE_SECONDS
+        name = described["metadata"]["name"]
+        while True:
+            reply = self.api.create(f"{self.core}/secrets", described)
+            if reply.ok or (reply.code == 409 and self._has_secret(described)):
+                return
+            if reply.code != 409 or time.monotonic() > until:
+                break
+            time.sleep(PAUSE)
+        self.api.delete(f"{self.jobs}/{name}?propagationPolicy=Background")
+        raise kube_api.refusal("Kubernetes does not take the job's secrets", reply)
+
+    def _has_secret(self, described: Object) -> bool:
+        """Return whether the Secret of this name is that of the same Job. Where nobody may look, it
+        is taken for that: the answer to its creation was lost."""
+        there = self.api.get(f"{self.core}/secrets/{described['metadata']['name']}")
+        if there.code in (401, 403):
+            return True
+        (owner,) = described["metadata"]["ownerReferences"]
+        owners = value_at(there.record, "metadata", "ownerReferences")
+        listed = owners if isinstance(owners, list) else []
+        return owner["uid"] in [text_at(one, "uid") for one in listed]
 
     # -- looking
 
@@ -174,9 +193,8 @@ class Cluster:
         """Return the newest Job of each job: one that was resumed may have several."""
         by_base: dict[str, list[tuple[int, str]]] = {}
         for one in jobs:
-            base, _, resumed = one.name.rpartition("--r")
-            number = int(resumed) if base and resumed.isdigit() else 0
-            by_base.setdefault(base if number else one.name, []).append((number, one.name))
+            base, number = names.resumed_of(one.name)
+            by_base.setdefault(base, []).append((number, one.name))
         found = {}
         for job_id in ids:
             base = names.job_name(job_id)
@@ -336,8 +354,10 @@ class Cluster:
         try:
             about = self.api.get(f"/apis/{group}").record
             versions = value_at(about, "versions")
-            for one in versions if isinstance(versions, list) else ():
+            for one in versions[:MOST_VERSIONS] if isinstance(versions, list) else ():
                 version = text_at(one, "version")
+                if not names.is_name(version):
+                    continue
                 served = value_at(self.api.get(f"/apis/{group}/{version}").record, "resources")
                 listed = served if isinstance(served, list) else []
                 if schedulers.SERVED[group] in [text_at(thing, "name") for thing in listed]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dray.clusters.kube.names import text_at, value_at
+from dray.clusters.kube.names import is_name, text_at, value_at
 
 if TYPE_CHECKING:
     from dray.clusters.kube.api import Cluster
@@ -45,6 +45,9 @@ def give_up(cluster: Cluster, pods: Sequence[Mapping[str, Any]]) -> None:
     """Take pods out of Kubernetes without waiting for their node, so that the next one is created
     at once. Where that is not allowed, they stay: ``doctor`` names the right."""
     for pod in pods:
-        path = f"{cluster.core}/pods/{text_at(pod, 'metadata', 'name')}"
+        name = text_at(pod, "metadata", "name")
+        if not is_name(name):
+            continue
+        path = f"{cluster.core}/pods/{name}"
         if cluster.api.delete(f"{path}?gracePeriodSeconds=0").ok:
             cluster.api.patch(path, {"metadata": {"finalizers": other_finalizers(pod)}})

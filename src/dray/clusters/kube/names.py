@@ -14,6 +14,8 @@ CREATED = "dray/created"
 MANAGED = {"app.kubernetes.io/managed-by": "dray"}
 LONGEST = 45  # characters of a Job's name; one that is resumed, its pods and hostnames add to it
 POD_TAIL = re.compile(r"-\d+-[a-z0-9]{5}$")
+RESUMED = re.compile(r"(.+)--r([0-9]{1,9})")
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def job_name(job_id: str, resumed_after: int = 0) -> str:
@@ -23,6 +25,18 @@ def job_name(job_id: str, resumed_after: int = 0) -> str:
     if len(name) > LONGEST:  # whatever the tail is: the Jobs of one job begin with the same
         name = f"{name[: LONGEST - 9]}-{hash_of(job_id.encode())[:8]}"
     return name + tail
+
+
+def resumed_of(name: str) -> tuple[str, int]:
+    """Return the name of a job's first Job, and after how many attempts this one resumed it."""
+    found = RESUMED.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, 0)
+
+
+def is_name(text: str) -> bool:
+    """Return whether this can name an object: what the API server says is not put into a path, or a
+    command, unchecked."""
+    return NAME.fullmatch(text) is not None
 
 
 def job_of_pod(name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -51,11 +52,12 @@ def contexts_of(view: Mapping[str, Any]) -> list[Context]:
 def writable_claims(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the claims that can hold jobs: those that pods on several nodes can write to, or else
     those of one node."""
-    modes = {
-        text_at(one, "metadata", "name"): value_at(one, "spec", "accessModes") or []
+    listed = {
+        text_at(one, "metadata", "name"): value_at(one, "spec", "accessModes")
         for one in claims
         if text_at(one, "status", "phase") != "Lost"
     }
+    modes = {name: known for name, known in listed.items() if isinstance(known, list)}
     shared = [name for name, known in modes.items() if "ReadWriteMany" in known]
     return shared or [name for name, known in modes.items() if "ReadWriteOnce" in known]
 
@@ -103,7 +105,7 @@ def user_id(namespace: Mapping[str, Any], own: int) -> int | None:
     """Return the user id that pods need where the namespace forbids root; ``own``: that of the user
     on this machine."""
     lowest = text_at(namespace, "metadata", "annotations", UID_RANGE).partition("/")[0]
-    if lowest.isdigit():
+    if re.fullmatch("[0-9]{1,10}", lowest):
         return int(lowest)
     if text_at(namespace, "metadata", "labels", ENFORCED) == "restricted":
         return own or ORDINARY_UID
@@ -115,7 +117,8 @@ def gpu_resources(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     names = {
         name
         for one in nodes
-        for name, amount in (value_at(one, "status", "allocatable") or {}).items()
+        if isinstance(have := value_at(one, "status", "allocatable"), dict)
+        for name, amount in have.items()
         if (name.endswith("/gpu") or "/mig-" in name) and str(amount) != "0"
     }
     return sorted(names)

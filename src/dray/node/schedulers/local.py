@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..formats.records import (  # noqa: F401
         Capacity,
         Description,
+        Granted,
         Machine,
         NodeShape,
         Row,
@@ -72,8 +73,9 @@ class View:
     a job's description names another, hides no job of the others."""
 
     def __init__(self, queue: Queue) -> None:
-        self.holders, self.line, self.lacking = {}, [], ""
-        self.problem = ""
+        self.holders = {}  # type: Dict[str, Granted]
+        self.line = []  # type: List[str]
+        self.lacking = self.problem = ""
         try:
             self.holders = queue.holders()
             self.line, self.lacking = queue.waiting()
