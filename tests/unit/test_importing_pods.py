@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -227,3 +229,31 @@ def test_a_pod_of_any_shape_is_read(key: str, value: object) -> None:
     found = read({**POD, "spec": {**SPEC, key: value, "containers": [container]}})
     text = editing.cluster_table("lab", "kubernetes", found.cluster, found.notes)
     tomllib.loads(f"{text}\n{editing.job_tables(found.job)}")
+
+
+@pytest.mark.parametrize("digits", ["²", "1" * 5000])
+def test_a_number_in_other_digits_is_none(digits: str) -> None:
+    env = [{"name": "CLUSTER_USER_ID", "value": digits}]
+    found = read({**POD, "spec": {"containers": [{**CONTAINER, "env": env}]}})
+    assert "uid" not in found.cluster
+    script = Text("x.sh", f"runai submit --run-as-uid {digits}\n")
+    assert "uid" not in runai.read(script, {}).cluster
+
+
+ENDLESS = {
+    "empty lines": "apiVersion: v1\n" + "\n" * 200_000,
+    "many objects": '{"apiVersion": 1,\n"kind": "Pod"\n}' + "{}" * 100_000,
+    "many words": "runai submit " + "a " * 120_000,
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("content", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_long_file_is_read_in_one_go(tmp_path: Path, content: str) -> None:
+    """Reading each part anew from the beginning would take hours."""
+    path = tmp_path / "pod"
+    path.write_text(content)
+    program = "import sys, pathlib, dray.config.migration as m; m.read(pathlib.Path(sys.argv[1]))"
+    words = [sys.executable, "-c", program, str(path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0 or "UsageError" in ended.stderr

@@ -22,10 +22,10 @@ IN_FOLDER = (".env.cluster", "docker/cluster/.env.cluster", "protomotions/train_
 
 NOT_YET = (
     (r"^#PBS\s", "PBS"),
-    (r"^\s*name:\s*\S+\s+address:\s*\S+", "Ray"),
-    (r"^\s*(?:export\s+)?RUNAI_\w+=", "Run:ai"),
+    (r"^[ \t]*name:\s*\S+\s+address:\s*\S+", "Ray"),
+    (r"^[ \t]*(?:export\s+)?RUNAI_\w+=", "Run:ai"),
 )
-MOST = 1 << 20  # bytes: no settings are longer
+MOST = 1 << 18  # bytes: no settings are longer
 
 
 def read(path: Path) -> Found:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 
 from dray.config.migration import shell
-from dray.config.migration.found import Found, Gathering, Text, remote
-from dray.config.migration.sbatch import as_number, duration, gpus, megabytes, size
+from dray.config.migration.found import Found, Gathering, Text, as_number, remote
+from dray.config.migration.sbatch import duration, gpus, megabytes, size
 
 WHAT = "shell assignments with HOST=… or LOGIN=…, such as ~/.cluster_config"
 BESIDE: tuple[str, ...] = ()
 PREFIX = r"(?:(?:CLUSTER|SLURM|SBATCH|DEFAULT|REMOTE|HPC)_)*"
 HOSTS = ("HOST", "HOSTNAME", "LOGIN", "LOGIN_NODE", "LOGIN_HOST", "SSH_HOST")
-SIGNS = rf"^\s*(?:export\s+)?{PREFIX}(?:{'|'.join(HOSTS)})="
+SIGNS = rf"^[ \t]*(?:export[ \t]+)?{PREFIX}(?:{'|'.join(HOSTS)})="
 
 # By the name without its prefixes.
 SETTINGS = {

@@ -131,6 +131,15 @@ def cluster_name(host: str, kind: str = "slurm") -> str:
     return name if name and not name.isdigit() else kind
 
 
+def is_number(text: str) -> bool:
+    """Return whether this is a number that anybody could mean, in digits that are read as one."""
+    return re.fullmatch("[0-9]{1,12}", text) is not None
+
+
+def as_number(text: str) -> int | str:
+    return int(text) if is_number(text) else text
+
+
 def remote(path: str) -> str:
     """Write a path as dray does: ${NAME} as $NAME where that is the same."""
     return re.sub(r"\$\{(\w+)\}(?!\w)", r"$\1", path)

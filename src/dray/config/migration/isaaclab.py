@@ -15,7 +15,7 @@ BESIDE = (
     SCRIPT, OLDER_SCRIPT, PBS_SCRIPT, BASE, f"../{BASE}",
     f"cluster/{SCRIPT}", f"cluster/{OLDER_SCRIPT}", f"cluster/{PBS_SCRIPT}",
 )  # fmt: skip
-SIGNS = r"^\s*(?:export\s+)?(?:CLUSTER_ISAACLAB_DIR|CLUSTER_ISAAC_SIM_CACHE_DIR)="
+SIGNS = r"^[ \t]*(?:export[ \t]+)?(?:CLUSTER_ISAACLAB_DIR|CLUSTER_ISAAC_SIM_CACHE_DIR)="
 PLACEHOLDERS = ("username@cluster_ip", "/some/path/on/cluster", "name@mail", "user@mail")
 IMAGE = "isaac-lab-base"  # what container.sh makes of the profile base, with the suffix
 SUFFIX = "DOCKER_NAME_SUFFIX"

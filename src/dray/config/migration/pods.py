@@ -10,7 +10,15 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dray.config.migration.found import HANDLED, SECRET_NAME, SECRET_VALUE, Found, Gathering, Text
+from dray.config.migration.found import (
+    HANDLED,
+    SECRET_NAME,
+    SECRET_VALUE,
+    Found,
+    Gathering,
+    Text,
+    as_number,
+)
 from dray.errors import ConfigError
 from dray.transport import kube_api
 from dray.transport.kubectl import Kubectl
@@ -20,6 +28,7 @@ BESIDE: tuple[str, ...] = ()
 # kubectl reads YAML without a cluster where it is to add a label to it.
 READ = ("label", "--local", "--dry-run=client", "--output=json", "--filename=-", "dray/read=yes")
 MARK = "dray/read"
+BLANK = re.compile(r"\s*")
 
 PLACEHOLDERS = ("your-username",)
 GPU = "nvidia.com/gpu"
@@ -74,7 +83,7 @@ FIELDS: Mapping[str, Callable[[Any], tuple[str, Any]]] = {
 
 
 def recognises(text: Text) -> bool:
-    kind = r'^[{\s]*"?kind"?:\s*"?(?:Pod|Job)"?\s*(?:#.*|,.*)?$'
+    kind = r'^[{ \t]*"?kind"?:[ \t]*"?(?:Pod|Job)"?[ \t]*(?:#.*|,.*)?$'
     return bool(re.search(kind, text.content, re.M) and "apiVersion" in text.content)
 
 
@@ -131,10 +140,10 @@ def documents(text: Text) -> list[dict[str, Any]]:
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
     """Yield the objects that are written one behind the other."""
-    decoder, at = json.JSONDecoder(), 0
-    while at < len(text.rstrip()):
-        start = len(text) - len(text[at:].lstrip())
-        found, at = decoder.raw_decode(text, start)
+    decoder, text, at = json.JSONDecoder(), text.strip(), 0
+    while at < len(text):
+        found, end = decoder.raw_decode(text, at)
+        at = BLANK.match(text, end).end()  # type: ignore[union-attr]
         yield from table_items(found) if table(found).get("kind") == "List" else [table(found)]
 
 
@@ -294,8 +303,8 @@ def gather_variable(name: str, value: str, variables: dict[str, str], into: Gath
         key = ACCOUNT[name]
         known = key in into.cluster
         if not known:
-            number = int(value) if key in ("uid", "gid") and value.isdigit() else value
-            into.set(key, number, f"{name}: {value}")
+            read = as_number(value) if key in ("uid", "gid") else value
+            into.set(key, read, f"{name}: {value}")
     elif SECRET_NAME.search(name) or SECRET_VALUE.search(value):
         into.add_note(f"env {name}", f"if jobs need it, dray run --secret {name}")
     else:

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dray.config.migration.found import Found, Gathering, Text, remote, shown
-from dray.config.migration.sbatch import as_number, duration
+from dray.config.migration.found import Found, Gathering, Text, as_number, remote, shown
+from dray.config.migration.sbatch import duration
 
 WHAT = "ProtoMotions' protomotions/train_slurm.py"
 SITE_FILE = "slurm_site.yaml"

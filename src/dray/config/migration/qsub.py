@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from dray.config.migration import sbatch
-from dray.config.migration.found import HANDLED, Gathering, Text
+from dray.config.migration.found import HANDLED, Gathering, Text, as_number
 
 SETTINGS = {"A": "account", "P": "project", "q": "queue", "M": "mail"}
 OWN = {
@@ -97,7 +97,7 @@ def _gather_chunk(parts: list[str], origin: str, into: Gathering) -> None:
 
 def _gather_amount(name: str, value: str, origin: str, into: Gathering) -> None:
     if name in JOB:
-        into.set(f"job.resources.{JOB[name]}", sbatch.as_number(value), origin)
+        into.set(f"job.resources.{JOB[name]}", as_number(value), origin)
         return
     amount = sbatch.megabytes(value)
     if amount is None:

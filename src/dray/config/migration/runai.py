@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from collections.abc import Mapping
 
 from dray.config.migration import pods, shell
-from dray.config.migration.found import HANDLED, Found, Gathering, Text
+from dray.config.migration.found import HANDLED, Found, Gathering, Text, as_number
 from dray.errors import ConfigError
 
 WHAT = "a script with runai submit"
@@ -56,9 +57,9 @@ def read(text: Text, _: Mapping[str, Text]) -> Found:
         raise ConfigError(f"{text.path}: {error} in the words of runai submit") from error
     variables: dict[str, str] = {}
     volumes: list[str] = []
-    words = [filled(one, known) for one in words]
-    while words:
-        take(words, variables, volumes, into)
+    left = deque(filled(one, known) for one in words)
+    while left:
+        take(left, variables, volumes, into)
     if variables:
         into.set("job.env", variables, "-e")
     if volumes:
@@ -90,9 +91,11 @@ def filled(word: str, known: Mapping[str, str]) -> str:
     return REFERENCE.sub(lambda one: known.get(one[1] or one[2], one[0]), word)
 
 
-def take(words: list[str], variables: dict[str, str], volumes: list[str], into: Gathering) -> None:
+def take(
+    words: deque[str], variables: dict[str, str], volumes: list[str], into: Gathering
+) -> None:
     """Take a flag and its value from the front."""
-    word = words.pop(0)
+    word = words.popleft()
     if word == "--":
         pods.note_command(" ".join(words), into)
         words.clear()
@@ -102,7 +105,7 @@ def take(words: list[str], variables: dict[str, str], volumes: list[str], into: 
     if not name.startswith("-"):
         return  # the job's name
     if not equals and name not in ALONE and words and not words[0].startswith("--"):
-        value = words.pop(0)
+        value = words.popleft()
     gather(name, value, variables, volumes, into)
 
 
@@ -122,7 +125,7 @@ def gather(
     elif name == "--project":
         into.set("namespace", f"runai-{value}", origin)
     elif name in SETTINGS and SETTINGS[name] in ("image", "uid", "gid"):
-        into.set(SETTINGS[name], int(value) if value.isdigit() else value, origin)
+        into.set(SETTINGS[name], as_number(value), origin)
     elif name in SETTINGS:
         pods.gather_resource(SETTINGS[name], value, into)
     else:

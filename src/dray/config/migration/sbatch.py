@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from dray.config.migration.found import HANDLED, Gathering, Text
+from dray.config.migration.found import HANDLED, Gathering, Text, as_number, is_number
 
 SHORT = {
     "A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "J": "job-name", "N": "nodes",
@@ -148,7 +148,7 @@ def _gather_memory(flag: Flag, given: Mapping[str, Flag], into: Gathering) -> No
     times: int | None = 1
     if flag.name == "mem-per-cpu":
         cpus = given.get("cpus-per-task")
-        times = int(cpus.value) if cpus and cpus.value.isdigit() else 1 if not cpus else None
+        times = int(cpus.value) if cpus and is_number(cpus.value) else 1 if not cpus else None
     elif flag.name == "mem-per-gpu":
         counts = [gpus(given[one].value.removeprefix("gpu:"))[0] for one in GPU_FLAGS
                   if one in given]  # fmt: skip
@@ -166,7 +166,7 @@ def _gather_mail(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
 
 
 def _gather_nodes(flag: Flag, _: Mapping[str, Flag], into: Gathering) -> None:
-    if not flag.value.isdigit():
+    if not is_number(flag.value):
         into.add_note(flag.origin, "one number of nodes can be asked for")
     elif flag.value != "1":
         into.set("job.resources.nodes", int(flag.value), flag.origin)
@@ -199,15 +199,11 @@ TRANSLATED: dict[str, Translation] = {
 }
 
 
-def as_number(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"\d{1,9}", text) else text
-
-
 def duration(value: str) -> str | None:
     """Convert Slurm's time ('90', '90:00', '23:00:00', '1-12', '1-12:30:00') to dray's spelling."""
     days, dash, clock = value.rpartition("-")
     parts = clock.split(":")
-    if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
+    if not all(map(is_number, [*parts, *([days] if dash else [])])) or len(parts) > 3:
         return None
     numbers = [int(part) for part in parts]
     if dash:
