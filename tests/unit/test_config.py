@@ -406,7 +406,7 @@ def test_a_setting_needs_trust_unless_it_is_known_to_be_harmless() -> None:
         "mail", "dialect", "queue", "chunk", "share",
         # Where pods are created, as whom, and what they can reach.
         "context", "namespace", "kubeconfig", "volumes", "image", "agent_image", "user", "uid",
-        "gid", "groups", "pull_secrets", "service_account", "patch",
+        "gid", "groups", "pull_secrets", "service_account", "labels", "annotations", "patch",
     }  # fmt: skip
     assert not options.Option(key="x", help="", parse=str, example="").harmless
 

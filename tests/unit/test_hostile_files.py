@@ -18,8 +18,9 @@ from dray.clusters.local import LocalCluster
 from dray.job.model import JobView
 from dray.node.agent import jobs, root_requests, site, status
 from dray.node.agent.agent import Agent
-from dray.node.formats import files, shapes
+from dray.node.formats import files, interpreters, shapes
 from dray.node.formats.wire import Refusal
+from dray.node.interpreter import tree
 from dray.node.jobs import jobdir, states
 from dray.node.jobs.arrays import ArrayDir, unfold
 from dray.node.jobs.jobdir import JobDir
@@ -390,6 +391,13 @@ def test_a_share_that_cannot_be_looked_at_hides_no_other_job(root: Path, share: 
     assert list(views) == [bad.id, good.id]
     for fd in held:
         os.close(fd)
+
+
+def test_a_copied_python_of_a_forged_record_is_none(root: Path) -> None:
+    forged = root / "python" / f"{os.uname().machine}-forged"
+    forged.mkdir(parents=True)
+    (forged / interpreters.RECORD).write_text(json.dumps({"files": {"/a\0b": None}}))
+    assert tree.find(str(root / "python"), "/usr/bin/python3") is None
 
 
 @pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe"])

@@ -141,6 +141,35 @@ def test_strangers_who_say_nothing_keep_nobody_out(leader: Meeting, join: Joinin
     assert follower.result() is None
 
 
+class Flooded:
+    """A door at which somebody is always waiting."""
+
+    def __init__(self, door: socket.socket) -> None:
+        self.door = door
+        self.close = door.close
+        self.fileno = door.fileno
+        self.came: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, None]:
+        assert len(self.came) < 10 * meeting.MOST_STRANGERS, "nothing else is done any more"
+        theirs, ours = socket.socketpair()
+        self.came.append(theirs)
+        return ours, None
+
+
+@pytest.mark.hostile
+def test_strangers_without_end_do_not_keep_the_leader(
+    leader: Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not even hear that its pod is to end."""
+    door = Flooded(leader.door)
+    with stranger(leader):
+        monkeypatch.setattr(leader, "door", door)
+        leader.wait(0.0)
+    for one in door.came:
+        one.close()
+
+
 def test_who_listens_where_a_dead_leader_did_gets_no_follower(join: Joining) -> None:
     """An address is given to another pod once its own is gone."""
     with socket.create_server(("127.0.0.1", 0)) as impostor:

@@ -144,19 +144,19 @@ PULL_SECRETS = Option(
 SERVICE_ACCOUNT = word(
     "service_account", "The service account of pods; they get no token of it.", '"lab"'
 )._replace(harmless=False)
+# By labels and annotations a cluster hands out roles and secrets, and Services choose their pods:
+# that is not for a cloned project to say.
 LABELS = Option(
     key="clusters.*.labels",
     parse=mapping,
     help="Further labels of everything that is created.",
     example='{ team = "robots" }',
-    harmless=True,
 )
 ANNOTATIONS = Option(
     key="clusters.*.annotations",
     parse=mapping,
     help="Further annotations of pods.",
     example='{ "example.org/cost" = "lab" }',
-    harmless=True,
 )
 PATCH = Option(
     key="clusters.*.patch",

@@ -132,7 +132,7 @@ class Meeting:
                 self._dismiss(guest)
 
     def _admit(self) -> None:
-        while True:
+        for _ in range(MOST_STRANGERS):  # then the leader looks up: others may come without end
             try:
                 connection = self.door.accept()[0]
             except OSError:  # none is left, or one has gone again

@@ -87,7 +87,7 @@ def record_of(executable: str, paths: "Iterable[str]") -> "MadeFrom":
 def stamp_of(path: str) -> "Optional[List[int]]":
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path that none can be
         return None
     return [status.st_size, status.st_mtime_ns]
 
