@@ -91,9 +91,7 @@ def filled(word: str, known: Mapping[str, str]) -> str:
     return REFERENCE.sub(lambda one: known.get(one[1] or one[2], one[0]), word)
 
 
-def take(
-    words: deque[str], variables: dict[str, str], volumes: list[str], into: Gathering
-) -> None:
+def take(words: deque[str], variables: dict[str, str], volumes: list[str], into: Gathering) -> None:
     """Take a flag and its value from the front."""
     word = words.popleft()
     if word == "--":
