@@ -23,6 +23,8 @@ if job.wait() == dray.JobState.DONE:
 
 jobs = dray.run_many([["python", "train.py", f"--seed={n}"] for n in range(8)], gpus=1)
 print(jobs.wait())  # one question for all of them
+
+job = dray.Job("train-7f3k")  # one that is known from before, by its id or the beginning of it
 ```
 
 What can be imported from `dray` itself, and is named here, is public; all other modules may change.
@@ -32,7 +34,8 @@ VIEWS = """\
 `Job.show()` returns a `JobView`: `spec` (a `JobSpec`, its description), `cluster`, `state` (a
 `JobState`, which is also its text: `"done"`), `reason`, `ended`, and `attempts`, each an `Attempt`.
 Their fields are those of [`dray show --json`](outcomes.md#json). `Job.curve()` returns a `Series`:
-`name`, and `points` of (step, value, attempt). All of them are frozen."""
+`name`, and `points` of (step, value, attempt), where a value that is no number is `None`. All of
+them are frozen."""
 ERRORS = """\
 All are subclasses of `dray.DrayError`, with `message`, `hint` (what to do), and `exit_code` (that
 of the [command line](outcomes.md#exit-codes))."""
@@ -46,7 +49,7 @@ ALIASES = {
     "Codes": "list[int] | tuple[int, ...]",
     "Texts": "list[str] | tuple[str, ...]",
 }
-SPELLED = {"(self, ": "(", "(self)": "()", "PathLike[str]": "os.PathLike[str]", "''": '""'}
+SPELLED = {"(self, ": "(", "(self)": "()", "PathLike[str]": "os.PathLike[str]"}
 
 
 def api() -> str:
@@ -71,7 +74,9 @@ def public(cls: type) -> list[tuple[str, FunctionType]]:
 
 
 def described(function: FunctionType, name: str) -> list[str]:
-    signature = re.sub(r"'([^']+)'", r"\1", str(inspect.signature(function)))  # annotations
+    # Annotations are in quotes; the empty text, which is a default, stays one.
+    quoted = str(inspect.signature(function)).replace("''", '""')
+    signature = re.sub(r"'([^']+)'", r"\1", quoted)
     for written, better in SPELLED.items():
         signature = signature.replace(written, better)
     about = in_markdown(inspect.getdoc(function) or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -50,6 +51,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_the_signatures_of_the_api_can_be_read() -> None:
+    page = TOP / "docs/reference/api.md"
+    _, *signatures = blocks(page, "python")
+    for written in signatures:
+        ast.parse(f"def {written.removeprefix('dray.').strip()}: ...")
+    assert any('start_from: str = ""' in written for written in signatures)
 
 
 def test_the_map_of_the_code_is_complete() -> None:
