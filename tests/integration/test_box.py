@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -52,8 +53,16 @@ def test_a_setup_that_fails_is_told_at_once_and_nothing_is_left(far: Dray, hpc: 
     ended = far("run", *ON, *python("pass"), check=False)
     assert ended.returncode == 7
     assert "setup failed: ls /no/such/folder" in ended.stderr
+    assert "No such file or directory" in ended.stderr
     assert list(far.jobs.iterdir()) == []
     assert list((far.jobs.parent / "queue/tickets").iterdir()) == []
+
+
+def test_doctor_tells_of_a_root_that_cannot_be_used(far: Dray, hpc: Hpc) -> None:
+    hpc.offer_box(far, root="/sys/dray")
+    ended = far("doctor", "box", check=False)
+    assert ended.returncode == 7
+    assert re.search(r"^BAD  root +hpc: .*/sys/dray", ended.stdout, re.M)
 
 
 def test_a_job_that_waits_is_stopped(far: Dray) -> None:
@@ -75,7 +84,9 @@ def test_a_lost_job_is_told_and_can_be_resumed(far: Dray) -> None:
     supervisor = parent_of(command)
     for pid in (parent_of(supervisor), supervisor):
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: far.show(job)["state"] == "lost")
+    lost = wait_for(lambda: (found := far.show(job))["state"] == "lost" and found)
+    assert lost["reason"] == "its keeper is gone: killed, or the machine was restarted"
+    assert re.search(r"^ +1  lost ", far("show", job).stdout, re.M)
     far("resume", job)
     ended = far.wait(job)
     assert (ended["state"], len(ended["attempts"])) == ("done", 2)

@@ -44,14 +44,28 @@ def test_secrets_of_a_job_that_has_ended_go(ended: JobDir) -> None:
     assert not os.path.exists(ended.secrets)
 
 
+def test_a_job_whose_lock_is_free_is_lost_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that is asked over the network may be behind a job's last sign of life; the queue
+    of a machine without one, which sees the locks, is not."""
+    job_dir = make_job(tmp_path, "walk-7f3k")
+    os.utime(job_dir.scheduler, (1, 1))
+    files.write_json(job_dir.attempt(1).heartbeat, {"heartbeat": time.time()})
+    assert row(tmp_path)["state"] == "running"
+    monkeypatch.setattr(Idle, "why_gone", "killed")
+    found = row(tmp_path)
+    assert (found["state"], found["reason"]) == ("lost", "its keeper is gone: killed")
+
+
 def test_those_of_a_resume_after_the_queue_was_asked_stay(
     ended: JobDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is handed over while the status is told."""
     told = states.read
 
-    def resumed_meanwhile(job_dir: JobDir, is_running: bool = False) -> Any:
-        record = told(job_dir, is_running)
+    def resumed_meanwhile(job_dir: JobDir, **known: bool) -> Any:
+        record = told(job_dir, **known)
         time.sleep(0.01)  # longer than the tick of the file system's clock
         with Submission(job_dir):
             arrays.rewrite(job_dir, {"secrets.json": b'{"KEY": "new"}'}, None)

@@ -21,8 +21,10 @@ def facts(*attempts: dict[str, Any], silence: float | None = None, **more: Any) 
     return FileFacts("walk-7f3k", "job.json", attempts=list(attempts), silence=silence, **told)
 
 
-def trace(*numbers: str, submitting: bool = False, stop: bool = False, said: str = "") -> Trace:
-    return Trace(submitting, stop, list(numbers), said)
+def trace(
+    *numbers: str, submitting: bool = False, stop: bool = False, said: str = "", why: str = ""
+) -> Trace:
+    return Trace(submitting, stop, list(numbers), said, why)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,9 @@ def test_files_tell_what_happened_and_the_queue_whether_it_goes_on(
         (facts(), trace("14", said="no such file"), "failed", "its batch script ended"),
         (facts(ENDED), trace("14"), "stopped", "cancelled in Slurm"),
         (facts(UNDER_WAY), trace("14"), "lost", "its batch job is gone"),
+        (facts(UNDER_WAY), trace("14", why="killed"), "lost", "its keeper is gone: killed"),
+        (facts(), trace("14", why="killed"), "lost", "its keeper is gone before it ran: killed"),
+        (facts(), trace("14", said="no disk", why="killed"), "failed", "its batch script ended"),
     ],
 )
 def test_a_job_that_left_the_queue_without_an_end(

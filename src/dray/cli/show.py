@@ -75,8 +75,9 @@ def describe(view: JobView, directory: str) -> Shown:
     told: list[str] = [joined(f"{name:<11}", value) for name, value in rows if value]
     if view.attempts:
         told += ["", "attempts"]
+    without_end = "running" if view.state.active else str(JobState.LOST)
     for attempt in view.attempts:
-        told += describe_attempt(attempt, directory)
+        told += describe_attempt(attempt, directory, without_end=without_end)
     gone = view.reason.endswith(GONE)
     if not view.state.active and view.state is not JobState.DONE and not gone:
         resume = f"dray resume {spec.id}{more_of_limits(view)}"
@@ -140,8 +141,9 @@ def describe_limits(view: JobView) -> str:
     return ", ".join(parts)
 
 
-def describe_attempt(attempt: Attempt, directory: str) -> list[str]:
-    outcome = attempt.outcome or "running"
+def describe_attempt(attempt: Attempt, directory: str, *, without_end: str) -> list[str]:
+    """Show an attempt; one that has written down no outcome is ``without_end``."""
+    outcome = attempt.outcome or without_end
     took = show_duration(duration_of(attempt))
     start = joined(f"  {attempt.number:>3}  ", colored(outcome.ljust(11), outcome), f"  {took:>7}")
     details = [attempt.reason] if attempt.reason else []

@@ -184,6 +184,8 @@ class BatchCluster:
             facts = self.facts()
         except ClusterError as error:
             return [Finding(ok=False, what="login", detail=error.message, advice=error.hint)]
+        except StorageError as error:
+            return [Finding(ok=False, what="root", detail=error.message, advice=error.hint)]
         free = facts["free"]
         return [
             Finding(ok=True, what="login", detail=f"{self.agent.channel.place} answers"),
@@ -193,6 +195,7 @@ class BatchCluster:
                 what="root",
                 detail=f"{facts['root']}, {show_size(free)} free"
                 + (f", {facts['files']:,} files" if facts["files"] else ""),
+                advice="" if free > LITTLE_SPACE else "Free some space; dray rm removes old jobs.",
             ),
             *lock_findings(facts.get("locks")),
             *self.container_findings(facts),

@@ -115,7 +115,11 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
     may_be_queued = queued is None and is_on_its_way(agent, job_dir)
     is_gone = queued is None and not may_be_queued
     is_waiting = queued is not None and queued["state"] == "waiting"
-    facts = states.read(job_dir, is_running=not is_gone and not is_waiting)
+    facts = states.read(
+        job_dir,
+        is_running=not is_gone and not is_waiting,
+        is_over=is_gone and bool(agent.scheduler.why_gone),
+    )
     if facts is None:
         return None
     trace = (
@@ -143,7 +147,8 @@ def trace_of(
     whose directory is then ``job_dir``."""
     submitted, asked = being_submitted(job_dir), job_dir.stop_request() is not None
     numbers = agent.scheduler.numbers_of(job_dir, index)
-    return states.Trace(submitted, asked, numbers, files.last_line(batch_log))
+    said = files.last_line(batch_log)
+    return states.Trace(submitted, asked, numbers, said, agent.scheduler.why_gone)
 
 
 def status_in_array(

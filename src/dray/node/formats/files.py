@@ -103,13 +103,18 @@ def open_regular(path: str) -> "BinaryIO":
 
 def last_line(path: str) -> str:
     """Return the last line with anything in it; nothing where there is none, or no file."""
+    return "".join(last_lines(path, 1))
+
+
+def last_lines(path: str, most: int, since: int = 0) -> "List[str]":
+    """Return the last lines with anything in them, of what was written behind ``since``."""
     try:
         with open_regular(path) as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, 0))
+            file.seek(max(os.fstat(file.fileno()).st_size - LAST_WORDS, since))
             lines = file.read(LAST_WORDS).decode("utf-8", "replace").split("\n")
     except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return []
+    return [line.strip() for line in lines if line.strip()][-most:]
 
 
 def read_json(path: str, most: int = LARGEST) -> "Optional[Any]":

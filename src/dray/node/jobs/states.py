@@ -53,28 +53,34 @@ class FileFacts:
 
 class Trace:
     """What is left of a job that has no end and is in no queue: whether it is ``being_submitted``
-    or was asked to stop, its ``numbers`` in the scheduler, the one that tells most first, and what
-    its batch job ``said`` last."""
+    or was asked to stop, its ``numbers`` in the scheduler, the one that tells most first, what
+    its batch job ``said`` last, and, where the queue knows it, ``why_gone``."""
 
     def __init__(
-        self, being_submitted: bool, stop_asked: bool, numbers: "List[str]", said: str
+        self,
+        being_submitted: bool,
+        stop_asked: bool,
+        numbers: "List[str]",
+        said: str,
+        why_gone: str = "",
     ) -> None:
         self.being_submitted = being_submitted
         self.stop_asked = stop_asked
         self.numbers = numbers
         self.said = said
+        self.why_gone = why_gone
 
 
-def read(job: "JobDir", is_running: bool = False) -> "Optional[FileFacts]":
+def read(job: "JobDir", is_running: bool = False, is_over: bool = False) -> "Optional[FileFacts]":
     """Read what the files say, or None where there is no such job. ``is_running``: as the scheduler
     or the job's lock says, so that its signs of life are looked at closely only if they seem to be
-    missing."""
+    missing. ``is_over``: its lock is free, and its last sign of life tells nothing."""
     description = job.description()
     if description is None and not job.is_damaged():
         return None
     end = job.ended()
     facts = FileFacts(job.id, job.job, description, end, job.records(), now=time.time())
-    if end is None and facts.is_under_way:
+    if end is None and facts.is_under_way and not is_over:
         attempt = job.attempt(facts.attempts[-1]["number"])
         facts.silence = attempt.silence() if not is_running or attempt.seems_silent() else 0.0
     return facts
@@ -190,7 +196,7 @@ def without_end(trace: Trace, attempts: "List[AttemptRecord]", scheduler: str) -
         return {"state": "stopped", "reason": "stopped on request"}
     if not attempts and not trace.numbers:
         return {"state": "lost", "reason": "it was never handed to " + scheduler}
-    guessed = guess_end(scheduler, attempts, trace.said)
+    guessed = guess_end(scheduler, attempts, trace)
     guessed["trace"] = trace
     return guessed
 
@@ -204,8 +210,12 @@ def conclude(record: "Status", found: "Conclusion") -> None:
         record["trace"] = found["trace"]
 
 
-def guess_end(scheduler: str, attempts: "List[AttemptRecord]", said: str) -> "Conclusion":
+def guess_end(scheduler: str, attempts: "List[AttemptRecord]", trace: Trace) -> "Conclusion":
     """From what the attempts have told, and what the batch job has said last."""
+    said = trace.said
+    if trace.why_gone and (attempts or not said):
+        when = "" if attempts else " before it ran"
+        return {"state": "lost", "reason": "its keeper is gone{}: {}".format(when, trace.why_gone)}
     cancelled = "cancelled in {}".format(scheduler)
     last = attempts[-1] if attempts else None
     if last and last["outcome"] == "interrupted" and last.get("cause") == "signal":

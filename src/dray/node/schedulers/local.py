@@ -92,6 +92,7 @@ class View:
 
 class Local(Scheduler):
     name = "this machine's queue"
+    why_gone = "killed, or the machine was restarted"
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -188,11 +189,15 @@ class Local(Scheduler):
     def _start_keeper(self, queue: Queue, job_dir: JobDir, alive: int, ticket: int) -> None:
         """Start the keeper, and return once it has taken charge: its script ends then."""
         words = ("bash", "-l", job_dir.script, str(alive), str(ticket))
+        log = job_dir.batch_log
+        before = os.path.getsize(log) if files.exists(log) else 0
         try:
             call(*words, keep_open=(alive, ticket))
         except SchedulerError as error:
             queue.remove_ticket(ticket)
-            raise type(error)(files.last_line(job_dir.batch_log) or str(error))
+            # The script's own complaint is the last line; what a program has said is before it.
+            said = files.last_lines(log, 2, before)
+            raise type(error)("; ".join(reversed(said)) or str(error))
 
     def cancel(self, numbers: "List[str]") -> None:
         for number in numbers:

@@ -39,6 +39,9 @@ class NoAnswer(SchedulerError):
 class Scheduler:
     name = ""  # for people
     is_told = False  # whether the laptop tells it what is in the queue
+    # Why a job is gone that is in no queue: said only where the queue sees the jobs' own locks, so
+    # that there is nothing to wait for, and nobody else to ask.
+    why_gone = ""
     own_variables = ()  # type: Tuple[str, ...]  # that are of no use to a command
 
     def hear(self, request: "Request") -> None:
