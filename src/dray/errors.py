@@ -110,12 +110,15 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return f" Did you mean '{found[0]}'?" if found else ""
 
 
+NOT_ALLOWED = (
+    "You may not write there: check the owner, or set another root for the cluster, or DRAY_HOME."
+)
 STORAGE_HINTS = {
     errno.ENOSPC: "The disk is full: free some space (dray rm removes old jobs) and try again.",
     errno.EDQUOT: "Your disk quota is used up: free some space (dray rm removes old jobs).",
     errno.EROFS: "The file system is read-only: set another root for the cluster, or DRAY_HOME.",
-    errno.EACCES: "You may not write there: check the owner, or set DRAY_HOME to another folder.",
-    errno.EPERM: "You may not write there: check the owner, or set DRAY_HOME to another folder.",
+    errno.EACCES: NOT_ALLOWED,
+    errno.EPERM: NOT_ALLOWED,
 }
 
 

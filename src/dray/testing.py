@@ -53,6 +53,7 @@ from dray.job.model import (
     Series,
     Snapshot,
 )
+from dray.job.quantities import show_count
 from dray.landing import Incoming, Landing
 from dray.launcher import Launcher
 from dray.reporter import Progress, Reporter
@@ -148,7 +149,8 @@ class FakeCluster:
 
     def check(self, job: JobSpec) -> None:
         if job.resources.gpus > self.gpus:
-            raise Refused(f"{self.name}: {job.resources.gpus:g} GPUs asked for, of {self.gpus}")
+            wanted = show_count(job.resources.gpus, "GPU")
+            raise Refused(f"{self.name}: {wanted} asked for, of {self.gpus}")
 
     def plan(self, work: JobSpec | JobArray) -> Plan:
         if isinstance(work, JobArray):

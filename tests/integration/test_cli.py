@@ -186,6 +186,10 @@ def test_references_to_jobs(dray: Dray) -> None:
     alike = next(at for at in range(len(one)) if one[at] != two[at])
     assert dray.show(one[: alike + 1])["id"] == one
     assert f"Did you mean '{one}'?" in refuse(dray, 3, "show", "x" + one)
+    assert "another machine" not in refuse(dray, 3, "show", "other-7f3k")
+    dray.configure("[clusters.far]\nkind = 'ssh'\nhost = 'far'\n")
+    says = refuse(dray, 3, "show", "other-7f3k")
+    assert "One that another machine submitted: dray ps --on far --all" in says
 
 
 def test_without_a_job_the_latest_is_meant(dray: Dray) -> None:
@@ -505,6 +509,13 @@ def test_a_read_only_place_is_told(dray: Dray, place: str) -> None:
     assert said[0] == "exit code 8"
     assert "ead-only file system" in "\n".join(said)
     assert "DRAY_HOME" in "\n".join(said)
+
+
+def test_doctor_tells_of_a_project_file_that_cannot_be_used(dray: Dray) -> None:
+    dray.write("dray.toml", "[jb]\n")
+    ended = dray("doctor", check=False)
+    assert ended.returncode == 7
+    assert re.search(r"^BAD  config +\S+/dray.toml:1: jb: unknown key", ended.stdout, re.M)
 
 
 @needs_root
@@ -883,7 +894,7 @@ def test_an_active_job_is_not_removed(dray: Dray) -> None:
 def test_a_job_that_is_done_is_not_resumed(dray: Dray) -> None:
     job = dray.run("--", "true")
     dray.wait(job)
-    assert "submit it with dray run" in refuse(dray, 4, "resume", job)
+    assert f"dray run --like {job}" in refuse(dray, 4, "resume", job)
 
 
 # -- help ---------------------------------------------------------------------------------------
@@ -918,6 +929,9 @@ def test_the_end_of_a_failed_job_is_told(dray: Dray) -> None:
         assert "likely cause: the job's Python has no module torch_that_is_not_there" in said
         assert "\x1b" not in said
     assert "step 1" in dray.show(job)["last_lines"]
+    wide = dray.run("--", sys.executable, "-c", "print('x' * 8000); exit(1)")
+    dray.wait(wide)
+    assert max(map(len, dray("show", wide).stdout.splitlines())) < 500
     silent = dray.run("--", "false")
     assert dray("wait", silent, check=False).stderr == f"{silent} is failed: exit code 1\n"
     followed = dray("run", "--follow", "--", sys.executable, "-c", code, check=False)

@@ -75,7 +75,7 @@ def test_what_a_cluster_cannot_give_is_refused_before(tmp_path: Path) -> None:
     small = FakeCluster("small", gpus=0)
     verbs = launcher(tmp_path, small)
     config = verbs.config._replace(job={**verbs.config.job, **parse_settings({"gpus": 1})})
-    with pytest.raises(Refused, match="1 GPUs asked for"):
+    with pytest.raises(Refused, match="1 GPU asked for, of 0"):
         Launcher(config, clusters={"small": small}).run(TRAIN, snapshot=False)
     assert small.asked == []
 

@@ -70,6 +70,7 @@ def test_settings_come_before_what_was_found() -> None:
     ("wanted", "what"),
     [
         (Resources(gpus=5), "5 GPUs asked for, and the machine has 4"),
+        (Resources(gpus=4.5), "4.5 GPUs asked for, and the machine has 4"),
         (Resources(cpus=17), "17 CPUs asked for, and the machine has 16"),
         (Resources(memory=65 << 30), "65.0 GB of memory asked for, and the machine has 64.0 GB"),
         (Resources(nodes=2), "a command is started once there, on one machine"),

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dray.cli.arguments import DURATION, Jobs, Parameter, Verb
-from dray.cli.output import launcher, named_or_latest
+from dray.cli.output import cut, launcher, named_or_latest
 from dray.cli.terminal import Shown, lines, say, visible
 from dray.job.model import JobState, JobView
 from dray.launcher import Launcher
 
 MANY = 10  # jobs, from which on they are counted and not named
+LONGEST_LINE = 400  # columns of a line of output: progress bars and dumped tensors have no end
 
 
 def wait_for_jobs(jobs: tuple[str, ...], timeout: float | None) -> int:
@@ -59,7 +60,7 @@ def last_output(output: list[str], *, only_cause: bool = False) -> Shown:
     from dray.launcher.causes import cause_of
 
     told = [] if only_cause or not output else ["the end of its output:"]
-    told += [f"  | {line}" for line in output if told]
+    told += [f"  | {cut(line, LONGEST_LINE)}" for line in output if told]
     cause = cause_of(output)
     return lines(told + ([f"likely cause: {cause}"] if cause else []))
 

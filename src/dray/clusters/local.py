@@ -38,7 +38,7 @@ from dray.job.model import (
     Series,
     Snapshot,
 )
-from dray.job.quantities import show_size
+from dray.job.quantities import show_count, show_size
 from dray.landing import Incoming, Landing
 from dray.node.formats import faults, files
 from dray.node.formats.wire import Refusal
@@ -74,12 +74,12 @@ def refusal(job: JobSpec, have: Equipment) -> str:
         return "GPUs are not asked for by type on this machine: write --gpus N"
     if wanted.gpus > have.gpus:
         return (
-            f"{wanted.gpus:g} GPUs asked for, and this machine has {have.gpus}"
+            f"{show_count(wanted.gpus, 'GPU')} asked for, and this machine has {have.gpus}"
             if have.gpus
-            else f"{wanted.gpus:g} GPUs asked for, and none was found on this machine"
+            else f"{show_count(wanted.gpus, 'GPU')} asked for, and none was found on this machine"
         )
     if wanted.cpus > have.cpus:
-        return f"{wanted.cpus} CPUs asked for, and this machine has {have.cpus}"
+        return f"{show_count(wanted.cpus, 'CPU')} asked for, and this machine has {have.cpus}"
     if wanted.memory and have.memory and wanted.memory > have.memory:
         return (
             f"{show_size(wanted.memory)} of memory asked for, and this machine has "
@@ -175,7 +175,7 @@ class LocalCluster:
             raise Refused(
                 f"{self.name}: {reason}",
                 hint=f"Ask for less, or declare what there is under [clusters.{self.name}] in "
-                "dray.toml.",
+                "your config.toml.",
             )
         if job.container is None:  # else it is the image's
             check_command(job)

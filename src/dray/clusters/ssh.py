@@ -10,7 +10,7 @@ from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
-from dray.job.quantities import show_size
+from dray.job.quantities import show_count, show_size
 from dray.node.formats import files
 
 DECLARED = ("cpus", "gpus", "memory")  # what jobs may use, where that is not all there is
@@ -74,9 +74,10 @@ def find_problem(job: JobSpec, have: Equipment | None) -> Problem | None:
     if have is None:
         return None
     advice = "Ask for less, or declare what there is in the cluster's settings."
-    for what, asked, there in (("GPUs", wanted.gpus, have.gpus), ("CPUs", wanted.cpus, have.cpus)):
+    for what, asked, there in (("GPU", wanted.gpus, have.gpus), ("CPU", wanted.cpus, have.cpus)):
         if asked > there:
-            return Problem(f"{asked:g} {what} asked for, and the machine has {there}", advice)
+            problem = f"{show_count(asked, what)} asked for, and the machine has {there}"
+            return Problem(problem, advice)
     if wanted.memory and have.memory and wanted.memory > have.memory:
         most = show_size(have.memory)
         what = f"{show_size(wanted.memory)} of memory asked for, and the machine has {most}"
@@ -116,7 +117,8 @@ class SshCluster(BatchCluster):
         have = equipment_of(about, self.settings)
         if have is None:
             return []
-        detail = f"{have.cpus} CPUs, {show_size(have.memory or 0)}, {have.gpus} GPUs for jobs"
+        cpus, gpus = show_count(have.cpus, "CPU"), show_count(have.gpus, "GPU")
+        detail = f"{cpus}, {show_size(have.memory or 0)}, {gpus} for jobs"
         machine = Finding(ok=True, what="machine", detail=detail)
         share = self.settings.get("share", "")
         return [machine, *share_findings.findings(share, about.get("share"))]

@@ -131,6 +131,11 @@ def show_duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600}h"
 
 
+def show_count(number: float, what: str) -> str:
+    """Write ``1 GPU``, ``2 GPUs``."""
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
+
+
 def show_size(count: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1024:

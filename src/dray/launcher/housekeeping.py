@@ -107,6 +107,10 @@ class Housekeeping:
         read = [str(path) for path in (home.config_file, project) if path.exists()]
         detail = " and ".join(read) + " read" if read else f"none ({home.config_file}, dray.toml)"
         findings = [Finding(ok=True, what="config", detail=detail)]
+        mistake = self.context.config.mistake
+        if mistake is not None:
+            advice = mistake.hint or "Nothing can be submitted from here until it is mended."
+            findings = [Finding(ok=False, what="config", detail=mistake.message, advice=advice)]
         try:
             count = self.context.open_store().count()
         except Exception as error:

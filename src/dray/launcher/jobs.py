@@ -26,12 +26,21 @@ class Jobs:
             known = [job_id for job_id, _ in store.recent_ids()]
             raise NotFound(
                 f"there is no job '{reference}'.{nearest(reference, known)}",
-                hint="dray ps --all lists the jobs.",
+                hint=f"dray ps --all lists the jobs.{self._elsewhere()}",
             )
         if len(found) > 1:
             raise UsageError(f"'{reference}' is not unique: {self._choices(found)}")
         job_id, name = found[0]
         return job_id, self.context.cluster(name)
+
+    def _elsewhere(self) -> str:
+        """Say how a job is found that another machine has submitted."""
+        clusters = self.context.config.clusters
+        away = [name for name in clusters if name != "local"]
+        if not away:
+            return ""
+        name = away[0] if len(away) == 1 else "CLUSTER"
+        return f" One that another machine submitted: dray ps --on {name} --all"
 
     def _choices(self, found: Sequence[tuple[str, str]]) -> str:
         """List jobs to choose from, with state and age."""

@@ -55,7 +55,7 @@ class Resuming:
         if view.state.active:
             raise Refused(f"{view.id} is {view.state}: it goes on by itself")
         if view.state is JobState.DONE:
-            raise Refused(f"{view.id} is done", hint="To run it anew, submit it with dray run.")
+            raise Refused(f"{view.id} is done", hint=f"To run it anew: dray run --like {view.id}")
         if view.spec.version > DESCRIPTION_VERSION:
             raise Refused(
                 f"{view.id} was submitted by a newer dray than this one",
