@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KILLED = "its supervisor was killed"
+UNWRITTEN = "how it ended could not be written down: the disk was full, or failed"
 IMAGE_LOOK = 2.0  # seconds between two looks whether it is ready
 HELD = WAKING + (signal.SIGCHLD,)
 
@@ -39,6 +40,12 @@ class SignalReceived(Exception):
 
 def wake(*_: object) -> None:
     raise SignalReceived()
+
+
+def reason_without_outcome(status: int) -> str:
+    """Return why an attempt has no outcome, from its supervisor's wait status. One that was not
+    killed has tried for minutes to write it."""
+    return KILLED if os.WIFSIGNALED(status) else UNWRITTEN
 
 
 def main(path: str, alive: int, ticket: int) -> int:
@@ -142,8 +149,7 @@ class Keeper(Site):
         pid = os.fork()
         if pid == 0:
             self._be_supervisor(attempt, self.grant, keeper)
-        self._wait_for(pid)
-        self._clean_up_after(attempt)
+        self._clean_up_after(attempt, self._wait_for(pid))
         self.grant.release()
         faults.reach("keeper:attempt-ended")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
@@ -169,13 +175,17 @@ class Keeper(Site):
         sys.stderr.flush()
         os._exit(0)
 
-    def _wait_for(self, pid: int) -> None:
-        while pid not in [ended for ended, _ in process.reap()]:
+    def _wait_for(self, pid: int) -> int:
+        """Return the wait status of the supervisor once it has ended."""
+        while True:
+            ended = dict(process.reap())
+            if pid in ended:
+                return ended[pid]
             received = signal.sigtimedwait(HELD, 60.0)
             if received is not None and received.si_signo in WAKING:
                 process.send([pid], received.si_signo)
 
-    def _clean_up_after(self, attempt: "AttemptDir") -> None:
+    def _clean_up_after(self, attempt: "AttemptDir", status: int) -> None:
         """Kill the processes that a killed supervisor has left, and write the missing outcome."""
         for _ in range(1000):
             below = process.descendants(os.getpid())
@@ -185,7 +195,8 @@ class Keeper(Site):
             time.sleep(0.01)
             process.reap()
         if attempt.ended() is None:
-            record_lost(self.job_dir, self.job, attempt.number, KILLED)
+            reason = reason_without_outcome(status)
+            record_lost(self.job_dir, self.job, attempt.number, reason)
 
     def before_end(self) -> None:
         faults.reach("keeper:before-end")
