@@ -4,6 +4,7 @@ helper's agent, what the test tells it to, and notes what it is asked."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -82,7 +83,8 @@ class HostileKubernetes:
         settings = {
             "kind": "kubernetes",
             "namespace": "evil",
-            "context": "evil",
+            # Of this one alone: another test must not find its open connection.
+            "context": f"evil-{os.urandom(4).hex()}",
             "image": "image:1",
             "volumes": ["pvc:home:/home/me"],
         }

@@ -28,7 +28,7 @@ from dray.errors import ClusterError, DrayError
 from dray.transport import frames, kube_api
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, Reply
-from dray.transport.kubectl import Kubectl
+from dray.transport.kubectl import Kubectl, PodExec
 
 pytestmark = pytest.mark.hostile
 
@@ -94,6 +94,16 @@ def test_a_jobs_number_is_one_in_plain_digits(tail: str) -> None:
     found = {"items": [{"metadata": {"name": f"walk-7f3k--r{tail}"}}]}
     looked = Cluster(Scripted(lambda *_: Reply(200, found))).look(PLACE, ["walk-7f3k"])
     assert looked.rows == {}
+
+
+def test_a_context_of_another_kubeconfig_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job, and its secrets, would go where the connection of another shell leads."""
+    way = PodExec(Kubectl("lab", "gpus"), "dray-agent")
+    seen = set()
+    for paths in ("", "/a/config", "/b/config", "/a/config:/b/config"):
+        monkeypatch.setenv("KUBECONFIG", paths)
+        seen.add(way.spec())
+    assert len(seen) == 4
 
 
 # -- shapes -------------------------------------------------------------------------------------

@@ -113,11 +113,12 @@ def missing() -> ClusterError:
 
 def kubeconfig_stamp(kubectl: Kubectl) -> str:
     """Return what changes when another cluster may be meant: a connection must not stay with the
-    context that was the current one when it was opened."""
-    if kubectl.context:
-        return ""
+    context that was the current one when it was opened, nor with one of the same name in the
+    kubeconfig of another shell."""
     default = os.path.expanduser("~/.kube/config")
     paths = kubectl.kubeconfig or os.environ.get("KUBECONFIG") or default
+    if kubectl.context:
+        return paths
     stamps = []
     for path in paths.split(os.pathsep):
         try:
