@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -115,6 +116,16 @@ def test_complaints_without_end_behind_an_answer(
     agent = AgentLink(Here(), str(tmp_path / "root"), program, "slurm")
     with agent.call("pull", {}) as answer:
         assert answer.stream.read(100) == b""
+
+
+def test_a_session_that_ends_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What watches over it must not end with a traceback on the terminal."""
+    with session.Session(["true"]) as ended:
+        closed = os.dup(0)
+        monkeypatch.setattr(ended, "_errors", io.FileIO(closed, closefd=False))
+        os.close(closed)
+        assert not ended.is_flooded()
+        monkeypatch.undo()
 
 
 def test_memory_is_taken_only_for_what_comes() -> None:

@@ -194,7 +194,7 @@ def run(argv: Sequence[str], text: str = "") -> tuple[int, bytes, str]:
 
 
 def feed(pipe: IO[bytes], text: bytes) -> None:
-    with suppress(OSError), pipe:  # one that does not read it all says why
+    with suppress(OSError, ValueError), pipe:  # one that does not read it all says why
         pipe.write(text)
 
 

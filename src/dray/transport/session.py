@@ -80,7 +80,7 @@ class Session:
     def is_flooded(self) -> bool:
         try:
             return os.fstat(self._errors.fileno()).st_size > FLOOD
-        except ValueError:  # closed
+        except (ValueError, OSError):  # closed, before or at this moment
             return False
 
     def complaints(self) -> bytes:
