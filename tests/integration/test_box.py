@@ -96,7 +96,9 @@ def test_a_lost_job_is_told_and_can_be_resumed(far: Dray) -> None:
 def test_it_is_added_and_shown(dray: Dray, hpc: Hpc) -> None:
     hpc.offer(dray)
     root = str(hpc.host.folder(dray.home / "box-root"))
-    dray("cluster", "add", "box", "--kind", "ssh", "--host", "hpc", "--root", root, "--gpus", "1")
+    add = ("cluster", "add", "--kind", "ssh", "--host", "hpc", "--root", root)
+    assert "BAD" not in dray(*add, "box", "--gpus", "1").stderr
+    assert "see to what is BAD" in dray(*add, "shared", "--share", "/no/such/folder").stderr
     shown = json.loads(dray("cluster", "show", "--json", "box").stdout)
     assert shown["kind"] == "ssh"
     assert shown["capabilities"]["gpus"] == 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,7 +18,8 @@ from dray.cli.group import cli
 from dray.cli.verbs import SUMMARIES
 from dray.config.reading import read_file
 from dray.job.model import JobState
-from dray.job.options import CLUSTERS
+from dray.job.options import CLUSTERS, JOB
+from dray.recipes import Recipe, Request
 from tests.conftest import Dray, Hpc
 
 TOP = Path(__file__).parent.parent.parent
@@ -59,6 +61,18 @@ def test_the_signatures_of_the_api_can_be_read() -> None:
     for written in signatures:
         ast.parse(f"def {written.removeprefix('dray.').strip()}: ...")
     assert any('start_from: str = ""' in written for written in signatures)
+
+
+def test_the_recipe_of_another_package_can_be_used() -> None:
+    (written,) = blocks(TOP / "docs/how-to/use-a-recipe.md", "python")
+    made: dict[str, Any] = {}
+    exec(written, made)
+    recipe: Recipe = made["WALKER"]
+    assert recipe.fill(Request(("--speed", "3"), TOP)).command[-2:] == ("--speed", "3")
+    assert recipe.detect(TOP) == ""
+    assert recipe.summary
+    assert recipe.metrics["tensorboard"]
+    assert set(recipe.settings) <= {option.key for option in JOB}
 
 
 def test_the_map_of_the_code_is_complete() -> None:

@@ -576,6 +576,13 @@ def test_a_folder_for_a_group_is_for_its_members(machine: Machine) -> None:
     assert ended[0].startswith(f"{machine.share}: your account cannot write to it. ")
 
 
+@pytest.mark.parametrize(("share", "warned"), [("/tmp/share", True), ("/var/lib/share", False)])
+def test_a_folder_whose_old_files_are_removed_is_advised_against(share: str, warned: bool) -> None:
+    (finding,) = findings(share, {"problem": "", "owner": "root"})
+    assert finding.ok
+    assert ("better choose another place" in finding.detail) == warned
+
+
 @needs_root
 def test_who_could_remove_the_files_is_told(machine: Machine) -> None:
     facts = sharing.facts(str(machine.share))

@@ -292,8 +292,11 @@ def look(
     # Nothing is written for a host that cannot be reached, or a partition that is not there.
     settings = {**dict(cluster(settings).equipment().suggested), **settings}
     there = cluster(settings)
-    doctor.show(there.doctor())
+    found = there.doctor()
+    doctor.show(found)
     there.check(trial_job(there))
+    if not all(one.ok for one in found):
+        say("It is added all the same: see to what is BAD before you run a job there.")
     return settings
 
 

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from dray.node.formats.records import ShareFacts
 
 
+SWEPT = ("/tmp/", "/var/tmp/")  # by systemd-tmpfiles or tmpreaper
+
+
 def findings(share: str, facts: ShareFacts | None) -> list[Finding]:
     """Return whether accounts can share the machine through this folder; an empty list where
     nothing was found out about it."""
@@ -19,4 +22,6 @@ def findings(share: str, facts: ShareFacts | None) -> list[Finding]:
     detail = f"{share}: other accounts that name it wait in the same queue"
     if facts["owner"] != "root":
         detail += f"; {facts['owner']}, whose folder it is, can remove what they keep in it"
+    if share.startswith(SWEPT):
+        detail += "; many machines remove old files there: better choose another place"
     return [Finding(ok=True, what="share", detail=detail)]
