@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-machines test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
+.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
 	test-kubernetes test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or containers or machines or hostile or trainers or docker or simulation or faults or kubernetes
+APART := crowd or containers or machines or sessions or hostile or trainers or docker or simulation or faults or kubernetes
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
@@ -35,6 +35,10 @@ test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptain
 test-machines: $(READY)  ## machines without a scheduler, through a real sshd
 	tests/rigs/install
 	$(BIN)/pytest -n 4 --dist worksteal -m machines
+
+test-sessions: $(READY)  ## into running jobs, over links that break
+	tests/rigs/install
+	$(BIN)/pytest -n 4 --dist worksteal -m "sessions and not kubernetes" tests/sessions
 
 test-hostile: $(READY)  ## clusters, jobs and repositories that mean ill
 	tests/rigs/install
@@ -62,7 +66,7 @@ test-kubernetes: $(READY)  ## a real Kubernetes of two nodes; built once with Go
 	tests/rigs/kubernetes/build
 	tests/rigs/kubernetes/addition kueue
 	tests/rigs/kubernetes/addition kai
-	$(BIN)/pytest -n 2 --dist worksteal -m kubernetes tests/kubernetes tests/contract
+	$(BIN)/pytest -n 2 --dist worksteal -m kubernetes tests/kubernetes tests/contract tests/sessions
 
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut
 ALL_POINTS := -n 2 --dist loadgroup --all-points tests/faults

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import arrays, goodput, images, slurm, snapshots, startup, supervision
+from bench import arrays, goodput, images, sessions, slurm, snapshots, startup, supervision
 from bench.measure import Figure
 
 PAGE = Path(__file__).parent.parent / "docs/explanation/performance.md"
@@ -17,7 +17,7 @@ BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 def main() -> None:
     figures: list[Figure] = []
-    for suite in (startup, snapshots, supervision, slurm, arrays, images, goodput):
+    for suite in (startup, snapshots, supervision, slurm, sessions, arrays, images, goodput):
         with tempfile.TemporaryDirectory(prefix="dray-bench-") as folder:
             print(f"{suite.__name__} …", flush=True)
             figures += suite.run(Path(folder))

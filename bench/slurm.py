@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.rigs.link import Link
@@ -110,15 +112,21 @@ class Laptop:
         subprocess.run(words, env=self.slurm.env, check=True, stdout=subprocess.DEVNULL)
 
 
-def run(_: Path) -> list[Figure]:
-    short = Path(tempfile.mkdtemp(prefix="db", dir="/tmp"))  # sockets need a short path
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Make a folder with a short path: sockets need one."""
+    short = Path(tempfile.mkdtemp(prefix="db", dir="/tmp"))
     short.chmod(0o755)
     try:
-        # Jobs that run would take the laptop's time: here it is the cluster, too.
-        with Laptop(short, extra=["--hold"]) as laptop:
-            return measure(laptop)
+        yield short
     finally:
         shutil.rmtree(short, ignore_errors=True)
+
+
+def run(_: Path) -> list[Figure]:
+    # Jobs that run would take the laptop's time: here it is the cluster, too.
+    with short_folder() as short, Laptop(short, extra=["--hold"]) as laptop:
+        return measure(laptop)
 
 
 def measure(laptop: Laptop) -> list[Figure]:

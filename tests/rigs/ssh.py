@@ -12,8 +12,17 @@ from tests.rigs.processes import end_by_pid_file, free_ports, until
 
 
 class Sshd:
-    def __init__(self, folder: Path, env: Mapping[str, str], host: Host | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        env: Mapping[str, str],
+        host: Host | None = None,
+        *,
+        forwards: bool = False,
+    ) -> None:
+        """``forwards``: whether it lets TCP through, which many login nodes do not."""
         self.folder = folder
+        self.forwards = forwards
         self.host = host or Host()
         self.env = env  # what every session on the login node sees
         (self.port,) = free_ports(1)
@@ -39,6 +48,7 @@ class Sshd:
             "UsePAM no",
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
+            f"AllowTcpForwarding {'yes' if self.forwards else 'no'}",
             f"SetEnv {variables}",
         )
         self.write_client_config(self.port)

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from dray.node.attempt.command import Command
 from dray.node.formats import leases
 from dray.node.processes import process as node_process
 from tests.simulation.kernel import Kernel, Process, simulated
@@ -55,7 +56,7 @@ class Children:
         assert process is not None
         return process
 
-    def descendants(self, _: int) -> list[int]:
+    def descendants(self, _: int, __: int = 0) -> list[int]:
         return [child.pid for child in self._me().children if not child.ended]
 
     def topmost_catchers(self, below: list[int], _: int) -> list[int]:
@@ -84,4 +85,5 @@ class Children:
             (node_process, "reap", self.reap),
             (node_process, "memory_of", lambda pids: 0),
             (leases, "locks_work", lambda folder: True),  # it forks
+            (Command, "open_door", lambda *_: None),  # a real socket, at which nobody knocks
         ]

@@ -310,6 +310,20 @@ def job_argument(many: bool = False, or_latest: bool = False) -> Decorator:
     return click.argument(name, type=JobId(), nargs=number, required=not or_latest)
 
 
+def rank_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--rank",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Where the command runs several times: beside this rank (this node, with torchrun).",
+    )(function)
+
+
+def host_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--host", is_flag=True, help="Outside the command's container.")(function)
+
+
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--json", "as_json", is_flag=True, help="Print JSON, in a format that stays compatible."

@@ -17,6 +17,11 @@ VERBS = {
         "rm": "remove an ended job and all its files",
         "notify": "show and test who is notified of jobs",
     },
+    "Into a running job": {
+        "exec": "run a program beside a job's command",
+        "shell": "open a shell there, and come back to it after a lost link",
+        "forward": "forward ports of a job's node to this machine, or back",
+    },
     "Clusters": {
         "cluster": "add, import, list, show, check and remove clusters",
         "doctor": "check everything a job depends on",
@@ -45,7 +50,9 @@ ELSEWHERE = {
     "get": "dray show JOB",
     "submit": "dray run -- COMMAND",
     "launch": "dray run -- COMMAND",
-    "exec": "dray run -- COMMAND",
+    "ssh": "dray shell JOB",
+    "bash": "dray shell JOB",
+    "port-forward": "dray forward JOB PORT",
     "attach": "dray logs -f JOB",
     "tail": "dray logs -f JOB",
     "cancel": "dray stop JOB",

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SERVED = ("run", "plan", "ps", "show", "stop")  # short, and asking nothing
+SERVED = ("run", "plan", "ps", "show", "stop", "exec")  # short, and asking nothing
 READY, TAKEN, GO, DONE, BACK = b"r", b"t", b"g", b"d", b"b"
 ENDING = ".warm"  # of a socket's name
 PATIENCE = 1.0  # seconds for a process that should be ready
@@ -51,7 +51,8 @@ def ask(arguments: list[str]) -> "int | None":
 def lasts(arguments: list[str]) -> bool:
     """Return whether the command goes on until the user ends it."""
     watches = arguments[0] == "ps" and ("-w" in arguments or "--watch" in arguments)
-    return watches or "--follow" in arguments
+    is_terminal = arguments[0] == "exec" and not {"-t", "--tty"}.isdisjoint(arguments)
+    return watches or is_terminal or "--follow" in arguments
 
 
 def identity() -> "tuple[Any, ...]":

@@ -20,6 +20,7 @@ from dray.clusters.kube.api import Replaces
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
 from dray.clusters.options import kubernetes as options
+from dray.clusters.protocol import Sessions
 from dray.errors import ClusterError, Refused
 from dray.job.model import (
     Capabilities,
@@ -172,6 +173,12 @@ class KubernetesCluster(BatchCluster):
 
     def make_queue(self) -> AgentQueue:
         return KubernetesQueue(self)
+
+    @property
+    def sessions(self) -> Sessions:
+        from dray.clusters.kube.sessions import PodSessions  # not for a listing of jobs
+
+        return PodSessions(self.name, self.agent, self.kube, self.kubectl, self.place)
 
     @cached_property
     def user(self) -> str:

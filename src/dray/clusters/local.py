@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dray.node.root.images import RootImages
+    from dray.transport.ways import Way
 
 LITTLE_SPACE = 1 << 30
 
@@ -125,7 +126,6 @@ def make_plan(job: JobSpec, cluster: str, root: str, share: str | None = None) -
 class LocalCluster:
     kind = "local"
     capabilities = Capabilities(is_local=True, gpu_fractions=True)
-    sessions = None
     may_ask = True  # nobody has to log in here
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
@@ -136,6 +136,7 @@ class LocalCluster:
         self.images = LocalImages(str(self.root), settings)
         self.files = LocalFiles(self)
         self.queue = LocalQueue(self)
+        self.sessions = LocalSessions(self)
 
     @staticmethod
     def root_here(name: str, settings: Mapping[str, Any], data: Path) -> str | Path:
@@ -273,6 +274,21 @@ class LocalCluster:
                 advice="" if os.path.isdir("/proc/self") else "The local cluster needs Linux.",
             ),
         ]
+
+
+class LocalSessions:
+    """The way into a job of this machine: straight to its socket."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    def way(self, job_id: str, rank: int) -> Way:
+        from dray.node.sessions.entering import find_door  # only here
+        from dray.transport.ways import SocketWay
+
+        with refusing():
+            door = find_door(self.cluster.checked_root().job(job_id), rank)
+        return SocketWay(door["socket"])
 
 
 class LocalQueue:

@@ -25,6 +25,8 @@ from dray.reporter import Progress
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
+
+    from dray.transport.ways import Way
 else:
     Protocol = object  # only type checkers ask what fits
 
@@ -283,12 +285,8 @@ class ImageStore(Protocol):
 
 
 class Sessions(Protocol):
-    """A way into a running job; no kind of cluster has one yet."""
+    """The way into a running job."""
 
-    def exec(self, job_id: str, argv: Sequence[str], stdio: tuple[int, int, int]) -> int:
-        """Run a program beside the job's command, with these file descriptors as its stdin, stdout
-        and stderr; return its exit code."""
-
-    def forward(self, job_id: str, port: int) -> AbstractContextManager[int]:
-        """Forward a port of the job's node to this machine while the context lasts; it yields the
-        port's number here."""
+    def way(self, job_id: str, rank: int) -> Way:
+        """Return the way to a rank's command, which can be opened more than once. Raises Refused,
+        with why, where it can tell that the job does not run."""

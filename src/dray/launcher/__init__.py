@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dray.launcher.receipts import Pulled
     from dray.launcher.resuming import Changes
     from dray.launcher.running import How, Running
+    from dray.launcher.sessions import Sessioning
 
 __all__ = ["GONE", "JobFilter", "Launcher", "Listing"]
 
@@ -149,6 +150,14 @@ class Launcher:
 
     def last_lines(self, view: JobView, most: int = 10) -> list[str]:
         return self._logs.last_lines(view, most)
+
+    # -- into a running job: sessions
+
+    @cached_property
+    def sessions(self) -> Sessioning:
+        from dray.launcher.sessions import Sessioning
+
+        return Sessioning(self.context)
 
     # -- changing: outputs, housekeeping
 

@@ -7,6 +7,9 @@ rank JOBDIR                       one task of an attempt that is spread over sev
 gather PART COMMAND...            start the command in every task of a pod, and join other pods
 convert IMAGE                     make an image ready to run, as a job's command
 agent ROOT KIND                   answer the laptop's requests, for a scheduler of this kind
+enter JOBDIR KIND RANK            lead the laptop into a running job
+relay SOCKET                      the last piece of that way, on the job's node
+session FD                        serve who comes in, beside a job's command
 """
 
 import sys
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 
 def main(arguments: "List[str]") -> int:
+    if arguments and arguments[0] in ("enter", "relay", "session"):
+        return sessions(*arguments)
     if len(arguments) == 4 and arguments[0] == "keep":
         from .attempt import keeper
 
@@ -48,8 +53,25 @@ def main(arguments: "List[str]") -> int:
         from .agent import agent
 
         return agent.main(arguments[1], arguments[2])
-    sys.stderr.write("usage: dray-node keep|attempt|pod|rank|gather|convert|agent ...\n")
+    words = "keep|attempt|pod|rank|gather|convert|agent|enter|relay|session"
+    sys.stderr.write("usage: dray-node {} ...\n".format(words))
     return 2
+
+
+def sessions(what: str, *arguments: str) -> int:
+    """Do what leads into a running job, quickly: somebody waits at a terminal."""
+    if what == "session":
+        from .sessions import server
+
+        locales.ensure_utf8([what] + list(arguments))
+        return server.main(int(arguments[0]))
+    if what == "relay":
+        from .sessions import relay
+
+        return relay.relay(*arguments)
+    from .sessions import entering
+
+    return entering.enter(*arguments)
 
 
 if __name__ == "__main__":

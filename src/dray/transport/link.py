@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from dray.node.formats.records import Asked
+    from dray.transport.ways import ProgramWay
 
 BOOTSTRAP = "dray_node/formats/bootstrap.py"
 TRIES = 3
@@ -300,13 +301,25 @@ class AgentLink:
         if said == MISSING:
             session.send_agent(shipping.app().content)
 
-    def _argv(self, *, install: bool = False, may_ask: bool = True) -> list[str]:
+    def way_into(self, job_id: str, rank: int) -> ProgramWay:
+        """Return the way into a running job, which asks for no password: where the connection does
+        not stand yet, it is made first, and the agent's file is installed."""
+        from dray.transport.ways import ProgramWay  # only here
+
+        if self.channel.is_remote and not self._stands():
+            self.ask("ping")
+        words = f'enter "$r"/jobs/{shlex.quote(job_id)} {self.scheduler} {rank}'
+        return ProgramWay(self._argv(words, may_ask=False), self.channel, self.refusal)
+
+    def _argv(self, words: str = "", *, install: bool = False, may_ask: bool = True) -> list[str]:
         """Return the channel's program with a command that any login shell accepts: a plain sh
-        finds the root, and Python does the rest."""
+        finds the root, and Python does the rest. ``words`` say what it does, if it is not the
+        agent."""
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
-        arguments = f'"$r" {shipping.name()} {size} agent "$r" {self.scheduler}'
+        words = words or f'agent "$r" {self.scheduler}'
+        arguments = f'"$r" {shipping.name()} {size} {words}'
         script = f'r="{self._shell_root}"; exec {python} {arguments}'
         return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 
@@ -330,7 +343,7 @@ class AgentLink:
         with self._distrust():
             record, length = frames.read_record(stream)
         if "error" in record:
-            raise self._refusal(frames.AgentRefusal(record))
+            raise self.refusal(frames.AgentRefusal(record))
         return Answer(record, stream, length)
 
     @contextmanager
@@ -347,7 +360,7 @@ class AgentLink:
                 hint=f"Is '{self.python}' a Python there (setting python)?",
             ) from None
 
-    def _refusal(self, refused: frames.AgentRefusal) -> DrayError:
+    def refusal(self, refused: frames.AgentRefusal) -> DrayError:
         message = f"{self.channel.place}: {refused.text}"
         if refused.family == "OSError" and refused.errno is not None:
             return from_os_error(OSError(refused.errno, message))

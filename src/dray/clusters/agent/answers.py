@@ -22,6 +22,7 @@ from dray.node.notifications.notify import CHANNELS
 from dray.records import NamedTuple
 
 MOST_JOBS = 10**5  # that one cluster may list
+MOST_WORDS = 16  # that start dray on a node
 MOST_TIMES = 10**4  # at which an agent tells how long a log was
 MOST_UNSENT = 10**4  # messages that one cluster may ask to send
 MOST_APPENDED = 10**4  # files that an agent sends a part of at once
@@ -117,6 +118,13 @@ def log_piece(answer: Record) -> tuple[int, int]:
     """Return how long the log is, and how many bytes of it follow."""
     read = checks.required(answer, size=integer, payload=lambda one: integer(one, 0, LOG_PIECE))
     return max(read["size"], 0), read["payload"]
+
+
+def door(answer: Record) -> tuple[dict[str, str], str, tuple[str, ...]]:
+    """Read where the door of a job is: the place of its node, its path, and the words that start
+    dray there."""
+    found = checks.required(answer, place=table(text), path=text, words=several(text, MOST_WORDS))
+    return found["place"], found["path"], found["words"]
 
 
 def log_times(answer: Record) -> list[tuple[float, int]]:

@@ -15,7 +15,7 @@ from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.files import AgentFiles
 from dray.clusters.agent.images import AgentImages
 from dray.clusters.agent.upload import Change, change_of, pack_of
-from dray.clusters.protocol import Statuses, Unsent
+from dray.clusters.protocol import Sessions, Statuses, Unsent
 from dray.errors import ClusterError, Refused, StorageError
 from dray.job.model import (
     Capabilities,
@@ -52,7 +52,6 @@ class BatchCluster:
 
     kind = ""
     capabilities = Capabilities(has_host=True, awaits_images=True)
-    sessions = None
 
     @property
     def array_size(self) -> int:
@@ -73,6 +72,12 @@ class BatchCluster:
         self.files = AgentFiles(
             name, self.agent, f"{self.host}:{jobs}" if self.host else jobs, self.queue.send_contents
         )
+
+    @property
+    def sessions(self) -> Sessions:
+        from dray.clusters.agent.sessions import AgentSessions  # not for a listing of jobs
+
+        return AgentSessions(self.agent)
 
     def make_link(self) -> AgentLink:
         """Return the way to the agent."""

@@ -307,6 +307,16 @@ class Cluster:
                 found[job_id] = end
         return found
 
+    def running_pods(self, place: Place, job_id: str) -> dict[str, str]:
+        """Return the names of a job's pods that run, by what each calls itself. Of two that call
+        themselves the same, one is being taken away."""
+        root = names.root_label(place.root, place.user)
+        wanted = names.selector({names.ROOT: root, names.JOB: [job_id]})
+        path = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning"
+        pods = items_of(self.api.get(path).record)
+        pods.sort(key=lambda pod: not text_at(pod, "metadata", "deletionTimestamp"))
+        return {text_at(pod, "spec", "hostname"): text_at(pod, "metadata", "name") for pod in pods}
+
     # -- deleting
 
     def delete_jobs(self, place: Place, ids: Sequence[str]) -> None:

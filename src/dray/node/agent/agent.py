@@ -126,6 +126,7 @@ VERBS = {
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
     "discard": jobs.discard,
+    "door": root_requests.door,
     "hello": site.probe,
     "ids": root_requests.ids,
     "image": image_requests.look,

@@ -6,13 +6,15 @@ import os
 import signal
 
 from ..formats import files
+from ..formats.messages import print_message
 from ..processes import process
 from ..processes.environment import IN_CONTAINER, environment
 from ..processes.process import describe_end
+from ..sessions import door
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Union
+    from typing import Any, Callable, Dict, List, Optional, Union
 
     from ..containers.sandbox import Sandbox
     from ..formats.records import CommandEnd, Description
@@ -70,6 +72,8 @@ class Command:
         self.pid = 0
         self.status = None  # type: Optional[int]  # wait status
         self.sandbox = self._make_sandbox()
+        self.variables = {}  # type: Dict[str, str]
+        self.door = None  # type: Optional[door.Door]
 
     def _make_sandbox(self) -> "Optional[Sandbox]":
         if not self.job.get("container"):
@@ -92,35 +96,84 @@ class Command:
     def start(self, argv: "List[str]", variables: "Dict[str, str]") -> None:
         """Start the command; ``variables`` describe this attempt in its environment."""
         self.argv = argv
+        self.variables = variables
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, files.PRIVATE_FILE)
         try:
-            folder = os.path.join(self.job_dir.work, self.job["folder"])
+            folder = self._folder()
             files.make_folder(folder, durable=False)
             if self.sandbox is not None:
-                self.pid = self._start_in(self.sandbox, variables, log)
+                self.pid = self._start_in(self.sandbox, log)
             else:
-                work = self.job_dir.work
-                env = environment(self.job_dir, self.job, self.base, variables, work)
-                self.pid = process.start(argv, folder, env, log)
+                self.pid = process.start(argv, folder, self._environment(), log)
         finally:
             os.close(log)
 
-    def _start_in(self, sandbox: "Sandbox", variables: "Dict[str, str]", log: int) -> int:
+    def _folder(self) -> str:
+        return os.path.join(self.job_dir.work, self.job["folder"])
+
+    def _environment(self) -> "Dict[str, str]":
+        """Return what the command sees, or would see outside its container."""
+        work = self.job_dir.work
+        return environment(self.job_dir, self.job, self.base, self.variables, work)
+
+    def _environment_in(self, sandbox: "Sandbox") -> "Dict[str, str]":
+        code = sandbox.code()
+        return environment(self.job_dir, self.job, sandbox.base(), self.variables, code)
+
+    def _start_in(self, sandbox: "Sandbox", log: int) -> int:
         self.container = sandbox.argv(self.rank)
-        env = environment(self.job_dir, self.job, sandbox.base(), variables, sandbox.code())
-        script = sandbox.input(self.rank, self.argv, env)
+        script = sandbox.input(self.rank, self.argv, self._environment_in(sandbox))
         try:
             return process.start(self.container, self.job_dir.work, sandbox.around(), log, script)
         finally:
             os.close(script)
 
+    # -- the way in -------------------------------------------------------------------------------
+
+    def open_door(self, path: str) -> None:
+        """Let the user in, beside the running command. A command runs as well without."""
+        try:
+            self.door = door.Door(path, self._place(), self._describe)
+        except (OSError, KeyError) as error:
+            print_message("nobody can be let in: {}".format(error))
+
+    def _place(self) -> "Dict[str, str]":
+        settings = self.job.get("scheduler")
+        if not settings:
+            return {}
+        from ..schedulers import scheduler  # not for a job of this machine
+
+        return scheduler.of_kind(settings["kind"], self.job_dir.root).own_place()
+
+    def _describe(self) -> "Dict[str, Any]":
+        """Return what processes beside the command see."""
+        found = {"folder": self._folder(), "env": self._environment(), "container": None}
+        if self.sandbox is not None:
+            env = self._environment_in(self.sandbox)
+            found["container"] = self.sandbox.describe(self.rank, self.container, env)
+        return found
+
+    def close_door(self) -> None:
+        """End all that was started beside the command."""
+        if self.door is not None:
+            self.door.close(self.reap)
+            self.door = None
+
     def reap(self) -> None:
         for pid, status in process.reap():
             if pid == self.pid:
                 self.status = status
+            elif self.door is not None:
+                self.door.reaped(pid)
 
     def listen(self) -> None:
-        """Do nothing: a command on this machine sends no messages."""
+        """Look who is at the door. The command itself sends no messages."""
+        if self.door is not None:
+            self.door.look()
+
+    def _below(self) -> "List[int]":
+        """Return all that belongs to the command, without what was started beside it."""
+        return process.descendants(os.getpid(), self.door.server if self.door else 0)
 
     def ended(self) -> bool:
         return self.status is not None
@@ -148,13 +201,14 @@ class Command:
 
     def _processes(self) -> "List[int]":
         """Return the command's processes, without those that a container needs around it."""
-        me = os.getpid()
         if self.sandbox is None:
-            return process.descendants(me)
-        return process.inside(me, self.sandbox.process_id(self.rank), IN_CONTAINER)
+            return self._below()
+        inside = self.sandbox.process_id(self.rank)
+        apart = self.door.server if self.door else 0
+        return process.inside(os.getpid(), inside, IN_CONTAINER, apart)
 
     def terminate(self) -> None:
-        below = self._processes() or process.descendants(os.getpid())
+        below = self._processes() or self._below()
         gentle = process.topmost_catchers(below, signal.SIGTERM) or below
         process.send(gentle, signal.SIGTERM)
 
@@ -163,25 +217,26 @@ class Command:
         meanwhile, and has to be reaped before it counts as gone."""
         if self.is_gone():
             return True
-        process.send(process.descendants(os.getpid()), signal.SIGKILL)
+        process.send(self._below(), signal.SIGKILL)
         return False
 
     def end_leftovers(self) -> None:
         """Terminate what the command left in the background."""
-        left = self._processes() or process.descendants(os.getpid())
+        left = self._processes() or self._below()
         process.send(left, signal.SIGTERM)
 
     def clean_up(self) -> None:
         """Remove what the command's container needed."""
+        self.close_door()
         if self.sandbox is not None:
             self.sandbox.clean_up(self.status is None or os.WIFSIGNALED(self.status))
 
     def is_gone(self) -> bool:
         started = self.pid != 0
-        return not process.descendants(os.getpid()) and (self.status is not None or not started)
+        return not self._below() and (self.status is not None or not started)
 
     def memory(self) -> int:
-        return process.memory_of(process.descendants(os.getpid()))
+        return process.memory_of(self._below())
 
     def left_elsewhere(self) -> "List[str]":
         return []

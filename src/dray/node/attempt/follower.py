@@ -6,6 +6,7 @@ import signal
 import time
 
 from ..formats import files, locales
+from ..formats.interpreters import own_words
 from ..jobs.jobdir import described
 from ..processes import process
 from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT
@@ -92,7 +93,7 @@ class Follower:
         env = locales.original_environment()
         with connection:
             fd = connection.fileno()
-            words = gather.launcher(part) + gather.own_words("rank", self.job_dir.path)
+            words = gather.launcher(part) + own_words("rank", self.job_dir.path)
             pid = process.start(words, self.job_dir.path, env, fd, fd)
         told = False
         while pid not in [one for one, _ in process.reap()]:

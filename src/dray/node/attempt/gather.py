@@ -10,10 +10,9 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 
-from ..formats.interpreters import python_words
+from ..formats.interpreters import own_words
 from ..jobs import trouble
 from ..processes import layout, process
 from ..processes.process import describe_end
@@ -31,11 +30,6 @@ PIECE = 1 << 16
 CLEARING = 90.0  # seconds for tasks to clear away once nobody is above any more
 BYE = MARK + b'{"what": "bye"}'  # a node's last line: it ends as it should
 IN, OUT = 0, 1
-
-
-def own_words(*words: str) -> "List[str]":
-    """Return the words that start this program again, with other arguments."""
-    return python_words() + ["-I", "-S", sys.argv[0]] + list(words)
 
 
 def part_of(job: "Description", node: int, address: str) -> "Part":

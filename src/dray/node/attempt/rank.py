@@ -75,6 +75,7 @@ class Task:
             elif received.si_signo != signal.SIGIO:
                 self.signalled = True
             received = signal.sigtimedwait(HANDLED_SIGNALS, 0)
+        self.command.listen()
 
     def _listen(self) -> None:
         lines = self.lines.read()
@@ -85,6 +86,7 @@ class Task:
             lines = self.lines.read()
         if not self.lines.is_open and not self.leaving:  # the supervisor is gone
             kill_all(self.command, self._wait)
+            self.command.close_door()
             self._clean_up()
             self.leaving = True
 
@@ -139,6 +141,9 @@ class Task:
             self.command.start(argv, variables)
         except FAILURES as error:
             self._tell_failure(error)
+        else:
+            attempt = self.job_dir.attempt(self.order["attempt"])
+            self.command.open_door(attempt.door_of(self.position.rank))
 
     def _address(self) -> str:
         """Return the first node's name, or its address if the name cannot be resolved here."""
@@ -163,6 +168,7 @@ class Task:
             self.command.terminate()
 
     def _clear(self, _: "Order") -> None:
+        self.command.close_door()
         self.command.end_leftovers()
         until = time.monotonic() + self.command.patience
         while not self.command.is_gone() and time.monotonic() < until:

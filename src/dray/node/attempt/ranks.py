@@ -22,10 +22,9 @@ import re
 import select
 import signal
 import socket
-import sys
 import time
 
-from ..formats.interpreters import python_words
+from ..formats.interpreters import own_words
 from ..formats.messages import print_message
 from ..jobs import trouble
 from ..processes import layout, process
@@ -122,6 +121,12 @@ class Ranks:
     def prepare(self) -> None:
         """Do nothing: each task prepares its own container."""
 
+    def open_door(self, path: str) -> None:
+        """Do nothing: each task has a door of its own."""
+
+    def close_door(self) -> None:
+        """Do nothing: see ``open_door``."""
+
     def clean_up(self) -> None:
         """Close what led to the launcher; each task cleans up after its own container."""
         if self.pid:
@@ -133,7 +138,7 @@ class Ranks:
         output, answers = os.pipe()
         os.set_blocking(self.input, False)
         try:
-            words = python_words() + ["-I", "-S", sys.argv[0], "rank", self.job_dir.path]
+            words = own_words("rank", self.job_dir.path)
             folder = self.job_dir.path  # the work tree need not be on every node
             self.pid = process.start(self.launcher + words, folder, self.base, answers, orders)
         finally:

@@ -126,6 +126,7 @@ class Supervisor:
         finally:
             self.about = self._about(argv)
             self._write_about()
+        self.command.open_door(self.attempt.door_of(0))
 
     def _write_about(self) -> None:
         """Write the attempt's record, if possible. The command may have filled the disk already,
@@ -305,6 +306,7 @@ class Supervisor:
             print_message("how long it is held could not be written down: {}".format(error))
 
     def _clean_up(self, outcome: "Outcome") -> None:
+        self.command.close_door()
         self.ending.sweep()
         files.discard(self.attempt.heartbeat)
         try:

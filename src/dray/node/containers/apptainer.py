@@ -2,7 +2,7 @@
 
 import os
 
-from .runtime import Runtime, in_order, output_of
+from .runtime import SHELL, Runtime, in_order, output_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Apptainer(Runtime):
         for bind in in_order(start.binds):
             mode = ":ro" if bind.read_only else ""
             argv += ["--bind", "{}:{}{}".format(bind.source, bind.target, mode)]
-        return argv + [start.image, "/bin/sh", "-s"]
+        return argv + [start.image] + SHELL
 
     def has_own_pids(self, wanted: "Container") -> bool:
         return bool(wanted["containall"])

@@ -113,16 +113,29 @@ def identity(user: str, user_id: int, group: str, group_id: int) -> "Dict[str, s
 def script(argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes) -> bytes:
     """Write what the shell inside reads: it becomes the command, or says what is missing."""
     said = RUN.encode() + b"/said"
-    exported = [name for name in sorted(env) if name.decode() not in READ_ONLY]
-    others = [name + b"=" + env[name] for name in sorted(env) if name not in exported]
-    lines = [b"export " + name + b"=" + value_of(name, env[name]) for name in exported]
-    lines += [
+    lines = exports(env) + [
         b"cd " + quoted(folder) + b" 2>/dev/null || " + leave(NO_FOLDER, said),
         is_program(argv[0]) + b" || " + leave(NO_COMMAND, said),
         b'echo "' + STARTED.encode() + b' $$" >' + said,
-        b"exec " + b" ".join(quoted(one) for one in prefixed(others) + argv) + b" </dev/null",
+        becoming(argv, env) + b" </dev/null",
     ]
     return b"\n".join(lines) + b"\n"
+
+
+def entering_script(argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes) -> bytes:
+    """Write what the shell inside reads to become a program beside the command."""
+    lines = exports(env) + [b"cd " + quoted(folder) + b" 2>/dev/null || cd /", becoming(argv, env)]
+    return b"\n".join(lines) + b"\n"
+
+
+def exports(env: "Dict[bytes, bytes]") -> "List[bytes]":
+    exported = [name for name in sorted(env) if name.decode() not in READ_ONLY]
+    return [b"export " + name + b"=" + value_of(name, env[name]) for name in exported]
+
+
+def becoming(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> bytes:
+    others = [name + b"=" + env[name] for name in sorted(env) if name.decode() in READ_ONLY]
+    return b"exec " + b" ".join(quoted(one) for one in prefixed(others) + argv)
 
 
 def prefixed(pairs: "List[bytes]") -> "List[bytes]":

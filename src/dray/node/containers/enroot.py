@@ -2,7 +2,7 @@
 
 import os
 
-from .runtime import Bind, Runtime, in_order
+from .runtime import SHELL, Bind, Runtime, in_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Enroot(Runtime):
             mode = "ro" if bind.read_only else "rw"
             fields = [bind.source, bind.target, "none", "x-create=auto,rbind," + mode]
             argv += ["--mount", ":".join(fields)]
-        return argv + [start.image, "/bin/sh", "-s"]
+        return argv + [start.image] + SHELL
 
     def files(self, folder: str) -> "Dict[str, bytes]":
         return {rc_of(folder): RC}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..formats.records import Container
 
+SHELL = ["/bin/sh", "-s"]  # what is started in a container, and reads what to become
 ANSWER = 20.0  # seconds that a program has to tell about itself
 
 

@@ -20,7 +20,7 @@ from ..processes import process
 from ..processes.environment import IN_CONTAINER, training_library
 from ..processes.process import CannotContain, describe_end
 from . import caches, container, local_copy, runtimes
-from .runtime import Bind, Start, unusable_path
+from .runtime import SHELL, Bind, Start, unusable_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -244,6 +244,17 @@ class Sandbox:
             rest = rest[os.write(fd, rest) :]
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
+
+    def describe(self, rank: int, argv: "List[str]", env: "Dict[str, str]") -> "Dict[str, Any]":
+        """Return what another container like a rank's is started with. ``argv`` is how the rank's
+        own was."""
+        return {
+            "argv": argv[: -len(SHELL)],
+            "around": self.around(),
+            "run": os.path.join(self._own(rank), "run"),
+            "env": env,
+            "folder": self.folder(),
+        }
 
     def _said(self, rank: int) -> str:
         return read_text(os.path.join(self._own(rank), "run", "said")).strip()

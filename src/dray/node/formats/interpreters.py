@@ -40,6 +40,11 @@ def python_words() -> "List[str]":
     return words(tree) if tree else [sys.executable]
 
 
+def own_words(*words: str) -> "List[str]":
+    """Return the words that start this program again, with other arguments."""
+    return python_words() + ["-I", "-S", sys.argv[0]] + list(words)
+
+
 def certificates() -> "Optional[str]":
     """Return the certificate authorities that came along with this Python, if any did: the image of
     a job need not have any."""

@@ -642,6 +642,9 @@ class Answer(TypedDict, total=False):
     path: str
     remarks: List[str]
     images: List[ListedImage]
+    # door, with its path: what the scheduler knows of its node, and how dray is started there
+    place: Dict[str, str]
+    words: List[str]
     # not sent as JSON
     payload: int  # how many bytes follow
     pieces: Iterable[bytes]  # those bytes

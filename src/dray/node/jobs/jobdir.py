@@ -13,6 +13,7 @@
         dray.log                 dray's own messages
         attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
         attempts/001/ranks/      the logs of further ranks, if they wrote anything
+        attempts/001/door.json   while its command runs: the way in, see dray.node.sessions
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
@@ -169,6 +170,10 @@ class AttemptDir:
 
     def log_of(self, rank: int) -> str:
         return os.path.join(self.path, "ranks", "{}.log".format(rank)) if rank else self.log
+
+    def door_of(self, rank: int) -> str:
+        name = "ranks/{}.door.json".format(rank) if rank else "door.json"
+        return os.path.join(self.path, name)
 
     def left_on(self, host: str) -> str:
         return "{}-{}".format(self.left, host)

@@ -50,15 +50,19 @@ def start(
     env: "Dict[str, str]",
     log: int,
     stdin: "Optional[int]" = None,
+    errors: "Optional[int]" = None,
+    terminal: bool = False,
 ) -> int:
     """Start the command in its own session; its output goes straight into the log file. Return its
-    pid."""
+    pid. ``errors`` is where its stderr goes, if not there, too; with ``terminal``, its stdin is a
+    terminal, and becomes its own."""
     reader, writer = os.pipe()
     supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _become(argv, folder, env, log, stdin, writer, supervisor)
+        where = (stdin, log, log if errors is None else errors, terminal)
+        _become(argv, folder, env, where, writer, supervisor)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         complaint = pipe.read()
@@ -73,8 +77,7 @@ def _become(
     argv: "List[str]",
     folder: str,
     env: "Dict[str, str]",
-    log: int,
-    stdin: "Optional[int]",
+    where: "Tuple[Optional[int], int, int, bool]",
     complaints: int,
     supervisor: int,
 ) -> "NoReturn":
@@ -87,9 +90,12 @@ def _become(
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; programs expect them
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        stdin, stdout, stderr, terminal = where
         os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        if terminal:
+            take_terminal(0)
         os.chdir(to_bytes(folder))
         _exec([to_bytes(one) for one in argv], {to_bytes(k): to_bytes(env[k]) for k in env})
     except OSError as error:
@@ -98,6 +104,14 @@ def _become(
     except BaseException as error:
         os.write(complaints, "0 {!r}".format(error).encode("utf-8", "replace"))
     os._exit(127)
+
+
+def take_terminal(fd: int) -> None:
+    """Make this terminal the one that controls the session."""
+    import fcntl  # only for a terminal
+    import termios
+
+    fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
 
 
 def _exec(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> None:
@@ -131,8 +145,9 @@ def parents() -> "Dict[int, int]":
     return found
 
 
-def descendants(ancestor: int) -> "List[int]":
-    """Return all processes below ``ancestor``, parents before children."""
+def descendants(ancestor: int, apart: int = 0) -> "List[int]":
+    """Return all processes below ``ancestor``, parents before children; without the one that is
+    ``apart``, and all below that."""
     children = {}  # type: Dict[int, List[int]]
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
@@ -140,7 +155,7 @@ def descendants(ancestor: int) -> "List[int]":
     todo = list(children.get(ancestor, []))
     while todo:
         pid = todo.pop(0)
-        if is_keeper(pid):  # of a job that the command has submitted: not ours
+        if pid == apart or is_keeper(pid):  # of a job that the command has submitted: not ours
             continue
         found.append(pid)
         todo.extend(children.get(pid, []))
@@ -175,7 +190,7 @@ def catches(pid: int, number: int) -> bool:
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
-def inside(ancestor: int, number: int, mark: str) -> "List[int]":
+def inside(ancestor: int, number: int, mark: str, apart: int = 0) -> "List[int]":
     """Return the descendants that run in a container, without the runtime's own processes around
     them.
 
@@ -183,7 +198,7 @@ def inside(ancestor: int, number: int, mark: str) -> "List[int]":
     ``mark``, and all below them. A program can overwrite its variables, and a daemon can leave its
     parents: one sign is enough.
     """
-    below = descendants(ancestor)
+    below = descendants(ancestor, apart)
     first = next((pid for pid in below if number and _innermost_number(pid) == number), 0)
     parent_of = parents()
     found = []  # type: List[int]

@@ -96,6 +96,9 @@ class Kubernetes(Scheduler):
             wished["give_up"] = arrays.fold(self.given_up)
         return wished
 
+    def own_place(self) -> "Dict[str, str]":
+        return {"pod": self.own_number()}
+
     def own_number(self) -> str:
         return os.environ.get(POD, "")
 

@@ -97,6 +97,10 @@ class Local(Scheduler):
     def __init__(self, root: str) -> None:
         self.root = root
 
+    def way_to(self, place: "Dict[str, str]") -> "List[str]":
+        del place
+        return []  # whoever asks is there already
+
     def read_queue(self) -> str:
         return json.dumps(self._rows())
 

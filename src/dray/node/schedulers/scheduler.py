@@ -122,6 +122,17 @@ class Scheduler:
         """Return which of those tasks this process is."""
         raise NotImplementedError
 
+    def own_place(self) -> "Dict[str, str]":
+        """Say where this process is, for ``way_to``."""
+        return {}
+
+    def way_to(self, place: "Dict[str, str]") -> "List[str]":
+        """Return the words that start the program behind them where a job's process is, with its
+        input and output here; none where that is on this machine. ``place`` is what the process
+        said of it, and may be anything."""
+        del place
+        raise SchedulerError("{} offers no way into a running job".format(self.name))
+
     def secrets_of(self, job_dir: "JobDir") -> str:
         """Return the file with the job's secrets."""
         return job_dir.secrets

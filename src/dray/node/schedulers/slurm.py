@@ -158,6 +158,30 @@ def srun_words(job: "Description") -> "List[str]":
     ]
 
 
+def overlapping_words(number: str, node: str) -> "List[str]":
+    """Return the call of srun that starts a small program beside a running job, and takes nothing
+    away from it. Every flag is explicit, as a user's environment may hold other defaults."""
+    return [
+        "srun",
+        "--jobid=" + number,
+        "--overlap",
+        "--quiet",
+        "--unbuffered",
+        "--nodes=1",
+        "--ntasks=1",
+        "--cpus-per-task=1",
+        "--nodelist=" + node,
+        "--mem=0",
+        "--gres=none",
+        "--mpi=none",
+        "--chdir=/",
+        "--export=ALL",
+        "--input=all",
+        "--output=all",
+        "--error=all",
+    ]
+
+
 def parse_batch_state(text: str) -> str:
     """Parse the state that ``scontrol show job`` prints."""
     found = re.search(r"\bJobState=(\w+)", text)
@@ -271,6 +295,17 @@ class Slurm(scheduler.Scheduler):
         rank, local, node = (int(env["SLURM_" + name]) for name in ("PROCID", "LOCALID", "NODEID"))
         address = env.get("SLURM_LAUNCH_NODE_IPADDR", "")
         return layout.TaskPosition(rank, local, node, env["SLURMD_NODENAME"], address)
+
+    def own_place(self) -> "Dict[str, str]":
+        return {"number": os.environ["SLURM_JOB_ID"], "node": os.environ["SLURMD_NODENAME"]}
+
+    def way_to(self, place: "Dict[str, str]") -> "List[str]":
+        number, node = place.get("number"), place.get("node")
+        if not (isinstance(number, str) and re.match("[0-9]{1,18}$", number)):
+            raise SchedulerError("the job does not say which batch job it is")
+        if not (isinstance(node, str) and re.match(r"[A-Za-z0-9][\w.-]{0,254}$", node)):
+            raise SchedulerError("the job does not say which node it is on")
+        return overlapping_words(number, node)
 
     def time_left(self, number: str, patience: float = scheduler.PATIENCE) -> "Optional[float]":
         words = ("squeue", "--noheader", "--job", number, "--format", "%L")

@@ -1,0 +1,41 @@
+"""The way into a pod: ``kubectl exec``, to the job's own pods and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dray.clusters.agent import answers
+from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.manifest import CONTAINER, Place
+from dray.errors import Refused
+from dray.transport.kubectl import Kubectl, PodExec
+from dray.transport.link import AgentLink
+from dray.transport.ways import ProgramWay, Way
+
+
+class PodSessions:
+    def __init__(
+        self,
+        name: str,
+        agent: AgentLink,
+        kube: Cluster,
+        kubectl: Kubectl,
+        place: Callable[[], Place],
+    ) -> None:
+        self.name = name
+        self.agent = agent
+        self.kube = kube
+        self.kubectl = kubectl
+        self.place = place
+
+    def way(self, job_id: str, rank: int) -> Way:
+        """Ask the agent which pod a rank is in. What it says may be the job's own invention: it
+        counts only for a pod that the API server knows as this job's."""
+        with answers.reading(self.name):
+            place, path, words = answers.door(self.agent.ask("door", id=job_id, rank=rank))
+        pod = self.kube.running_pods(self.place(), job_id).get(place.get("pod", ""))
+        if not pod:
+            raise Refused("it is not running now: its pod is gone, or just starting")
+        where = ("exec", "--stdin", "--quiet", f"--container={CONTAINER}", f"pod/{pod}", "--")
+        argv = self.kubectl.argv(*where, *words, "relay", path)
+        return ProgramWay(argv, PodExec(self.kubectl, pod), self.agent.refusal)

@@ -1,0 +1,16 @@
+"""The way into a running job: processes, terminals and ports of its node, over one connection.
+
+    frames      what is said, one frame at a time
+    ready       waiting for whatever comes first
+    link        one end of a connection: channels, their credit, a sign of life; the same on both
+    ends        what a channel ends in: files, sockets, datagrams
+    door        a listening socket beside the command, which starts a server for who knocks
+    server      the node's side, a process beside the command
+    programs    processes and terminals that it starts
+    surroundings  what these see
+    listening   ports of the node that lead to the laptop
+    entering    what the laptop starts on a login node, to be led to the door
+    relay       the last piece of that way
+
+The two ends do not trust each other: whatever comes is checked, and everything is bounded.
+"""

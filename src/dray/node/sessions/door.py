@@ -1,0 +1,145 @@
+"""A listening socket beside the command, which starts a server for whoever knocks.
+
+It costs nothing while nobody does: the kernel wakes the supervisor when somebody connects. The
+server is a process of its own, with the listening socket, and ends by itself when it is idle.
+
+The socket is in a private folder on the node's own disk, and a file in the attempt's directory
+tells where. Only a process of the same user is let in.
+"""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import time
+
+from ..formats import files
+from ..formats.interpreters import own_words
+from ..formats.messages import print_message
+from ..processes import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict  # noqa: F401
+
+PREFIX = "dray-door-"
+PLACES = ("/tmp", "/dev/shm", "/var/tmp")  # of the node's own, and with short names
+BACKLOG = 64
+TERM_SECONDS = 2.0  # for a server to end what it has started
+
+
+class Door:
+    """``describe`` returns what the server has to know of the command; ``path`` is the file that
+    tells where the door is, and ``place`` what the scheduler needs to lead there."""
+
+    def __init__(
+        self, path: str, place: "Dict[str, str]", describe: "Callable[[], Dict[str, Any]]"
+    ) -> None:
+        self.path = path
+        self.server = 0  # its pid
+        self._describe = describe
+        self.folder = make_folder()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            at = os.path.join(self.folder, "s")
+            self._socket.bind(at)
+            self._socket.listen(BACKLOG)
+            self._socket.setblocking(False)
+            fd = self._socket.fileno()
+            fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+            told = {"place": place, "socket": at, "words": own_words()}
+            files.write_json(path, told, durable=False)
+        except BaseException:
+            self._remove()
+            raise
+
+    def look(self) -> None:
+        """Start a server if somebody waits for one."""
+        if self.server or not select.select([self._socket], [], [], 0)[0]:
+            return
+        try:
+            self._start()
+        except (OSError, process.CannotStart) as error:
+            print_message("nobody can be let in: {}".format(error))
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Close a connection that nobody serves: it would knock for ever."""
+        try:
+            connection, _ = self._socket.accept()
+            connection.close()
+        except OSError:  # it has left already
+            pass
+
+    def _start(self) -> None:
+        described = self._write_description()
+        os.set_inheritable(described, True)
+        try:
+            words = own_words("session", str(described))
+            env = dict(os.environ)
+            self.server = process.start(words, "/", env, 2, self._socket.fileno())
+        finally:
+            os.close(described)
+
+    def _write_description(self) -> int:
+        """Write what the server has to know to an unnamed file: there are secrets in it."""
+        path = os.path.join(self.folder, "command")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.PRIVATE_FILE)
+        os.unlink(path)
+        rest = memoryview(json.dumps(self._describe()).encode("ascii"))
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+    def reaped(self, pid: int) -> None:
+        """Know that a child of ours has ended."""
+        if pid == self.server:
+            self.server = 0
+
+    def close(self, reap: "Callable[[], None]") -> None:
+        """End the server with all that it has started, and take the door away. ``reap`` collects
+        children that have ended."""
+        files.discard(self.path)
+        if self.server:
+            process.send([self.server], signal.SIGTERM)
+        until = time.monotonic() + TERM_SECONDS
+        while self.server and time.monotonic() < until + TERM_SECONDS:
+            if time.monotonic() > until:
+                process.send([self.server] + process.descendants(self.server), signal.SIGKILL)
+            time.sleep(0.01)
+            reap()
+        self._remove()
+
+    def _remove(self) -> None:
+        self._socket.close()
+        files.remove_tree(self.folder)
+
+
+def make_folder() -> str:
+    """Make a private folder with a short name, and take away those of processes that are gone."""
+    trouble = None
+    for place in PLACES:
+        try:
+            sweep(place)
+            name = "{}{}-{}-{}".format(PREFIX, os.getuid(), os.getpid(), os.urandom(6).hex())
+            path = os.path.join(place, name)
+            os.mkdir(path, files.PRIVATE_FOLDER)
+            return path
+        except OSError as error:
+            trouble = error
+    raise trouble or OSError("there is no place for a socket")
+
+
+def sweep(place: str) -> None:
+    """Remove the folders that killed processes have left."""
+    own = "{}{}-".format(PREFIX, os.getuid())
+    for name in os.listdir(place):
+        if not name.startswith(own):
+            continue
+        path, pid = os.path.join(place, name), name[len(own) :].partition("-")[0]
+        if os.lstat(path).st_uid == os.getuid() and not os.path.exists("/proc/" + pid):
+            files.remove_tree(path)

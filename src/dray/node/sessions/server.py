@@ -1,0 +1,254 @@
+"""The node's side of sessions: a process beside the command, which serves whoever comes.
+
+It is started by the command's supervisor when somebody knocks at the door, with the listening
+socket as its stdin, and ends by itself when nobody has been there for a while.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+from ..processes import process
+from . import ends, frames
+from .link import Link
+from .listening import Listening
+from .programs import Program, Terminal, last_of, send_to_group
+from .ready import READ, Interests
+from .relay import peer_of
+from .surroundings import Surroundings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+
+    from .link import Channel
+
+IDLE = 60.0  # seconds without anybody, after which it ends
+MOST_LINKS = 64
+MOST_TERMINALS = 32
+HANG_UP_SECONDS = 3.0  # between SIGHUP and SIGKILL
+TICK = 5.0
+LONGEST_TERM = 64  # characters of a terminal's type
+OVER = "the attempt has ended"
+
+
+class Wrong(Exception):
+    """What is asked for makes no sense."""
+
+
+class Server:
+    def __init__(self, listening: "socket.socket", described: "Dict[str, Any]") -> None:
+        self.listening = listening
+        self.described = described
+        self.links = []  # type: List[Link]
+        self.terminals = []  # type: List[Terminal]
+        self.programs = {}  # type: Dict[int, Program]
+        self.dying = {}  # type: Dict[int, float]  # pid: when it is killed
+        self.busy_at = time.monotonic()
+        self.is_over = False
+        self._woken, wake = os.pipe()
+        for fd in (self._woken, wake):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, _: object) -> None:
+        self.is_over = self.is_over or number == signal.SIGTERM
+
+    def run(self) -> None:
+        while not self.is_over and time.monotonic() < self.busy_at + IDLE:
+            self._turn()
+        self._end()
+
+    def _turn(self) -> None:
+        wanted, seconds = Interests(), TICK
+        wanted.add(self._woken, READ, self._reap)
+        if len(self.links) < MOST_LINKS:
+            wanted.add(self.listening.fileno(), READ, self._accept)
+        for terminal in self.terminals:
+            terminal.interests(wanted)
+        for link in self.links:
+            seconds = min(link.tick(), seconds)
+            link.interests(wanted)
+        for then in wanted.wait(0.1 if self.dying else seconds):
+            then()
+        for link in self.links:
+            link.write()  # at once: most of what was read is answered
+        self._look_after()
+
+    # -- who comes and goes -----------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self.listening.accept()
+        except OSError:  # it has left already
+            return
+        if peer_of(connection) != os.getuid():
+            connection.close()
+            return
+        fd = connection.detach()
+        link = Link(fd, fd, 2, self._is_asked)
+        link.start({}, frames.MARK)
+        self.links.append(link)
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        for link in [one for one in self.links if not one.is_alive]:
+            self.links.remove(link)
+            os.close(link.source)
+        for terminal in [one for one in self.terminals if one.is_expired()]:
+            self.terminals.remove(terminal)
+            terminal.hang_up()
+            self._let_die(terminal.pid, terminal.status)
+        for pid, program in list(self.programs.items()):
+            if not program.channel.is_open:
+                del self.programs[pid]
+                self._let_die(pid, program.status)
+        for pid, until in list(self.dying.items()):
+            if now > until:
+                del self.dying[pid]
+                send_to_group(pid, signal.SIGKILL)
+        if self.links or self.terminals or self.dying:
+            self.busy_at = now
+
+    def _let_die(self, pid: int, status: "Optional[int]") -> None:
+        if status is None:
+            send_to_group(pid, signal.SIGHUP)
+            self.dying[pid] = time.monotonic() + HANG_UP_SECONDS
+
+    def _reap(self) -> None:
+        try:
+            os.read(self._woken, 4096)
+        except BlockingIOError:
+            pass
+        for pid, status in process.reap():
+            self.dying.pop(pid, None)
+            if pid in self.programs:
+                self.programs[pid].status = status
+            for terminal in self.terminals:
+                if terminal.pid == pid:
+                    terminal.status = status
+
+    def _end(self) -> None:
+        """End all that was started here, and say why."""
+        for link in self.links:
+            for channel in list(link.channels.values()):
+                channel.tell(frames.EXIT, {"error": OVER})
+            link.write()
+        below = process.descendants(os.getpid())
+        process.send(below, signal.SIGHUP)
+        until = time.monotonic() + 0.5
+        while below and time.monotonic() < until:
+            time.sleep(0.02)
+            process.reap()
+            below = process.descendants(os.getpid())
+        process.send(below, signal.SIGKILL)
+
+    # -- what is asked for ------------------------------------------------------------------------
+
+    def _is_asked(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        try:
+            self._open(channel, record)
+        except Wrong as error:
+            channel.refuse("it is not understood: {}".format(error))
+        except process.CannotStart as error:
+            code = 126 if error.errno in CANNOT_RUN else 127
+            channel.refuse(str(error), code=code)
+        except (OSError, ValueError) as error:
+            channel.refuse(str(error))
+
+    def _open(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        what = record.get("what")
+        if what == "program":
+            argv = argv_of(record)
+            if argv is None:
+                raise Wrong("no program")
+            program = Program(channel, self._around(record), argv)
+            channel.end = program
+            self.programs[program.pid] = program
+        elif what == "terminal":
+            self._open_terminal(channel, record)
+        elif what == "tcp":
+            end = ends.connect(channel, socket.AF_INET, ("127.0.0.1", port_of(record)))
+            channel.end = end or channel.end
+        elif what == "unix":
+            end = ends.connect(channel, socket.AF_UNIX, text_of(record, "path"))
+            channel.end = end or channel.end
+        elif what == "udp":
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            channel.end = ends.Datagrams(channel, sock)
+            sock.connect(("127.0.0.1", port_of(record)))
+            channel.tell(frames.OPENED, {})
+        elif what == "listen":
+            channel.end = Listening(channel, port_of(record))
+        else:
+            raise Wrong("{!r}".format(what)[:100])
+
+    def _around(self, record: "Dict[str, Any]") -> Surroundings:
+        return Surroundings(self.described, record.get("host") is True)
+
+    def _open_terminal(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        """Show a terminal that is there already, by its name or because somebody left it; else a
+        new one."""
+        argv, size = argv_of(record), (rows_of(record, "rows"), rows_of(record, "columns"))
+        name, seen = record.get("name"), record.get("seen")
+        found = next((one for one in self.terminals if name and one.name == name), None)
+        if name and found is None:
+            raise Wrong("the shell is not there any more")
+        if found is None and argv is None and record.get("again") is True:
+            found = last_of(self.terminals, record.get("host") is True)
+        if found is None:
+            if len(self.terminals) >= MOST_TERMINALS:
+                raise ValueError("there are {} terminals already".format(MOST_TERMINALS))
+            term = text_of(record, "term")[:LONGEST_TERM]
+            found = Terminal(self._around(record), argv, size, term)
+            self.terminals.append(found)
+        found.attach(channel, seen if isinstance(seen, int) and seen >= 0 else None, size)
+
+
+CANNOT_RUN = (8, 13)  # ENOEXEC, EACCES
+
+
+def argv_of(record: "Dict[str, Any]") -> "Optional[List[str]]":
+    argv = record.get("argv")
+    if argv is None:
+        return None
+    if not isinstance(argv, list) or not argv or not all(isinstance(one, str) for one in argv):
+        raise Wrong("argv")
+    return argv
+
+
+def text_of(record: "Dict[str, Any]", key: str) -> str:
+    found = record.get(key)
+    if not isinstance(found, str) or not found or "\0" in found:
+        raise Wrong(key)
+    return found
+
+
+def port_of(record: "Dict[str, Any]") -> int:
+    found = record.get("port")
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 65536:
+        raise Wrong("port")
+    return found
+
+
+def rows_of(record: "Dict[str, Any]", key: str) -> int:
+    found = record.get(key)
+    if not isinstance(found, int) or not 0 <= found < 65536:
+        raise Wrong(key)
+    return found
+
+
+def main(described: int) -> int:
+    with os.fdopen(described, "rb") as file:
+        about = json.loads(file.read().decode("ascii"))
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    process.adopt_orphans()
+    Server(listening, about).run()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,108 @@
+"""What a process that is started beside the command sees: the command's own variables, folder and
+container."""
+
+import os
+import pwd
+
+from ..containers import container
+from ..processes import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+NO_SHELLS = ("nologin", "false", "true")
+PATIENCE = 60  # seconds for a container to start
+# In a container it is not known which shells there are.
+SHELL_INSIDE = "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec /bin/sh"
+
+
+class Surroundings:
+    """``described`` is what the command's own process says of it: see ``Command.describe``."""
+
+    def __init__(self, described: "Dict[str, Any]", outside: bool = False) -> None:
+        self.outside = outside
+        self.folder = described["folder"]
+        self.env = described["env"]
+        self.container = None if outside else described["container"]
+
+    def start(
+        self,
+        argv: "Optional[List[str]]",
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        term: str = "",
+    ) -> int:
+        """Start a program, or the user's shell where none is named; return its pid. With ``term``,
+        the three files are a terminal of this type."""
+        is_terminal = bool(term)
+        more = {"TERM": term} if term else {}
+        if self.container is None:
+            env = dict(self.env, **more)
+            words = argv or [shell_of(env)]
+            folder = self.folder if os.path.isdir(self.folder) else "/"
+            return process.start(words, folder, env, stdout, stdin, stderr, is_terminal)
+        return self._start_inside(
+            argv or ["/bin/sh", "-c", SHELL_INSIDE], more, stdin, stdout, stderr, is_terminal
+        )
+
+    def _start_inside(
+        self,
+        argv: "List[str]",
+        more: "Dict[str, str]",
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        is_terminal: bool,
+    ) -> int:
+        """Start a program in a container like the command's. Its variables are read from a pipe
+        that has a name: there are secrets in them, which belong neither into a list of processes
+        nor on a disk."""
+        box = self.container
+        assert box is not None
+        name = "enter-" + os.urandom(6).hex()
+        pipe = os.path.join(box["run"], name)
+        os.mkfifo(pipe, 0o600)
+        words = box["argv"] + ["/bin/sh", "-c", '. "$0"', os.path.join(container.RUN, name)]
+        try:
+            pid = process.start(words, "/", box["around"], stdout, stdin, stderr, is_terminal)
+        except BaseException:
+            os.unlink(pipe)
+            raise
+        to_bytes = process.to_bytes
+        env = {to_bytes(key): to_bytes(value) for key, value in dict(box["env"], **more).items()}
+        text = container.entering_script(
+            [to_bytes(one) for one in argv], env, to_bytes(box["folder"])
+        )
+        write_apart(pipe, text)
+        return pid
+
+
+def write_apart(pipe: str, text: bytes) -> None:
+    """Write to a pipe that somebody will open, or not, without waiting for that."""
+    import signal  # only for containers
+
+    if os.fork() == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            signal.alarm(PATIENCE)
+            fd = os.open(pipe, os.O_WRONLY)
+            os.unlink(pipe)
+            while text:
+                text = text[os.write(fd, text) :]
+        finally:
+            os._exit(0)
+
+
+def shell_of(env: "Dict[str, str]") -> str:
+    """Return the user's shell on this node."""
+    candidates = [env.get("SHELL", "")]
+    try:
+        candidates.append(pwd.getpwuid(os.getuid()).pw_shell)
+    except KeyError:
+        pass
+    candidates += ["/bin/bash", "/bin/sh"]
+    usable = (one for one in candidates if os.path.isabs(one) and os.access(one, os.X_OK))
+    return next((one for one in usable if os.path.basename(one) not in NO_SHELLS), "/bin/sh")
