@@ -38,6 +38,7 @@ test-machines: $(READY)  ## machines without a scheduler, through a real sshd
 
 test-sessions: $(READY)  ## into running jobs, over links that break
 	tests/rigs/install
+	tests/rigs/environment $(BIN)/python sessions
 	$(BIN)/pytest -n 4 --dist worksteal -m "sessions and not kubernetes" tests/sessions
 
 test-hostile: $(READY)  ## clusters, jobs and repositories that mean ill
@@ -54,7 +55,7 @@ simulate: $(READY)  ## the same for MINUTES=1, from FIRST=0 on; or what happens 
 
 test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and resumed
 	tests/rigs/install
-	tests/trainers/venv $(BIN)/python
+	tests/rigs/environment $(BIN)/python trainers
 	$(BIN)/pytest -n 2 --dist loadgroup -m trainers tests/trainers
 
 test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root

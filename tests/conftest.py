@@ -135,6 +135,14 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
         time.sleep(0.02)
 
 
+def environment(suite: str) -> Path:
+    """The programs of the environment that a suite has of its own: tests/SUITE/requirements.txt."""
+    words = [Path(__file__).parent / "rigs" / "environment", sys.executable, suite]
+    made = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return Path(made.stdout.strip()) / "bin"
+
+
 class Hpc:
     """A login node that is reached over SSH, with Slurm behind it, which speaks PBS too."""
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Dray
+from tests.conftest import Dray, environment
 
 HERE = Path(__file__).parent
 
@@ -20,9 +19,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def trainers() -> Path:
     """The bin folder of the environment."""
-    made = subprocess.run([HERE / "venv", sys.executable], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return Path(made.stdout.strip()) / "bin"
+    return environment("trainers")
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 import tempfile
 import time
 from functools import cache
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from dray.cli.browser import open_page
 from dray.cli.output import launcher, named_or_latest
 from dray.cli.parameters import job_argument
 from dray.cli.terminal import say, tell, visible
@@ -49,7 +48,7 @@ def command(jobs: tuple[str, ...], raw: bool, port: int | None, no_browser: bool
                 server.wait_until_ready()
                 tell(server.url)
                 if not no_browser:
-                    open_browser(server.url)
+                    open_page(server.url)
                 while True:
                     time.sleep(PAUSE)
                     server.require_running()
@@ -68,13 +67,3 @@ def free_port() -> int:
         one.bind((tensorboard.HOST, 0))
         port: int = one.getsockname()[1]
         return port
-
-
-def open_browser(url: str) -> None:
-    """Open the page where there is a desktop. Without one, Python would start a browser for the
-    terminal, which is in use."""
-    has_desktop = any(os.environ.get(one) for one in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    if sys.platform == "darwin" or has_desktop:
-        import webbrowser  # only here
-
-        webbrowser.open(url)

@@ -20,6 +20,7 @@ VERBS = {
     "Into a running job": {
         "exec": "run a program beside a job's command",
         "shell": "open a shell there, and come back to it after a lost link",
+        "lab": "open JupyterLab on a cluster, in the browser here",
         "forward": "forward ports of a job's node to this machine, or back",
     },
     "Clusters": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -32,7 +32,7 @@ class Sessioning:
 
         job_id, cluster = self.jobs.find_here(reference)
         with explained(job_id):
-            return execute(self._way(job_id, cluster, rank), argv, host=host)
+            return execute(self.way(job_id, cluster, rank), argv, host=host)
 
     def show(
         self,
@@ -47,23 +47,32 @@ class Sessioning:
         from dray.sessions.showing import show
 
         job_id, cluster = self.jobs.find_here(reference)
-        way = partial(self._way, job_id, cluster, rank)
+        way = partial(self.way, job_id, cluster, rank)
         with explained(job_id):
             return show(way, argv, self.context.reporter.say, host=host, again=again)
 
-    def forward(self, reference: str, forwards: Sequence[Forward], *, rank: int) -> None:
-        """Forward ports until the job ends."""
+    def forward(
+        self,
+        reference: str,
+        forwards: Sequence[Forward],
+        *,
+        rank: int = 0,
+        ready: Callable[[Sequence[str]], None] = lambda names: None,
+    ) -> None:
+        """Forward ports until the job ends. ``ready`` is told what they are called here, once
+        others can connect to them."""
         from dray.sessions.forwarding import Forwarding
 
         job_id, cluster = self.jobs.find_here(reference)
         forwarding = Forwarding(forwards, self.context.reporter.say)
         try:
+            ready([one.name() for one in forwarding.doors])
             with explained(job_id):
-                forwarding.run(partial(self._way, job_id, cluster, rank))
+                forwarding.run(partial(self.way, job_id, cluster, rank))
         finally:
             forwarding.close()
 
-    def _way(self, job_id: str, cluster: Cluster, rank: int) -> Way:
+    def way(self, job_id: str, cluster: Cluster, rank: int = 0) -> Way:
         sessions: Sessions | None = cluster.sessions
         if sessions is None:
             raise Refused(f"{cluster.name}: there is no way into a running job there")

@@ -10,6 +10,8 @@ agent ROOT KIND                   answer the laptop's requests, for a scheduler 
 enter JOBDIR KIND RANK            lead the laptop into a running job
 relay SOCKET                      the last piece of that way, on the job's node
 session FD                        serve who comes in, beside a job's command
+lab SECONDS|never                 JupyterLab as a job's command, until it is idle for so long
+lab-notes                         print how it is reached, beside it
 """
 
 import sys
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 def main(arguments: "List[str]") -> int:
     if arguments and arguments[0] in ("enter", "relay", "session"):
         return sessions(*arguments)
+    if arguments and arguments[0] in ("lab", "lab-notes"):
+        return lab(*arguments)
     if len(arguments) == 4 and arguments[0] == "keep":
         from .attempt import keeper
 
@@ -53,7 +57,7 @@ def main(arguments: "List[str]") -> int:
         from .agent import agent
 
         return agent.main(arguments[1], arguments[2])
-    words = "keep|attempt|pod|rank|gather|convert|agent|enter|relay|session"
+    words = "keep|attempt|pod|rank|gather|convert|agent|enter|relay|session|lab|lab-notes"
     sys.stderr.write("usage: dray-node {} ...\n".format(words))
     return 2
 
@@ -72,6 +76,18 @@ def sessions(what: str, *arguments: str) -> int:
     from .sessions import entering
 
     return entering.enter(*arguments)
+
+
+def lab(what: str, *arguments: str) -> int:
+    """Be a notebook server, or say how that is reached. What a project adds to commands is
+    ignored."""
+    if what == "lab":
+        from .lab import server
+
+        return server.main(*arguments[:1])
+    from .lab import notes
+
+    return notes.show()
 
 
 if __name__ == "__main__":

@@ -44,6 +44,55 @@ def execute(way: Way, argv: Sequence[str], *, host: bool = False) -> int:
         return code_of(files.outcome)
 
 
+def read_output(way: Way, argv: Sequence[str], most: int) -> bytes:
+    """Run the program without input, and return what it writes. Raises Refused where it fails."""
+    with Connection(way) as connection:
+        ends: list[Output] = []
+
+        def make(channel: Channel) -> End:
+            ends.append(Output(channel, most))
+            return ends[0]
+
+        connection.link.open({"what": "program", "argv": list(argv)}, make).finish()
+        output = ends[0]
+        while output.outcome is None:
+            if not connection.link.is_alive:
+                raise connection.why_lost()
+            connection.turn(Interests())
+    code = code_of(output.outcome)
+    if code:
+        said = output.said.decode("utf-8", "replace").strip()[-LONGEST:]
+        raise Refused(f"{argv[0]} ended with exit code {code} there: {said}")
+    return bytes(output.written)
+
+
+class Output(End):
+    """What a program writes, up to a limit."""
+
+    def __init__(self, channel: Channel, most: int) -> None:
+        self.channel = channel
+        self.outcome: Mapping[str, Any] | None = None
+        self.written = bytearray()
+        self.said = bytearray()
+        self._most = most
+
+    def data(self, piece: bytes) -> None:
+        self._keep(self.written, piece)
+
+    def errors(self, piece: bytes) -> None:
+        self._keep(self.said, piece)
+
+    def _keep(self, where: bytearray, piece: bytes) -> None:
+        where += piece[: max(self._most - len(where), 0)]
+        self.channel.consumed(len(piece))
+
+    def refused(self, record: dict[str, Any]) -> None:
+        self.outcome = {**record, "error": record.get("error", "")}
+
+    def exited(self, record: dict[str, Any]) -> None:
+        self.outcome = record
+
+
 class StandardFiles(End):
     """The files of this process, as those of the program. They are its parent's, too, and stay as
     they are: no more is written than they take without blocking."""

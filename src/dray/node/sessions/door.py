@@ -119,13 +119,13 @@ class Door:
         files.remove_tree(self.folder)
 
 
-def make_folder() -> str:
+def make_folder(prefix: str = PREFIX) -> str:
     """Make a private folder with a short name, and take away those of processes that are gone."""
     trouble = None
     for place in PLACES:
         try:
-            sweep(place)
-            name = "{}{}-{}-{}".format(PREFIX, os.getuid(), os.getpid(), os.urandom(6).hex())
+            sweep(place, prefix)
+            name = "{}{}-{}-{}".format(prefix, os.getuid(), os.getpid(), os.urandom(6).hex())
             path = os.path.join(place, name)
             os.mkdir(path, files.PRIVATE_FOLDER)
             return path
@@ -134,9 +134,9 @@ def make_folder() -> str:
     raise trouble or OSError("there is no place for a socket")
 
 
-def sweep(place: str) -> None:
+def sweep(place: str, prefix: str) -> None:
     """Remove the folders that killed processes have left."""
-    own = "{}{}-".format(PREFIX, os.getuid())
+    own = "{}{}-".format(prefix, os.getuid())
     for name in os.listdir(place):
         if not name.startswith(own):
             continue

@@ -1,5 +1,6 @@
 """What a channel ends in: files, sockets, datagrams."""
 
+import contextlib
 import errno
 import os
 import socket
@@ -10,12 +11,13 @@ from .ready import READ, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional  # noqa: F401
+    from typing import Any, Dict, Iterator, Optional  # noqa: F401
 
     from .link import Channel
     from .ready import Interests
 
 LARGEST_DATAGRAM = 65507
+LONGEST_PATH = 100  # bytes of a socket's path; the kernel takes a few more
 
 
 class Outlet:
@@ -197,11 +199,28 @@ class Datagrams(End):
             pass
 
 
+@contextlib.contextmanager
+def short(address: "Any") -> "Iterator[Any]":
+    """Name a socket so that the kernel takes it, however long the path of its folder is."""
+    if not isinstance(address, str) or len(os.fsencode(address)) < LONGEST_PATH:
+        yield address
+        return
+    folder = os.open(os.path.dirname(address), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield "/proc/self/fd/{}/{}".format(folder, os.path.basename(address))
+    finally:
+        os.close(folder)
+
+
 def connect(channel: "Channel", family: int, address: "Any") -> "Optional[End]":
     """Begin to connect a socket; refuse the channel where that fails at once."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
-    number = sock.connect_ex(address)
+    try:
+        with short(address) as near:
+            number = sock.connect_ex(near)
+    except OSError as error:
+        number = error.errno or errno.EIO
     if number not in (0, errno.EINPROGRESS):
         sock.close()
         channel.refuse(os.strerror(number))

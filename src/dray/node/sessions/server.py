@@ -176,7 +176,8 @@ class Server:
             end = ends.connect(channel, socket.AF_INET, ("127.0.0.1", port_of(record)))
             channel.end = end or channel.end
         elif what == "unix":
-            end = ends.connect(channel, socket.AF_UNIX, text_of(record, "path"))
+            path = self._around(record).outside_path(text_of(record, "path"))
+            end = ends.connect(channel, socket.AF_UNIX, path)
             channel.end = end or channel.end
         elif what == "udp":
             sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -26,6 +26,13 @@ class Surroundings:
         self.env = described["env"]
         self.container = None if outside else described["container"]
 
+    def outside_path(self, path: str) -> str:
+        """Return what a socket in the container's own folder is called on the node."""
+        inside = container.RUN + "/"
+        if self.container is None or not path.startswith(inside):
+            return path
+        return os.path.join(self.container["run"], path[len(inside) :])
+
     def start(
         self,
         argv: "Optional[List[str]]",
