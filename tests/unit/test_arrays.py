@@ -58,6 +58,14 @@ def test_a_job_gets_its_own_directory(array: ArrayDir, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == ["sweep-a.1"]
 
 
+def test_a_job_that_the_laptop_submits_has_no_script(array: ArrayDir) -> None:
+    """On Kubernetes there is none: its Job names the directory."""
+    Path(array.path, "job.sh").unlink()
+    job_dir = array.make_job(1)
+    assert json.loads(Path(job_dir.job).read_text())["id"] == "sweep-a.1"
+    assert not Path(job_dir.script).exists()
+
+
 def test_the_arrays_secrets_go_once_every_job_has_them(array: ArrayDir) -> None:
     array.make_job(0)
     assert Path(array.secrets).exists()

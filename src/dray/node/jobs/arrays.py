@@ -127,9 +127,11 @@ class ArrayDir(JobDir):
         description = self.description_of(index)
         if description is None:
             raise FileNotFoundError("there is no job {} in {}".format(job_dir.id, self.path))
-        with open(os.path.join(self.path, "job.sh"), "rb") as file:
-            script = file.read().replace(JOB.encode(), job_dir.id.encode())
-        contents = {"job.json": files.encode(description), "batch.sh": script}
+        contents = {"job.json": files.encode(description)}
+        template = os.path.join(self.path, "job.sh")
+        if files.exists(template):  # else the laptop submits it, and with no script
+            with open(template, "rb") as file:
+                contents["batch.sh"] = file.read().replace(JOB.encode(), job_dir.id.encode())
         for path in (self.secrets, self.notify):
             values = files.read_record(path)
             if values is not None:
