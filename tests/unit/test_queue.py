@@ -1,12 +1,18 @@
 """Resources are handed out as asked for, and never twice."""
 
+import errno
+import fcntl
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.node.schedulers.queue import EPSILON, NeverFits, allot, pick_gpus, shortage
+from dray.node.jobs.jobdir import JobDir
+from dray.node.schedulers.local import Local
+from dray.node.schedulers.queue import EPSILON, NeverFits, Queue, allot, pick_gpus, shortage
 
 Record = dict[str, Any]
 
@@ -170,3 +176,54 @@ def test_memory_that_is_waited_for_is_told_in_gigabytes() -> None:
     machine = {"cpus": 8, "gpus": 0, "memory": 4 << 30}
     told = shortage(machine, {"a": holds(memory=3 << 30)}, wish(memory=2 << 30))
     assert told == "waiting for 2.0 GB of memory: 3 of 4 taken by a"
+
+
+# -- a disk that fails ----------------------------------------------------------------------------
+
+
+def open_below(folder: Path) -> list[str]:
+    """What this process has open there: a lock would last as long."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # that of the listing itself
+            continue
+        if path.startswith(str(folder)):
+            found.append(path)
+    return found
+
+
+def fail_on(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Let no file below such a path be locked."""
+    real = fcntl.flock
+
+    def flock(fd: int, how: int) -> None:
+        if part in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_a_ticket_that_cannot_be_locked_is_not_kept_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent goes on for long: those behind it would wait for that."""
+    queue = Queue(str(tmp_path))
+    queue.make()
+    fail_on(monkeypatch, "/tickets/")
+    with pytest.raises(OSError, match="Input/output error"):
+        queue.take_ticket("walk-7f3k", {"gpus": 0, "cpus": 1, "memory": None})
+    assert open_below(tmp_path) == []
+
+
+def test_a_job_that_cannot_be_taken_over_is_not_kept_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_dir = JobDir(str(tmp_path / "jobs/walk-7f3k"))
+    os.makedirs(job_dir.path)
+    fail_on(monkeypatch, "/alive")
+    with pytest.raises(OSError, match="Input/output error"):
+        Local(str(tmp_path)).submit(job_dir.script)
+    assert open_below(tmp_path) == []

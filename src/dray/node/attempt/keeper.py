@@ -13,7 +13,7 @@ import traceback
 
 from ..formats import faults, locales
 from ..formats.messages import print_message
-from ..jobs import budget, policy
+from ..jobs import budget, policy, trouble
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
 from ..schedulers.queue import Grant, queue_of
@@ -91,11 +91,14 @@ class Keeper(Site):
 
     def _take_charge(self) -> None:
         process.adopt_orphans()
-        os.ftruncate(self.alive, 0)
-        os.pwrite(self.alive, str(os.getpid()).encode(), 0)
+        trouble.with_retries(self._write_pid)
         for number in WAKING + (signal.SIGALRM,):
             signal.signal(number, wake)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def _write_pid(self) -> None:
+        os.ftruncate(self.alive, 0)
+        os.pwrite(self.alive, str(os.getpid()).encode(), 0)
 
     def end_leftovers(self) -> None:
         """Kill what is left of an attempt that was lost with its keeper and supervisor."""

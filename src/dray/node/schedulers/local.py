@@ -172,11 +172,14 @@ class Local(Scheduler):
     def _take_over(self, job_dir: JobDir) -> int:
         alive = files.open_lock(job_dir.alive)
         until = time.monotonic() + LEAVING
-        while not files.try_lock(alive):
-            if time.monotonic() > until:
-                os.close(alive)
-                raise SchedulerError("{} is run by another process".format(job_dir.id))
-            time.sleep(0.02)
+        try:
+            while not files.try_lock(alive):
+                if time.monotonic() > until:
+                    raise SchedulerError("{} is run by another process".format(job_dir.id))
+                time.sleep(0.02)
+        except BaseException:
+            os.close(alive)
+            raise
         return alive
 
     def _prepare(self, queue: Queue, job: "Optional[Description]") -> None:

@@ -81,9 +81,7 @@ class Queue:
             number = max([counted] + taken) % LAST_NUMBER + 1
             files.write_json(self.counter, number, durable=False)
             path = os.path.join(self.tickets, "{:012d}-{}".format(number, job_id))
-            fd = files.open_lock(path)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            return fd
+            return open_held(path)
 
     def take_ticket_again(self, job_id: str, wanted: "Resources") -> int:
         """Take a place for a job that has been accepted before."""
@@ -137,11 +135,7 @@ class Queue:
             if given is None:
                 return None
             path = os.path.join(self.grants, job_id)
-            fd = files.open_lock(path)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, files.encode(given), 0)
-            return Grant(path, fd, given)
+            return Grant(path, open_held(path, files.encode(given)), given)
 
     def granted(self) -> "List[Granted]":
         """Return what living jobs hold; remove the grants of dead ones. Called under the lock."""
@@ -200,6 +194,19 @@ def path_of(fd: int) -> str:
 def number_of(ticket: str) -> int:
     found = re.match("[0-9]{1,15}", ticket)
     return int(found.group()) if found else 0
+
+
+def open_held(path: str, content: bytes = b"") -> int:
+    """Open a ticket or a grant of one's own, and lock it."""
+    fd = files.open_lock(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, content, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def open_or_discard(path: str) -> int:
