@@ -48,7 +48,8 @@ test-hostile: $(READY)  ## clusters, jobs and repositories that mean ill
 test-simulation: $(READY)  ## ten thousand schedules of the node side, with faults at every operation
 	$(BIN)/pytest -n 2 --dist worksteal -m simulation tests/simulation
 
-SIMULATED = $(if $(SEED),$(SEED) --trace,--minutes=$(or $(MINUTES),1) --first=$(or $(FIRST),0))
+SIMULATED = $(if $(SEED),$(SEED) --trace,--minutes=$(or $(MINUTES),1) --first=$(or $(FIRST),0)) \
+	$(if $(KIND),--kind=$(KIND))
 
 simulate: $(READY)  ## the same for MINUTES=1, from FIRST=0 on; or what happens in one, SEED=…
 	$(BIN)/python -m tests.simulation $(SIMULATED)

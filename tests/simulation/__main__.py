@@ -34,12 +34,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long")
+    parser.add_argument("--kind", default="", help="of this kind only, whatever the seed says")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     failed: list[Report] = []
     began = time.monotonic()
     for seed in seeds(options):
-        report = play(seed, print if options.trace else None)
+        report = play(seed, print if options.trace else None, options.kind)
         counts += report.counts
         counts["schedules"] += 1
         if report.violations:

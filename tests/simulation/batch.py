@@ -68,7 +68,7 @@ class BatchSystem:
         self.attempt = attempt
         self.jobs: list[BatchJob] = []
         self.next_number = 100
-        self.submitted: Callable[[BatchJob], None] = lambda job: None
+        self.submitted: Callable[[BatchJob, BatchJob | None], None] = lambda job, beside: None
 
     # -- what users ask for -----------------------------------------------------------------------
 
@@ -77,10 +77,18 @@ class BatchSystem:
         self.next_number += 1
         for index in range(script.size) if script.size else (None,):
             job = BatchJob(number, index, script, after)
-            self.submitted(job)
+            self.submitted(job, self._beside(job))
             self.jobs.append(job)
         self.kernel.say(f"batch job {number} is queued for {script.job} after {after or 'none'}")
         return number
+
+    def _beside(self, new: BatchJob) -> BatchJob | None:
+        """Another one of the same job that waits, and not one behind the other."""
+        for other in self.live():
+            waits = other.state == PENDING and other.job == new.job
+            if waits and new.after not in (other.name, str(other.number)):
+                return other
+        return None
 
     def find(self, name: str) -> list[BatchJob]:
         """By its number; that of an array means all of it."""
@@ -88,6 +96,12 @@ class BatchSystem:
 
     def live(self) -> list[BatchJob]:
         return [job for job in self.jobs if job.state != GONE]
+
+    def running(self) -> list[BatchJob]:
+        return [job for job in self.jobs if job.state == RUNNING]
+
+    def is_idle(self) -> bool:
+        return not self.live()
 
     def cancel(self, job: BatchJob) -> None:
         if job.state == PENDING:

@@ -40,6 +40,7 @@ class Children:
         program = self.make(env)
         child = self.kernel.spawn("command", program.run)
         child.blocks_signals = True
+        child.host, child.mark = parent.host, env.get("DRAY_JOB_ID", "")
         child.at_end += [program.ended, lambda child: self._tell(parent, child)]
         parent.children.append(child)
         return child.pid

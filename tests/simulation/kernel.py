@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from random import Random
+from signal import SIGALRM
 from typing import Any, NamedTuple
 
 EPOCH = 1_000_000_000.0
@@ -23,6 +24,14 @@ NEEDS_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 class Killed(BaseException):
     """The process has died: what it still tries, in a ``finally`` or elsewhere, does nothing."""
+
+
+class Exited(BaseException):
+    """The process ends itself, at once."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class Fault(NamedTuple):
@@ -49,6 +58,9 @@ class Process:
         self.fds: set[int] = set()
         self.signals: list[int] = []
         self.blocks_signals = False
+        self.handlers: dict[int, Callable[..., Any]] = {}  # of signals that are not blocked
+        self.alarm = FOREVER
+        self.uid = 0
         self.children: list[Process] = []  # end with it
         self.helpers: list[Process] = []  # do not
         self.reaped: list[tuple[int, int]] = []  # (pid, wait status) of children that ended
@@ -59,7 +71,12 @@ class Process:
         self.result: Any = None
         self.output: Callable[[bytes], None] = lambda text: None
         self.at_end: list[Callable[[Process], None]] = []
-        self.place: Any = None  # the batch job that it is in
+        self.place: Any = None  # the batch job or the pod that it is in
+        self.mark = ""  # the job that its environment names
+        # Of one that forks:
+        self.parent: Process | None = None
+        self.forks: Callable[[Process], Any] | None = None  # what its next child does
+        self.inherited: dict[int, int] = {}  # the parent's number of an open file → its own
 
     def __repr__(self) -> str:
         return f"{self.name}[{self.pid}]"
@@ -136,7 +153,7 @@ class Kernel:
     def signal(self, process: Process, number: int) -> None:
         if process.ended or process.dead:
             return
-        if not process.blocks_signals:
+        if not process.blocks_signals and number not in process.handlers:
             self.kill(process, number)
             return
         process.signals.append(number)
@@ -201,6 +218,18 @@ class Kernel:
         process.wake = self.now
         if process.dead:
             raise Killed
+        self.deliver(process)
+
+    def deliver(self, process: Process) -> None:
+        """Call the handler of a signal that has come, which may raise."""
+        if process.alarm <= self.now:
+            process.alarm = FOREVER
+            process.signals.append(SIGALRM)
+        if process.blocks_signals:
+            return
+        for number in [one for one in process.signals if one in process.handlers]:
+            process.signals.remove(number)
+            process.handlers[number](number, None)
 
     # -- whose turn it is -------------------------------------------------------------------------
 
@@ -216,10 +245,11 @@ class Kernel:
         for process in self.processes:
             if process.dead:
                 return process.gate
-            if process.wake <= self.now or (process.awaits is not None and process.awaits()):
+            due = min(process.wake, process.alarm)
+            if due <= self.now or (process.awaits is not None and process.awaits()):
                 ready.append(process)
-            elif process.wake < soonest:
-                soonest = process.wake
+            elif due < soonest:
+                soonest = due
         if ready and self.now < self.until:
             chosen = ready[0] if len(ready) == 1 else self.random.choice(ready)
             return chosen.gate
@@ -239,6 +269,8 @@ class Kernel:
             process.result = process.body()
         except Killed:
             pass
+        except Exited as ended:
+            process.result = ended.code
         except BaseException as error:
             process.error = error
         del current[me]

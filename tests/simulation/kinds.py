@@ -1,8 +1,9 @@
-"""How each kind of batch system is asked, and how it answers.
+"""How each kind of batch system is asked, and how it answers; and all kinds by their names.
 
-A kind is a table of its commands: name → what it does with its arguments, and what it prints. They
-are called where the real ones are, by ``scheduler.call``; so dray's own reading of their
-answers is part of the simulation. A new kind joins with such a table, and a line in ``KINDS``.
+A batch system is a table of its commands: name → what it does with its arguments, and what it
+prints. They are called where the real ones are, by ``scheduler.call``; so dray's own reading of
+their answers is part of the simulation. A new one joins with such a table, and a line in ``KINDS``;
+a cluster that is asked in another way, with a ``Kind`` of its own.
 """
 
 from __future__ import annotations
@@ -13,50 +14,53 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.pbs import PbsCluster
 from dray.clusters.slurm import SlurmCluster
+from dray.node.attempt import allocation
 from dray.node.schedulers import pbs, scheduler, slurm
-from dray.node.schedulers.scheduler import NoAnswer, Scheduler, SchedulerError
+from dray.node.schedulers.scheduler import NoAnswer, SchedulerError
 from tests.simulation import batch
 from tests.simulation.batch import BatchJob, BatchSystem, Script
-from tests.simulation.kernel import simulated
+from tests.simulation.kernel import Kernel, Process, simulated
+from tests.simulation.kind import Kind, place
+from tests.simulation.kube_kind import KubernetesKind
 from tests.simulation.luck import (
     ANSWERED,
     DONE_AND_REFUSED,
     DONE_SILENTLY,
     REFUSED,
     SILENT,
+    Calm,
 )
+from tests.simulation.machines import SharedKind, SshKind
 from tests.simulation.system import REAL
 
 Words = Sequence[str]
 HANGS = 2 * scheduler.PATIENCE  # seconds: longer than anybody waits
 
 
-def place() -> BatchJob:
-    """The batch job that this process is in."""
-    process = simulated()
-    assert process is not None
-    found: BatchJob = process.place
-    return found
-
-
-class Kind:
+class BatchKind(Kind):
     """A batch system by its commands."""
 
-    cluster: type[BatchCluster]
-    scheduler: type[Scheduler]
     module: Any
     submits = ""  # the command that does
     kill_wait = 30.0
-    has_arrays = True
+    system: BatchSystem
 
-    def __init__(self, system: BatchSystem) -> None:
-        self.system = system
-        self.kernel = system.kernel
-        system.kill_wait = self.kill_wait
+    def __init__(self) -> None:
         self.commands: dict[str, Callable[[Words], str]] = {}
+
+    def make_system(
+        self, kernel: Kernel, luck: Calm, start: Callable[[BatchJob], Process]
+    ) -> BatchSystem:
+        self.kernel = kernel
+        self.system = BatchSystem(kernel, luck, start)
+        self.system.kill_wait = self.kill_wait
+        return self.system
+
+    def run_attempt(self, place: BatchJob) -> int:
+        """What the batch script does."""
+        return allocation.attempt(place.script.folder)
 
     def call(self, *words: str, **more: Any) -> str:
         """As ``dray.node.schedulers.scheduler.call``: the command's answer, or how it failed."""
@@ -136,20 +140,20 @@ def read_script(path: str) -> str:
 
 class SimulatedSlurm(slurm.Slurm):
     def own_number(self) -> str:
-        return place().name
+        return str(place().name)
 
     def own_index(self) -> int:
-        return place().index or 0
+        return int(place().index or 0)
 
 
-class SlurmKind(Kind):
+class SlurmKind(BatchKind):
     cluster = SlurmCluster
     scheduler = SimulatedSlurm
     module = slurm
     submits = "sbatch"
 
-    def __init__(self, system: BatchSystem) -> None:
-        super().__init__(system)
+    def __init__(self) -> None:
+        super().__init__()
         self.commands = {
             "sbatch": self.sbatch,
             "squeue": self.squeue,
@@ -267,7 +271,7 @@ class SimulatedPbs(pbs.Pbs):
         return f"{place().name}.sim"
 
 
-class PbsKind(Kind):
+class PbsKind(BatchKind):
     cluster = PbsCluster
     scheduler = SimulatedPbs
     module = pbs
@@ -275,11 +279,11 @@ class PbsKind(Kind):
     kill_wait = 10.0
     has_arrays = False
 
-    def __init__(self, system: BatchSystem) -> None:
-        super().__init__(system)
+    def __init__(self) -> None:
+        super().__init__()
         self.commands = {
             "qsub": self.qsub,
-            "qselect": lambda words: "".join(f"{job.name}.sim\n" for job in system.live()),
+            "qselect": lambda words: "".join(f"{job.name}.sim\n" for job in self.system.live()),
             "qstat": self.qstat,
             "qdel": self.qdel,
             "qsig": self.qsig,
@@ -366,4 +370,10 @@ class PbsKind(Kind):
         return ""
 
 
-KINDS: dict[str, type[Kind]] = {"slurm": SlurmKind, "pbs": PbsKind}
+KINDS: dict[str, type[Kind]] = {
+    "slurm": SlurmKind,
+    "pbs": PbsKind,
+    "kubernetes": KubernetesKind,
+    "ssh": SshKind,
+    "shared": SharedKind,
+}

@@ -16,7 +16,7 @@ from dray.node.agent.agent import Agent
 from dray.node.formats.wire import MARK
 from dray.programs import shipping
 from dray.transport import link
-from dray.transport.channel import LinkLost
+from dray.transport.channel import ChannelGone, LinkLost
 from dray.transport.link import AgentLink, Answer
 from dray.transport.ssh import Ssh
 from tests.simulation.kernel import Process, describe, simulated
@@ -81,10 +81,16 @@ class Session:
         self.wire = Wire(world)
         self.process = world.spawn("agent", self._serve)
         self.process.at_end.append(self._check)
+        try:
+            world.kind.host(self.process)
+        except LinkLost:
+            world.kernel.kill(self.process)
+            raise
 
     def _serve(self) -> None:
         wire: Any = self.wire
-        agent = Agent(self.world.root, self.world.kind.scheduler(), wire, wire)
+        scheduler = self.world.kind.make_scheduler(self.world.root)
+        agent = Agent(self.world.root, scheduler, wire, wire)
         process = simulated()
         assert process is not None
         while agent.serve():
@@ -102,14 +108,29 @@ class Session:
         self.process.wake = min(self.process.wake, self.world.kernel.now)
 
 
+class Standing:
+    """The connection that a laptop keeps open between two commands."""
+
+    session: Session | None = None
+
+    def take(self) -> Session | None:
+        session, self.session = self.session, None
+        return session if session is not None and not session.process.ended else None
+
+    def hang_up(self) -> None:
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+
 class SimulatedLink(AgentLink):
     """As dray's own, with the same tries; what is between the ends of it is made up."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, standing: Standing) -> None:
         super().__init__(Ssh("login"), world.root, "python3", "simulated")
         self.world = world
         self.deed: Deed | None = None
-        self.standing: Session | None = None
+        self.standing = standing
 
     @contextmanager
     def call(
@@ -122,6 +143,10 @@ class SimulatedLink(AgentLink):
             try:
                 answer = self._exchange(verb, message)
                 break
+            except ChannelGone:
+                if self.revive is None or attempt == link.TRIES - 1:
+                    raise
+                self.revive()
             except LinkLost:
                 if attempt == link.TRIES - 1 or time.monotonic() - started > link.HANGING:
                     raise
@@ -129,11 +154,13 @@ class SimulatedLink(AgentLink):
         yield answer
 
     def _exchange(self, verb: str, message: bytes) -> Answer:
-        luck, kernel = self.world.luck, self.world.kernel
+        luck, kernel, me = self.world.luck, self.world.kernel, simulated()
+        assert me is not None
+        kernel.step(me, verb)
         way = luck.link()
         if way == NOT_MADE:
             raise LinkLost("no connection")
-        session = self._session()
+        session = self.standing.take() or Session(self.world)
         if self.deed is not None:
             self.deed.agents.append(session.process)
         kernel.say(f"agent[{session.process.pid}] is asked to {verb} (link {way})")
@@ -143,12 +170,6 @@ class SimulatedLink(AgentLink):
         if way in (CUT, CUT_AND_KILLED):
             self._cut(session, way)
         return self._await(session)
-
-    def _session(self) -> Session:
-        session, self.standing = self.standing, None
-        if session is None or session.process.ended:
-            session = Session(self.world)
-        return session
 
     def _cut(self, session: Session, way: str) -> None:
         time.sleep(self.world.luck.delay())
@@ -165,17 +186,12 @@ class SimulatedLink(AgentLink):
         if not is_whole(wire.answers):
             session.close()
             raise LinkLost("no answer")
-        if self.standing is None and self.world.luck.stands():
-            self.standing = session
+        if self.standing.session is None and self.world.luck.stands():
+            self.standing.session = session
         else:
             session.close()
         record_of_error(self.world, wire.answers)
         return self._parse(io.BytesIO(wire.answers.partition(MARK)[2]))
-
-    def hang_up(self) -> None:
-        if self.standing is not None:
-            self.standing.close()
-            self.standing = None
 
 
 def is_whole(answers: bytes) -> bool:
@@ -194,14 +210,14 @@ def record_of_error(world: World, answers: bytes) -> None:
 class Laptop:
     """Does what dray's launcher does, without its store."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, standing: Standing) -> None:
         self.world = world
         self.name = f"laptop{number}"
-        self.link = SimulatedLink(world)
+        self.link = SimulatedLink(world, standing)
         folder = world.folder / self.name
-        settings = {"host": "login", "root": world.root, "resume_with": world.resume_with}
-        self.cluster = world.kind.cluster("sim", settings, folder, folder)
+        self.cluster = world.kind.cluster("sim", world.kind.settings(world), folder, folder)
         self.cluster.agent = self.link
+        world.kind.equip(self)
 
     def submit(self, job: JobSpec) -> None:
         plan = self.cluster.plan(job)
@@ -250,10 +266,11 @@ class Laptop:
     def _act(self, ids: Sequence[str], kind: str, act: Callable[[], None]) -> None:
         truth = self.world.truth
         deed = self.link.deed = truth.begin(ids, kind)
-        if self._try(kind, act) is not REFUSED:
-            truth.accepted.update(ids)
-        deed.ended = self.world.kernel.now
-        self.link.deed = None
+        try:
+            if self._try(kind, act) is not REFUSED:
+                truth.accepted.update(ids)
+        finally:  # also where it dies meanwhile
+            deed.ended = self.world.kernel.now
 
     def _try(self, what: str, act: Callable[[], Any]) -> Any:
         self.world.kernel.say(f"{self.name}: {what}")

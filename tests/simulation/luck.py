@@ -6,7 +6,7 @@ import errno
 from random import Random
 from typing import NamedTuple
 
-from tests.simulation.kernel import Fault
+from tests.simulation.kernel import FOREVER, Fault
 
 ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 
@@ -22,6 +22,14 @@ WHOLE = "whole"
 NOT_MADE = "not made"
 CUT = "cut after the request"
 CUT_AND_KILLED = "cut, and the agent killed"
+
+
+class NodeLoss(NamedTuple):
+    """What becomes of a node that is cut off: what runs there dies at some time, or goes on; and
+    the node comes back, or not."""
+
+    dies_after: float = 0.0
+    returns_after: float = FOREVER
 
 
 class CommandPlan(NamedTuple):
@@ -62,6 +70,9 @@ class Calm:
         """Whether the link stays open for the next request."""
         return False
 
+    def node_loss(self) -> NodeLoss:
+        return NodeLoss()
+
     def command(self) -> CommandPlan:
         return CommandPlan()
 
@@ -80,9 +91,12 @@ class Luck(Calm):
         return self.random.random() < 0.6
 
     def fault(self, role: str) -> Fault | None:
-        if not self.happens({"agent": 0.3, "attempt": 0.3}.get(role, 0.0)):
+        if not self.happens(0.05 if role == "laptop" else 0.3):
             return None
-        at = self.random.randrange({"agent": 70}.get(role, 250))
+        most = {"agent": 70, "rival": 70, "laptop": 12}.get(role, 250)
+        at = self.random.randrange(most)
+        if role in ("laptop", "rival"):
+            return Fault(at)  # it dies
         return Fault(at, self.random.choice((0, 0, *ERRORS)))
 
     def skew(self) -> float:
@@ -104,6 +118,12 @@ class Luck(Calm):
 
     def stands(self) -> bool:
         return self.random.random() < 0.3
+
+    def node_loss(self) -> NodeLoss:
+        return NodeLoss(
+            self.random.choice((0.0, 0.0, 20.0, 90.0, 400.0, FOREVER)),
+            self.random.choice((30.0, 100.0, 300.0, FOREVER)),
+        )
 
     def command(self) -> CommandPlan:
         random = self.random

@@ -122,7 +122,7 @@ class Cluster(RuleBasedStateMachine):
     def next_command_does(self, plan: CommandPlan) -> None:
         self.told.plans = [plan]
 
-    @precondition(lambda self: self.world.running())
+    @precondition(lambda self: self.world.system.running())
     @rule(
         data=st.data(),
         fate=st.sampled_from(
@@ -131,7 +131,7 @@ class Cluster(RuleBasedStateMachine):
         at_once=st.booleans(),
     )
     def end_batch_job(self, data: st.DataObject, fate: str, at_once: bool) -> None:
-        job = data.draw(st.sampled_from(self.world.running()))
+        job = data.draw(st.sampled_from(self.world.system.running()))
         self.world.system.end(job, fate, at_once=at_once)
 
     @precondition(lambda self: self.world.system.live())

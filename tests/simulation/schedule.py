@@ -16,7 +16,7 @@ from tests.simulation.luck import Luck
 from tests.simulation.truth import ENDS, GONE, LEFT, RESUMES, SECRET_LEFT, Violation
 from tests.simulation.world import World, made
 
-KINDS = ("slurm", "slurm", "pbs")  # which, by chance
+KINDS = ("slurm", "slurm", "pbs", "kubernetes", "kubernetes", "ssh", "shared")  # which, by chance
 PAUSES = (0.0, 0.001, 0.005, 0.05, 0.5, 2.0, 5.0, 12.0, 40.0, 130.0)
 ROUNDS = 100  # looks at what is left to be done, once the faults are over
 LOOK = 30.0
@@ -27,17 +27,19 @@ class Report(NamedTuple):
     seed: int
     violations: tuple[Violation, ...]
     counts: Counter[str]
+    only: str  # the kind, where it was not the seed that chose it
 
     @property
     def line(self) -> str:
         """What reproduces it."""
         first = self.violations[0]
-        return f"make simulate SEED={self.seed}  # {first.invariant}: {first.detail}"
+        kind = f" KIND={self.only}" if self.only else ""
+        return f"make simulate SEED={self.seed}{kind}  # {first.invariant}: {first.detail}"
 
 
-def play(seed: int, trace: Callable[[str], None] | None = None) -> Report:
+def play(seed: int, trace: Callable[[str], None] | None = None, only: str = "") -> Report:
     random = Random(seed)
-    kind = random.choice(KINDS)
+    kind = only or random.choice(KINDS)
     resume_with = random.choice((None, None, "chain"))
     with made(seed, kind, Luck(random.getrandbits(64)), resume_with, trace) as world:
         Events(world, random).play()
@@ -47,7 +49,7 @@ def play(seed: int, trace: Callable[[str], None] | None = None) -> Report:
         counts["operations"] = world.kernel.operations
         counts["deaths"] = world.kernel.deaths
         counts["errors"] = world.kernel.errors
-        return Report(seed, tuple(world.truth.violations), counts)
+        return Report(seed, tuple(world.truth.violations), counts, only)
 
 
 class Events:
@@ -59,7 +61,7 @@ class Events:
         self.to_submit = random.choice((1, 1, 2, 3))
         users = (self.submit, self.submit, self.look, self.look, self.stop, self.resume)
         others = (self.preempt, self.lose_node, self.cancel, self.kill_attempt, self.fill_disk)
-        self.events = (*users, self.resume, *others)
+        self.events = (*users, self.resume, *others, lambda: world.kind.event(world))
 
     def play(self) -> None:
         self.submit()
@@ -123,7 +125,7 @@ class Events:
             kernel.full_until = kernel.now + self.random.choice((0.01, 1.0, 25.0))
 
     def _end_one(self, fate: str, at_once: bool) -> None:
-        running = self.world.running()
+        running = self.world.system.running()
         if running and self.random.random() < 0.4:
             self.world.system.end(self.random.choice(running), fate, at_once=at_once)
 
@@ -154,11 +156,13 @@ def wait_for_ends(world: World) -> dict[str, JobView]:
         world.let(LOOK)
         if world.truth.violations:
             return views
-        if world.system.live() or world.kernel.processes:
+        is_busy = not world.system.is_idle() or bool(world.kernel.processes)
+        if is_busy and not world.kind.goes_on_by_looks:
             continue
         views = look(world)
-        if not any(view.state.active for view in views.values()):
+        if not is_busy and not any(view.state.active for view in views.values()):
             return views
+        follow_advice(world, views)
     world.truth.violate(ENDS, f"{told(views)}; {world.kernel.processes}")
     return views
 
@@ -170,6 +174,13 @@ def look(world: World) -> dict[str, JobView]:
     if world.refusals:
         world.truth.violate(ENDS, f"status: {world.refusals[-1]}")
     return views
+
+
+def follow_advice(world: World, views: dict[str, JobView]) -> None:
+    """Stop what is said to wait in vain; it is resumed later."""
+    for view in views.values():
+        if view.state.active and "dray stop it" in view.reason:
+            world.finish(world.laptop(partial(Laptop.stop, ids=[view.id], now=False)))
 
 
 def told(views: dict[str, JobView]) -> str:
@@ -207,3 +218,6 @@ def remove_all(world: World, ids: list[str]) -> None:
         path = os.path.join(world.root, folder)
         for name in os.listdir(path) if os.path.isdir(path) else ():
             world.truth.violate(LEFT, f"{folder}/{name}")
+    world.let(QUIET)
+    for thing in world.kind.left():
+        world.truth.violate(LEFT, thing)

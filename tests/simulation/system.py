@@ -41,8 +41,12 @@ class Real(NamedTuple):
     write: Callable[..., int] = os.write
     utime: Callable[..., None] = os.utime
     lexists: Callable[[str], bool] = os.path.lexists
+    readlink: Callable[[str], str] = os.readlink
     open_file: Callable[..., Any] = io.open
     flock: Callable[..., None] = fcntl.flock
+
+    def inode(self, path: str, stat: Callable[[str], os.stat_result] = os.stat) -> int:
+        return stat(path).st_ino
 
 
 REAL = Real()
@@ -209,16 +213,36 @@ class Calls:
     def urandom(self, size: int, real: Callable[[int], bytes] = os.urandom) -> bytes:
         return real(size) if get_ident() not in current else self.kernel.noise.randbytes(size)
 
-    def sigmask(self, *_: Any) -> None:
-        """A process that blocks signals waits for them; any other one dies of them."""
+    def sigmask(self, how: int, numbers: Any) -> None:
+        """A process that blocks signals waits for them; any other one has a handler, or dies."""
         process = current[get_ident()]
-        process.blocks_signals = True
+        process.blocks_signals = how != signal.SIG_UNBLOCK and bool(numbers)
+        if not process.blocks_signals:
+            process.signals = [one for one in process.signals if one in process.handlers]
+            self.kernel.deliver(process)
 
-    def sigtimedwait(self, _: Any, seconds: float) -> Any:
+    def signal(self, number: int, handler: Any) -> None:
         process = current[get_ident()]
-        if not process.signals and seconds > 0:
-            self.kernel.sleep(process, seconds)
-        return Received(process.signals.pop(0)) if process.signals else None
+        if callable(handler):
+            process.handlers[number] = handler
+        else:
+            process.handlers.pop(number, None)
+
+    def setitimer(self, _: int, seconds: float) -> None:
+        current[get_ident()].alarm = self.kernel.now + seconds if seconds else FOREVER
+
+    def sigtimedwait(self, wanted: Any, seconds: float) -> Any:
+        """Others wait until somebody asks for them."""
+        process = current[get_ident()]
+        until = self.kernel.now + seconds
+        while True:
+            for number in process.signals:
+                if number in wanted:
+                    process.signals.remove(number)
+                    return Received(number)
+            if self.kernel.now >= until:
+                return None
+            self.kernel.sleep(process, until - self.kernel.now)
 
 
 def takes_lock(fd: int, how: int) -> bool:
@@ -315,6 +339,8 @@ def replacements(kernel: Kernel) -> list[tuple[Any, str, Any]]:
         (fcntl, "flock", calls.flock),
         (signal, "pthread_sigmask", calls.sigmask),
         (signal, "sigtimedwait", calls.sigtimedwait),
+        (signal, "signal", calls.signal),
+        (signal, "setitimer", calls.setitimer),
     ]
 
 

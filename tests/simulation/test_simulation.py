@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from dray.clusters.kube import api, lost_nodes
 from dray.node.agent import agent, status
-from dray.node.attempt import loop, outcomes
+from dray.node.attempt import keeper, loop, outcomes, pod
 from dray.node.formats import files
 from dray.node.jobs import jobdir, policy, states
+from dray.node.schedulers import queue, shared_queue
 from tests.simulation import truth
-from tests.simulation.kinds import KINDS
+from tests.simulation.kinds import KINDS, BatchKind
 from tests.simulation.machine import Cluster
 from tests.simulation.schedule import play
 from tests.simulation.truth import KNOWN
@@ -57,7 +61,8 @@ def kind_of(seed: int) -> str:
 def traced(seed: int) -> list[str]:
     lines: list[str] = []
     play(seed, lines.append)
-    return [line.partition("dray-simulation-")[0] for line in lines]
+    # Names that are made from the folder, which is another one each time.
+    return [re.sub(r"dray-agent-\w+|%3D\w{16}|dray-simulation-.*", "", line) for line in lines]
 
 
 def test_hypothesis_finds_no_violation() -> None:
@@ -147,7 +152,8 @@ def lie_about_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_running_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is read as if it were empty."""
     for kind in KINDS.values():
-        monkeypatch.setattr(kind.scheduler, "parse_queue", lambda self, text: {})
+        if issubclass(kind, BatchKind):
+            monkeypatch.setattr(kind.scheduler, "parse_queue", lambda self, text: {})
     monkeypatch.setattr(states.FileFacts, "is_beating", False)
 
 
@@ -175,7 +181,62 @@ def never_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(agent.VERBS, "resume", lambda one, request: {"scheduler_id": "1"})
 
 
+def trust_any_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Job in place of another takes the Secret of that for its own, which goes with the other."""
+    monkeypatch.setattr(api.Cluster, "_has_secret", lambda self, described: True)
+
+
+def leave_lost_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes a pod of a dead node out of Kubernetes."""
+    monkeypatch.setattr(lost_nodes, "give_up", lambda cluster, pods: None)
+
+
+def end_pods_as_if_nothing_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that is told to end says that its job is done."""
+    monkeypatch.setattr(pod, "INTERRUPTED", 0)
+
+
+def count_no_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is always free."""
+    monkeypatch.setattr(queue.Queue, "granted", lambda self: [])
+
+
+def look_only_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has published a grant does not look whether somebody else has the same."""
+    monkeypatch.setattr(shared_queue, "fits_beside", lambda capacity, others, given: True)
+
+
+def stay_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ticket is kept by whoever has got a grant."""
+    monkeypatch.setattr(queue.Queue, "leave", lambda self, ticket: None)
+
+
+def let_the_job_end_with_its_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor whose keeper is gone holds the lock, and does not go on."""
+    monkeypatch.setattr(keeper.Keeper, "keep", stuck(keeper.Keeper.keep))
+
+
+def stuck(real: Callable[[Any], None]) -> Callable[[Any], None]:
+    def keep(one: Any) -> None:
+        if one.grant is not None:
+            time.sleep(1e6)
+        real(one)
+
+    return keep
+
+
 Plant = Callable[[pytest.MonkeyPatch], None]
+ANY = ""
+PLANTED_ON: list[tuple[str, Plant, set[str]]] = [
+    ("kubernetes", trust_any_secret, {truth.ENDS, truth.RESUMES}),
+    ("kubernetes", leave_lost_pods, {truth.ENDS}),
+    ("kubernetes", end_pods_as_if_nothing_was, {truth.ENDS}),
+    ("ssh", count_no_grants, {truth.GPU_TWICE}),
+    ("ssh", stay_in_line, {truth.ENDS}),
+    ("ssh", let_the_job_end_with_its_keeper, {truth.ENDS}),
+    ("shared", look_only_before, {truth.GPU_TWICE}),
+    ("shared", stay_in_line, {truth.ENDS}),
+]
 PLANTED: list[tuple[Plant, set[str]]] = [
     (keep_secrets, {truth.SECRET_LEFT}),
     (drop_secrets_early, {truth.SECRET_MISSING}),
@@ -192,17 +253,20 @@ PLANTED: list[tuple[Plant, set[str]]] = [
     (never_come_back, {truth.RESUMES}),
 ]
 SOON = 400  # schedules
+ALL_PLANTED = [*((ANY, *one) for one in PLANTED), *PLANTED_ON]
 
 
 @pytest.mark.parametrize(
-    ("plant", "expected"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED]
+    ("kind", "plant", "expected"),
+    ALL_PLANTED,
+    ids=["-".join(filter(None, (kind, plant.__name__))) for kind, plant, _ in ALL_PLANTED],
 )
 def test_a_planted_fault_is_found(
-    plant: Plant, expected: set[str], monkeypatch: pytest.MonkeyPatch
+    kind: str, plant: Plant, expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
     for seed in range(SOON):
-        found = {violation.invariant for violation in play(seed).violations}
+        found = {violation.invariant for violation in play(seed, only=kind).violations}
         if found & expected:
             return
     pytest.fail(f"not found within {SOON} schedules")

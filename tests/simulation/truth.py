@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dray.job.model import JobState, JobView
-from tests.simulation.batch import PENDING, BatchJob, BatchSystem
 from tests.simulation.kernel import FOREVER, Kernel, Process
 
 # The invariants, by name.
@@ -27,6 +26,7 @@ ONE_JOB = "no request fails for a reason that is not told in a sentence"
 LEAK = "a process that goes on leaves nothing open"
 ENDS = "once the faults are over, everything comes to an end"
 RESUMES = "once the faults are over, what has not succeeded can be resumed"
+GPU_TWICE = "no GPU is given to two jobs at once"
 LEFT = "a removed job leaves nothing behind"
 
 KNOWN: tuple[str, ...] = ()  # invariants that are not looked at; empty but while one is mended
@@ -54,6 +54,7 @@ class Run:
         self.asked = False  # it was told to end, in time or too late
         self.heeded = False  # and that is why it did
         self.supervisor: Process | None = None
+        self.gpus: list[int] = []  # on the machine that all share, where there is one
 
     @property
     def finished(self) -> bool:
@@ -96,6 +97,7 @@ class Truth:
         self.told_ended: dict[str, float] = {}  # when that was asked for
         self.stops: set[str] = set()  # those that somebody asked to end
         self.resumed_after: dict[str, int] = {}
+        self.held: dict[Process, tuple[str, list[int]]] = {}  # GPUs, by others than dray's jobs
         self.violations: list[Violation] = []
         self.counts: Counter[str] = Counter()
 
@@ -135,6 +137,7 @@ class Truth:
             self.violate(SECRET_MISSING, f"{run.job}: {run} has no secret")
         self._count_retries(run, before)
         self._count_time(run, before)
+        self._count_gpus(f"{run.job}: {run}", run.gpus)
         before.append(run)
         self.counts["commands"] += 1
 
@@ -160,6 +163,22 @@ class Truth:
         used = sum(one.ended - one.started for one in before if one.was_seen)
         if used > self.total_time.get(run.job, FOREVER) + UNSEEN:
             self.violate(BUDGET, f"{run.job}: {run} starts after {used:.0f} s")
+
+    def _count_gpus(self, who: str, gpus: list[int]) -> None:
+        runs = [run for runs in self.runs.values() for run in runs if run.ended == FOREVER]
+        taken = [(f"{run.job}: {run}", run.gpus) for run in runs]
+        taken += [held for process, held in self.held.items() if not process.ended]
+        for other, theirs in taken:
+            if set(theirs) & set(gpus):
+                self.violate(GPU_TWICE, f"{who} gets {gpus}, and {other} has {theirs}")
+
+    def holds(self, process: Process, name: str, gpus: list[int]) -> None:
+        """Somebody else got GPUs."""
+        self._count_gpus(name, gpus)
+        self.held[process] = (name, gpus)
+
+    def gives_back(self, process: Process) -> None:
+        del self.held[process]
 
     # -- what is told -----------------------------------------------------------------------------
 
@@ -204,12 +223,10 @@ class Truth:
 
     # -- the batch system -------------------------------------------------------------------------
 
-    def queued(self, system: BatchSystem, new: BatchJob) -> None:
+    def queued(self, new: Any, beside: Any) -> None:
         """Two that wait would both make attempts."""
-        for other in system.live():
-            waits = other.state == PENDING and other.job == new.job
-            if waits and new.after not in (other.name, str(other.number)):
-                self.violate(DOUBLED, f"{new.job} is queued as {other.name} and as {new.name}")
+        if beside is not None:
+            self.violate(DOUBLED, f"{new.job} is queued as {beside.name} and as {new.name}")
 
     # -- files ------------------------------------------------------------------------------------
 

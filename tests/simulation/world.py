@@ -13,19 +13,19 @@ from typing import Any
 
 from dray.errors import DrayError
 from dray.job.model import JobArray, JobSpec, Limits, Resources, Resume
-from dray.node.attempt import allocation
 from dray.node.code import worktree
 from dray.node.containers import runtimes
 from tests.simulation import batch
-from tests.simulation.batch import BatchJob, BatchSystem
 from tests.simulation.children import Children
 from tests.simulation.kernel import Kernel, Process, describe, simulated
+from tests.simulation.kind import Place
 from tests.simulation.kinds import KINDS
-from tests.simulation.laptop import Laptop
+from tests.simulation.laptop import Laptop, Standing
 from tests.simulation.luck import Calm, CommandPlan
 from tests.simulation.system import is_expected, replaced, replacements
 from tests.simulation.truth import ONE_JOB, SECRET, Run, Truth
 
+LAPTOPS = 2
 TICK = 2.0  # seconds after which the batch system looks what there is to do
 LONGEST = 4 * 3600.0  # seconds that anything may take once the faults are over
 KEY = "TOKEN"
@@ -49,14 +49,14 @@ class World:
         self.kernel = Kernel(seed)
         self.kernel.trace = trace
         self.truth = Truth(self.kernel, self.root)
-        self.system = BatchSystem(self.kernel, luck, self._attempt)
-        self.system.submitted = lambda job: self.truth.queued(self.system, job)
-        self.kind = KINDS[kind](self.system)
+        self.kind = KINDS[kind]()
+        self.system = self.kind.make_system(self.kernel, luck, self._attempt)
+        self.system.submitted = self.truth.queued
         self.children = Children(self.kernel, self._command)
         self.jobs: dict[str, JobSpec] = {}
         self.arrays: dict[str, JobArray] = {}
         os.makedirs(os.path.join(self.root, "node"))  # where the agent itself lies
-        self.laptops = [Laptop(self, number) for number in range(2)]
+        self.standing = [Standing() for _ in range(LAPTOPS)]
         self.refusals: list[str] = []
 
     @property
@@ -84,8 +84,8 @@ class World:
         self.truth.counts[role + "s"] += 1
         return process
 
-    def _attempt(self, job: BatchJob) -> Process:
-        process = self.spawn("attempt", lambda: run_attempt(job))
+    def _attempt(self, place: Place) -> Process:
+        process = self.spawn("attempt", lambda: self.kind.run_attempt(place))
         process.at_end.append(self._check_attempt)
         return process
 
@@ -96,8 +96,10 @@ class World:
             self.truth.counts["attempts ended by an exception"] += 1
 
     def laptop(self, act: Callable[[Laptop], Any], number: int = 0) -> Process:
-        laptop = self.laptops[number]
+        """Each command is a process of its own; what stays is the standing connection."""
+        laptop = Laptop(self, number, self.standing[number])
         process = self.kernel.spawn(laptop.name, lambda: act(laptop))
+        process.fault = self.luck.fault("laptop")
         process.at_end.append(self._check_laptop)
         return process
 
@@ -117,6 +119,7 @@ class World:
         run.supervisor = simulated()
         expected = SECRET + job.partition(".")[0]
         has_secret = KEY not in self._spec(job).secrets or env.get(KEY) == expected
+        run.gpus = [int(one) for one in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
         self.truth.started(run, has_secret)
         plan = self.luck.command()
         self.kernel.say(f"{job}: {run} starts: {plan}")
@@ -149,13 +152,13 @@ class World:
         self.kernel.full_until = 0.0
         for process in self.kernel.processes:
             process.fault = None
-        for laptop in self.laptops:
-            laptop.link.hang_up()
+        for standing in self.standing:
+            standing.hang_up()
 
     # -- what may happen --------------------------------------------------------------------------
 
     def new_job(self, retries: int, secret: bool, limit: float | None) -> JobSpec:
-        job = make_job(f"job-{len(self.jobs)}", retries, secret, limit, self.kernel.now)
+        job = self._make_job(f"job-{len(self.jobs)}", retries, secret, limit)
         self.jobs[job.id] = job
         self.truth.retries[job.id] = retries
         if job.limits.total_time:
@@ -163,17 +166,30 @@ class World:
         return job
 
     def new_array(self, size: int, retries: int, secret: bool) -> JobArray:
-        common = make_job(f"sweep-{len(self.arrays)}", retries, secret, None, self.kernel.now)
+        common = self._make_job(f"sweep-{len(self.arrays)}", retries, secret, None)
         array = JobArray(common, tuple(("train", str(index)) for index in range(size)))
         self.arrays[array.id] = array
         self.truth.retries.update(dict.fromkeys(array.ids, retries))
         return array
 
+    def _make_job(self, job_id: str, retries: int, secret: bool, limit: float | None) -> JobSpec:
+        created = self.kernel.now
+        has_limits = limit == 60.0
+        limits = Limits(total_time=TOTAL, start_by=created + PATIENCE) if has_limits else Limits()
+        return JobSpec(
+            id=job_id,
+            name=job_id,
+            command=("train",),
+            resources=Resources(time=limit, gpus=self.kind.gpus),
+            limits=limits,
+            resume=Resume(checkpoint="c-*.json", grace=5.0, backoff=10.0),
+            retries=retries,
+            secrets=(KEY,) if secret else (),
+            created=created,
+        )
+
     def ids(self) -> list[str]:
         return [*self.jobs, *(job for array in self.arrays.values() for job in array.ids)]
-
-    def running(self) -> list[BatchJob]:
-        return [job for job in self.system.jobs if job.state == batch.RUNNING]
 
 
 class Command:
@@ -227,27 +243,6 @@ class Command:
         self.record.asked = asked or stopped or is_ending
         self.record.ended = self.world.kernel.now
         self.world.kernel.say(f"{self.record.job}: {self.record} ends")
-
-
-def run_attempt(job: BatchJob) -> int:
-    """What the batch script does."""
-    return allocation.attempt(job.script.folder)
-
-
-def make_job(
-    job_id: str, retries: int, secret: bool, limit: float | None, created: float
-) -> JobSpec:
-    return JobSpec(
-        id=job_id,
-        name=job_id,
-        command=("train",),
-        resources=Resources(time=limit),
-        limits=Limits(total_time=TOTAL, start_by=created + PATIENCE) if limit == 60.0 else Limits(),
-        resume=Resume(checkpoint="c-*.json", grace=5.0, backoff=10.0),
-        retries=retries,
-        secrets=(KEY,) if secret else (),
-        created=created,
-    )
 
 
 @contextmanager
