@@ -92,7 +92,7 @@ class Cluster:
     def _create_job(
         self, described: Object, secrets: Mapping[str, bytes], replaces: Replaces
     ) -> None:
-        reply = self._create_once(described)
+        reply = self._create_once(self.jobs, described)
         name = described["metadata"]["name"]
         if reply.code == 409:
             reply = self._found_again(described, replaces)
@@ -102,14 +102,14 @@ class Cluster:
             owner, labels = manifest.owner_of(reply.record), described["metadata"]["labels"]
             self._create_secret(manifest.secret_manifest(name, secrets, owner, labels))
 
-    def _create_once(self, described: Object) -> Reply:
-        """Create a Job. Where the answer is lost, ask again: it is then found by its name."""
+    def _create_once(self, path: str, described: Object) -> Reply:
+        """Create an object. Where the answer is lost, ask again: it is then found by its name."""
         for _ in range(TRIES - 1):
             try:
-                return self.api.create(self.jobs, described)
+                return self.api.create(path, described)
             except LinkLost:
                 time.sleep(PAUSE)
-        return self.api.create(self.jobs, described)
+        return self.api.create(path, described)
 
     def _found_again(self, described: Object, replaces: Replaces) -> Reply:
         """Return the Job of this name, if it is ours; where it is over and is to be replaced, make
@@ -126,7 +126,8 @@ class Cluster:
             if not is_going and not replaces.gives_way(queue.job_status(there.record)):
                 return there
             self.delete_and_wait(path)
-        return self._create_once(described)
+        reply = self._create_once(self.jobs, described)
+        return self.api.get(path) if reply.code == 409 else reply  # the first answer was lost
 
     def delete_and_wait(self, path: str) -> None:
         """Delete an object, and wait until its name is free."""
@@ -143,7 +144,7 @@ class Cluster:
         until = time.monotonic() + GONE_SECONDS
         name = described["metadata"]["name"]
         while True:
-            reply = self.api.create(f"{self.core}/secrets", described)
+            reply = self._create_once(f"{self.core}/secrets", described)
             if reply.ok or (reply.code == 409 and self._has_secret(described)):
                 return
             if reply.code != 409 or time.monotonic() > until:

@@ -51,6 +51,9 @@ MAKING = {
     "FailedAttachVolume": "its volume cannot be attached",
     "FailedCreatePodSandBox": "its pod cannot be set up",
 }
+# The laptop was cut off between the Job and its Secret.
+NO_SECRET = re.compile(r'volume "secrets".*secret "[^"]*" not found')
+SECRET_MISSING = "its secrets did not arrive: dray stop it, then dray resume it"
 # Why a pod is refused, by what the API server says, and what to do.
 REFUSED = (
     ("exceeded quota", "the quota is used up"),
@@ -242,7 +245,10 @@ def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
     failed = [one for one in events if text_at(one, "reason") in MAKING]
     if not failed:
         return ""
-    return told(MAKING[text_at(failed[-1], "reason")], text_at(failed[-1], "message"))
+    said = text_at(failed[-1], "message")
+    if NO_SECRET.search(said):
+        return told(SECRET_MISSING, said)
+    return told(MAKING[text_at(failed[-1], "reason")], said)
 
 
 def create_reason(events: Iterable[Mapping[str, Any]]) -> str:

@@ -1,0 +1,98 @@
+"""Jobs and their Secrets are created once, whatever answers are lost, and in place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dray.clusters.kube import manifest, queue
+from dray.clusters.kube.api import Cluster, Replaces
+from dray.clusters.kube.manifest import Place
+from dray.job.model import JobSpec
+from dray.transport.channel import LinkLost
+from dray.transport.kube_api import JSON, Api, Reply
+from dray.transport.kubectl import Kubectl
+from tests.simulation.kernel import Kernel
+from tests.simulation.kubernetes import KubeSystem
+from tests.simulation.luck import Calm
+
+SECRETS = {"secrets.json": b"{}"}
+ANEW = Replaces(any=True)
+
+
+class DirectApi(Api):
+    """Loses the answers to these requests, which are carried out."""
+
+    def __init__(self, system: KubeSystem) -> None:
+        super().__init__(Kubectl("sim"))
+        self.system = system
+        self.posted: list[str] = []
+        self.lost: set[int] = set()  # of the requests that create something, by their number
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        thing: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,  # noqa: ARG002
+    ) -> Reply:
+        reply = self.system.answer(method, path, thing)
+        if method == "POST":
+            self.posted.append(path.rsplit("/", 1)[1])
+            if len(self.posted) in self.lost:
+                raise LinkLost("no answer")
+        return reply
+
+
+@pytest.fixture
+def system() -> KubeSystem:
+    def start(_: object) -> Any:
+        raise AssertionError("no pod is started here")
+
+    return KubeSystem(Kernel(0), Calm(), start)
+
+
+@pytest.fixture
+def cluster(system: KubeSystem, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr("dray.clusters.kube.api.PAUSE", 0.0)
+    return Cluster(DirectApi(system))
+
+
+def described() -> dict[str, Any]:
+    settings = {"volumes": ["pvc:jobs:/jobs"], "image": "trainer"}
+    job = JobSpec(id="walk-7f3k", name="walk", command=("true",), created=1.0, secrets=("KEY",))
+    return manifest.job_manifest(job, settings, Place("sim", "/jobs/dray", "me"))
+
+
+def test_a_lost_answer_does_not_refuse_the_job_in_place_of_another(
+    system: KubeSystem, cluster: Cluster
+) -> None:
+    cluster.create_jobs([described()], {}, Replaces())
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = {3}  # refused, as there is one; then in its place
+    cluster.create_jobs([described()], {}, ANEW)
+    assert cluster.api.posted == ["jobs"] * 4
+    assert len(system.by_name) == 1
+
+
+def test_a_secret_is_sent_again_where_the_answer_is_lost(
+    system: KubeSystem, cluster: Cluster
+) -> None:
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = {2, 3}
+    cluster.create_jobs([described()], SECRETS, Replaces())
+    assert cluster.api.posted == ["jobs", "secrets", "secrets", "secrets"]
+    assert set(system.secrets) == {"walk-7f3k"}
+
+
+def test_a_pod_that_waits_for_a_secret_in_vain_says_what_to_do() -> None:
+    """The laptop was cut off after it had created the Job."""
+    said = 'MountVolume.SetUp failed for volume "secrets" : secret "walk-7f3k-0a1b2c3d" not found'
+    told = queue.making_reason([{"reason": "FailedMount", "message": said}])
+    assert told.startswith("its secrets did not arrive: dray stop it, then dray resume it")
+    other = said.replace('volume "secrets"', 'volume "volume-0"')
+    told = queue.making_reason([{"reason": "FailedMount", "message": other}])
+    assert told.startswith("its volume cannot be mounted")
