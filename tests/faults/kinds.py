@@ -4,12 +4,15 @@ KINDS: how it is made known to dray, how its processes come by the shim, who the
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 import pytest
 
+from tests.faults.pods import Pods
 from tests.faults.site import Site
 
+KUBECTL = Path(__file__).parent / "kubectl.py"
 WRAPPER = """\
 #!/bin/sh
 # The Python of the cluster: the agent and the batch jobs have the shim around them.
@@ -50,6 +53,15 @@ class Local:
         """It is always there."""
 
 
+def wrapper(site: Site) -> Path:
+    """Write the Python of a cluster."""
+    python = site.outside / "python3"
+    variables = " ".join(f"{key}={value}" for key, value in site.shim.env("node").items())
+    python.write_text(WRAPPER.format(variables=variables))
+    python.chmod(0o755)
+    return python
+
+
 class Slurm:
     """The agent and the attempt are started by the cluster's Python, which is a script of ours."""
 
@@ -68,17 +80,76 @@ class Slurm:
         self.hpc = request.getfixturevalue("hpc")
 
     def offer(self, site: Site) -> None:
-        python, scratch = site.outside / "python", site.home / "scratch"
-        variables = " ".join(f"{key}={value}" for key, value in site.shim.env("node").items())
-        python.write_text(WRAPPER.format(variables=variables))
-        python.chmod(0o755)
+        scratch = site.home / "scratch"
         scratch.mkdir()
         self.hpc.offer(
             site.dray,
-            python=str(python),
+            python=str(wrapper(site)),
             setup=[f"export SLURM_TMPDIR={scratch}"],
             resume_with="chain",  # a requeued job waits for seconds
         )
 
 
-KINDS = {kind.name: kind for kind in (Local, Slurm)}
+class Ssh:
+    """A machine without a scheduler: the same queue as on this one, behind the agent. Without a
+    host it is this machine, so that no sshd is needed."""
+
+    name = "ssh"
+    flags = ("--on", "box")
+    way = "signal"
+    python = "/usr/bin/python3"
+    roles: ClassVar = {
+        "train": ("agent-run", "starter", "keeper", "supervisor", "agent-rm"),
+        "manage": ("agent-stop", "agent-resume", "keeper"),
+    }
+    sample: ClassVar = {"kill": 1, "EIO": 1}
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        """It needs nothing but this machine."""
+
+    def offer(self, site: Site) -> None:
+        python = wrapper(site)
+        site.dray.configure(
+            f"[clusters.box]\nkind = 'ssh'\nroot = '{site.home}/hpc-root'\npython = '{python}'\n"
+        )
+
+
+class Kubernetes:
+    """Pods are processes of this machine, and a program of ours is the kubectl that tells of them:
+    see pods.py. The helper's agent and the pods have the shim around them."""
+
+    name = "kubernetes"
+    flags = ("--on", "k8s")
+    way = "signal"  # its pod is taken away, and the next one goes on
+    python = "/usr/bin/python3"
+    roles: ClassVar = {
+        "train": ("agent-run", "pod", "agent-rm"),
+        "manage": ("agent-stop", "agent-resume", "pod"),
+    }
+    sample: ClassVar = {"kill": 1, "EIO": 1}
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        """It needs nothing but this machine."""
+
+    def offer(self, site: Site) -> None:
+        python = wrapper(site)
+        kubectl = site.outside / "kubectl"
+        kubectl.write_text(f'#!/bin/sh\nexec /usr/bin/python3 -I -S {KUBECTL} "$@"\n')
+        kubectl.chmod(0o755)
+        pods = Pods(site.outside / "pods")
+        site.at_end.append(pods.close)
+        site.dray.env["PATH"] = f"{site.outside}:{site.dray.env['PATH']}"
+        site.dray.env["KUBE_SOCKET"] = str(pods.socket)
+        site.dray.env["KUBE_PATH"] = str(python.parent)
+        lines = (
+            "kind = 'kubernetes'",
+            "namespace = 'sim'",
+            "image = 'trainer'",
+            f"volumes = ['host:{site.home}:{site.home}']",
+            f"root = '{site.home}/hpc-root'",
+            f"python = '{python}'",
+        )
+        site.dray.configure("\n".join(["[clusters.k8s]", *lines, ""]))
+
+
+KINDS = {kind.name: kind for kind in (Local, Slurm, Ssh, Kubernetes)}

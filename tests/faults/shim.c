@@ -121,7 +121,7 @@ static const char *role(void) {
     static char name[128];
     static const char *const keep[] = {"starter", "keeper", "supervisor", "child"};
     if (!strcmp(base_role, "keep")) return keep[depth < 3 ? depth : 3];
-    if (!strcmp(base_role, "attempt")) return depth ? "child" : "attempt";
+    if (!strcmp(base_role, "attempt") || !strcmp(base_role, "pod")) return depth ? "child" : base_role;
     if (depth) return NULL; /* about to become another program */
     if (strcmp(base_role, "agent")) return base_role;
     snprintf(name, sizeof name, "agent-%s", state->phase); /* it may serve several commands */

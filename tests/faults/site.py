@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Site:
     folder: Path
     is_deadly: bool = False  # a process is killed here
     said: list[Said] = field(default_factory=list)
+    at_end: list[Callable[[], None]] = field(default_factory=list)  # what is to be closed
 
     def __post_init__(self) -> None:
         self.home, project = self.folder / "home", self.folder / "project"

@@ -81,6 +81,8 @@ def surroundings(kind: Kind, *, messages: bool = True) -> Iterator[Site]:
             yield site
         finally:
             site.inbox.close()
+            for close in site.at_end:
+                close()
             site.dray.close_connections()
             for pid in site.dray.processes():
                 with suppress(ProcessLookupError):
