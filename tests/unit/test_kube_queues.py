@@ -49,6 +49,32 @@ def test_why_a_job_was_taken_out(reason: str, words: str) -> None:
     assert found == {"a": words}
 
 
+NEVER = (
+    "insufficient quota for cpu in flavor a, previously considered podsets requests (0) + "
+    "current podset request (2) > maximum capacity (1)"
+)
+LATER = "insufficient unused quota for cpu in flavor b, 1 more needed"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "words"),
+    [
+        ("ExceedsMaxQuota", "", "it asks for more than its queue can ever give"),
+        # As Kueue says it by default: in prose only.
+        ("Pending", NEVER, "it asks for more than its queue can ever give"),
+        ("Pending", LATER, "waiting in its queue"),
+        ("Pending", f"{NEVER}, {LATER}", "waiting in its queue"),  # another flavor has enough
+        ("Pending", "untolerated taint x in flavor a", "its queue has nothing that fits it"),
+        ("Pending", f"flavor a doesn't match node affinity, {LATER}", "waiting in its queue"),
+        ("Inadmissible", "LocalQueue a doesn't exist", "its queue is not there, or not set up"),
+        ("Inadmissible", "ClusterQueue a is inactive", "its queue is stopped"),
+    ],
+)
+def test_why_a_job_is_not_let_in(reason: str, said: str, words: str) -> None:
+    found = kueue.reasons([workload("a", "1", QuotaReserved=("False", reason, said))], {"a"}, {})
+    assert found["a"].partition(" (Kubernetes says: ")[0] == words
+
+
 def test_a_job_that_was_let_in_waits_for_no_queue() -> None:
     found = kueue.reasons([workload("a", "1", Admitted=("True", "Admitted", ""))], {"a"}, {})
     assert found == {"a": ""}

@@ -21,6 +21,14 @@ REASONS = {
     "Suspended": "its queue is stopped",
     "WaitingForPreemptedWorkloads": "others are making room for it",
 }
+# What Kueue says in place of such a reason, unless it is told to give one.
+SIGNS = {
+    "maximum capacity": "ExceedsMaxQuota",
+    "untolerated taint": "NoMatchingFlavor",
+    "doesn't match node affinity": "NoMatchingFlavor",
+    "is inactive": "Suspended",
+}
+LATER = "insufficient unused quota"  # of one flavor, whatever it says of the others
 # Why a job was taken out again.
 EVICTED = {
     "ClusterQueueStopped": "its queue was stopped",
@@ -53,11 +61,18 @@ def reason(workload: Mapping[str, Any], owners: Mapping[str, str], place: object
     if condition_of(workload, "Admitted")[0] == "True":
         return ""
     _, why, said = condition_of(workload, "QuotaReserved")
-    words = REASONS.get(why, "waiting in its queue")
+    words = REASONS.get(reason_said(why, said), "waiting in its queue")
     if isinstance(place, int):
         words += f", at place {place + 1}"
     taken = evicted_words(workload, owners)
     return told(f"{taken}; {words}" if taken else words, said)
+
+
+def reason_said(why: str, said: str) -> str:
+    """Return Kueue's reason, also where it is in the message only."""
+    if why not in ("Pending", "Inadmissible") or LATER in said:
+        return why
+    return next((name for sign, name in SIGNS.items() if sign in said), why)
 
 
 def evicted_words(workload: Mapping[str, Any], owners: Mapping[str, str]) -> str:
