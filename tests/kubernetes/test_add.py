@@ -13,6 +13,7 @@ from tests.conftest import Dray
 from tests.kubernetes.pods import PYTHON, named_pod, pod
 from tests.rigs.kubernetes import objects
 from tests.rigs.kubernetes.cluster import Kubernetes, Namespace
+from tests.rigs.kubernetes.kueue_manager import Kueue
 
 pytestmark = pytest.mark.kubernetes
 
@@ -115,54 +116,15 @@ def test_where_root_is_forbidden_a_user_id_is_chosen(
     assert "uid: 1000 (the namespace forbids root" in ended.stderr
 
 
-def test_a_queue_of_kueue_is_taken(
-    user: Dray, kubernetes: Kubernetes, namespace: Namespace
-) -> None:
-    """Kueue's own types, as an API server offers them; nothing has to be admitted for this."""
-    types = [kueue_type("localqueues", "LocalQueue"), kueue_type("workloads", "Workload")]
-    defined = [one["metadata"]["name"] for one in types]
-    kubernetes.create(*types)
-    try:
-        words = ("wait", "--for=condition=Established", "crd", *defined, "--timeout=30s")
-        kubernetes.kubectl(*words)
-        kubernetes.create(objects.made(f"{GROUP}/v1beta1", "LocalQueue", "lab", namespace.name))
-        looks = {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list"]}
-        kind = "rbac.authorization.k8s.io/v1"
-        kubernetes.create(objects.made(kind, "Role", "queues", namespace.name, rules=[looks]))
-        account = f"--serviceaccount={namespace.name}:{objects.USER}"
-        where = f"--namespace={namespace.name}"
-        kubernetes.kubectl("create", "rolebinding", "queues", "--role=queues", account, where)
-        user(*ADD)
-        found = settings(user)
-        assert (found["scheduler"], found["queue"]) == ("kueue", "lab")
-        user(*ADD, "--scheduler", "default", "--replace")
-        assert "queue" not in settings(user)
-    finally:
-        kubernetes.kubectl("delete", "crd", *defined)
-
-
-GROUP = "kueue.x-k8s.io"
-
-
-def kueue_type(plural: str, kind: str) -> objects.Object:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1beta1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    spec = {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
-        "versions": [version],
-    }
-    name = f"{plural}.{GROUP}"
-    made = objects.made("apiextensions.k8s.io/v1", "CustomResourceDefinition", name, spec=spec)
-    # The group is protected: only what was approved belongs there.
-    made["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
-    return made
+@pytest.mark.xdist_group("kueue")
+def test_a_queue_of_kueue_is_taken(user: Dray, namespace: Namespace, kueue: Kueue) -> None:
+    kueue.admit(namespace)
+    kueue.add_queue(namespace, "lab", cpu="1")
+    user(*ADD)
+    found = settings(user)
+    assert (found["scheduler"], found["queue"]) == ("kueue", "lab")
+    user(*ADD, "--scheduler", "default", "--replace")
+    assert "queue" not in settings(user)
 
 
 def test_what_a_namespace_lacks_is_told(user: Dray, kubernetes: Kubernetes) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Dray, Pods, wait_for
-from tests.kubernetes.training import Admin
+from tests.kubernetes.training import JOB, Admin, kill_first_process
 from tests.rigs.link import Link
 
 pytestmark = pytest.mark.kubernetes
@@ -118,12 +118,12 @@ def test_an_upload_and_an_answer_are_cut(dray: Dray, pods: Pods, admin: Admin) -
 def test_the_answer_to_the_creation_is_lost(dray: Dray, pods: Pods, admin: Admin) -> None:
     """The Job is there and the laptop does not know it: it is found again, and runs once."""
     with over_link(dray, pods) as link:
-        before = {one["metadata"]["name"] for one in all_jobs(admin)}
+        before = names(admin)
         done = threading.Event()
 
         def cut_once_created() -> None:
             while not done.is_set():
-                if {one["metadata"]["name"] for one in all_jobs(admin)} - before:
+                if names(admin) - before:
                     link.cut()
                     return
 
@@ -138,18 +138,18 @@ def test_the_answer_to_the_creation_is_lost(dray: Dray, pods: Pods, admin: Admin
         link.delay = 0.0
         shown = dray.wait(job)
         assert (shown["state"], len(shown["attempts"])) == ("done", 1)
-        assert len({one["metadata"]["name"] for one in all_jobs(admin)} - before) == 1
+        assert len(names(admin) - before) == 1
 
 
-def all_jobs(admin: Admin) -> list[dict[str, dict[str, str]]]:
-    text = admin.kubectl("get", "jobs", "--selector=dray/job", "--output=json")
-    found: list[dict[str, dict[str, str]]] = json.loads(text)["items"]
-    return found
+def names(admin: Admin) -> set[str]:
+    """All Jobs that are jobs of dray's."""
+    return {one["metadata"]["name"] for one in admin.found("jobs", JOB)}
 
 
 # -- hanging --------------------------------------------------------------------------------------
 
 
+@pytest.mark.kubernetes_long
 def test_an_api_server_that_hangs_keeps_nobody_from_the_rest(dray: Dray, pods: Pods) -> None:
     pods.offer(dray)
     job = dray.run(*ON, "--", "true")
@@ -169,27 +169,63 @@ def test_an_api_server_that_hangs_keeps_nobody_from_the_rest(dray: Dray, pods: P
 # -- killing --------------------------------------------------------------------------------------
 
 
-def kill_helper(admin: Admin) -> None:
+def delete_helper(admin: Admin) -> None:
     pod = admin.helper()
     if pod is not None:
         admin.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
 
 
-@pytest.mark.parametrize("delay", [0.3, 0.9, 1.8])
-def test_the_helper_is_killed_during_a_submission(
-    dray: Dray, pods: Pods, admin: Admin, delay: float
+def kill_helper(admin: Admin) -> None:
+    pod = admin.helper()
+    if pod is not None:
+        kill_first_process(pod["metadata"]["name"])
+
+
+@contextmanager
+def interrupted(link: Link, after: int, interrupt: Callable[[], None]) -> Iterator[None]:
+    """Do something once so many bytes more have been sent, while nothing more arrives."""
+    end, over = link.sent_up + after, threading.Event()
+
+    def watch() -> None:
+        while link.sent_up < end:
+            if over.wait(0.001):
+                return
+        link.frozen.set()
+        interrupt()
+        link.frozen.clear()
+
+    with ThreadPoolExecutor() as pool:
+        watching = pool.submit(watch)
+        yield
+        over.set()
+        watching.result()
+    assert link.sent_up >= end  # it did happen
+
+
+@pytest.mark.parametrize(
+    "end_helper",
+    [delete_helper, pytest.param(kill_helper, marks=pytest.mark.kubernetes_long)],
+)
+def test_the_helper_ends_at_any_moment_of_a_submission(
+    dray: Dray, pods: Pods, admin: Admin, end_helper: Callable[[Admin], None]
 ) -> None:
-    pods.offer(dray)
-    dray.write("more.txt", "x" * 100_000)
-    with started(dray, "run", *ON, "--", "python3", "-c", "print('once')") as submission:
-        time.sleep(delay)
-        kill_helper(admin)
-        job, complaints = submission.communicate(timeout=100)
-    assert submission.returncode == 0, complaints
-    assert jobs_named(admin, job.strip()) == 1
-    shown = dray.wait(job.strip())
-    assert (shown["state"], len(shown["attempts"])) == ("done", 1)
-    assert dray.log(job.strip()) == "once\n"
+    words = ("run", *ON, "--", "python3", "-c", "print('once')")
+    with over_link(dray, pods) as link:
+        link.delay = 0.02
+        before = link.sent_up
+        dray.write("more.txt", "first")
+        jobs = [dray(*words).stdout.strip()]
+        whole = link.sent_up - before
+        for share in (0.0, 0.4, 0.8):
+            dray.write("more.txt", f"{share}")
+            with interrupted(link, int(share * whole), lambda: end_helper(admin)):
+                submitted = dray(*words)
+            jobs.append(submitted.stdout.strip())
+        for job in jobs:
+            assert jobs_named(admin, job) == 1
+            shown = dray.wait(job)
+            assert (shown["state"], len(shown["attempts"])) == ("done", 1)
+            assert dray.log(job) == "once\n"
 
 
 def test_the_helper_is_killed_while_it_is_asked(dray: Dray, pods: Pods, admin: Admin) -> None:
@@ -197,7 +233,7 @@ def test_the_helper_is_killed_while_it_is_asked(dray: Dray, pods: Pods, admin: A
     write = f"import os; open(os.environ['DRAY_OUTPUTS'] + '/x', 'wb').write(bytes({SIZE}))"
     job = dray.run(*ON, "--", "python3", "-c", write)
     with started(dray, "wait", job) as waiting:
-        kill_helper(admin)
+        delete_helper(admin)
         assert waiting.wait(100) == 0
     with started(dray, "pull", job, "there") as pulling:
         time.sleep(0.4)
@@ -239,7 +275,7 @@ def test_two_laptops_at_once(dray: Dray, pods: Pods, admin: Admin, tmp_path: Pat
     other = Dray(tmp_path / "other", dray.project)
     pods.offer(dray)
     pods.offer(other)
-    kill_helper(admin)  # both find none
+    delete_helper(admin)  # both find none
     try:
         with ThreadPoolExecutor() as pool:
             sleep = (*ON, "--", "sleep", "600")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dray.clusters.kube import names
-from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.api import Cluster, Replaces
 from dray.errors import Refused
 from dray.node.formats.faults import KUBERNETES_MOMENTS
 from dray.transport.kube_api import Api
@@ -118,27 +118,26 @@ def created(name: str, moment: str) -> dict[str, Any]:
 
 
 def uids(pods: Pods, name: str) -> list[str]:
-    text = Admin(pods).kubectl("get", "jobs", "--output=json")
-    found = [one["metadata"] for one in json.loads(text)["items"]]
+    found = [one["metadata"] for one in Admin(pods).found("jobs")]
     return [one["uid"] for one in found if one["name"] == name]
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(api: Cluster, pods: Pods) -> None:
-    api.create_jobs([created("again", "1.0")], {"a": b"secret"}, replaces=False)
+    api.create_jobs([created("again", "1.0")], {"a": b"secret"}, Replaces())
     (first,) = uids(pods, "again")
-    api.create_jobs([created("again", "1.0")], {"a": b"secret"}, replaces=False)
+    api.create_jobs([created("again", "1.0")], {"a": b"secret"}, Replaces())
     assert uids(pods, "again") == [first]
     api.delete_and_wait(f"{api.jobs}/again")
 
 
 def test_one_that_is_being_deleted_is_waited_for(api: Cluster, pods: Pods) -> None:
-    api.create_jobs([created("going", "1.0")], {}, replaces=False)
+    api.create_jobs([created("going", "1.0")], {}, Replaces())
     (first,) = uids(pods, "going")
     finalizers(pods, "going", ["dray.test/held"])
     api.api.delete(f"{api.jobs}/going?propagationPolicy=Background")
     release = threading.Timer(1.0, finalizers, (pods, "going", []))
     release.start()
-    api.create_jobs([created("going", "1.0")], {}, replaces=True)
+    api.create_jobs([created("going", "1.0")], {}, Replaces())
     release.join()
     (second,) = uids(pods, "going")
     assert second != first
@@ -151,12 +150,11 @@ def finalizers(pods: Pods, name: str, wanted: list[str]) -> None:
 
 
 def test_a_job_of_somebody_else_is_not_touched(api: Cluster, pods: Pods) -> None:
-    api.create_jobs([created("taken", "1.0")], {}, replaces=False)
+    api.create_jobs([created("taken", "1.0")], {}, Replaces())
     (theirs,) = uids(pods, "taken")
-    for replaces in (False, True):
+    for replaces in (Replaces(), Replaces(any=True, ended=True)):
         with pytest.raises(Refused, match="another Job has the name taken"):
-            api.create_jobs([created("taken", "2.0")], {"a": b"secret"}, replaces=replaces)
+            api.create_jobs([created("taken", "2.0")], {"a": b"secret"}, replaces)
     assert uids(pods, "taken") == [theirs]
-    secrets = json.loads(Admin(pods).kubectl("get", "secrets", "--output=json"))["items"]
-    assert "taken" not in [one["metadata"]["name"] for one in secrets]
+    assert "taken" not in [one["metadata"]["name"] for one in Admin(pods).found("secrets")]
     api.delete_and_wait(f"{api.jobs}/taken")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Dray, Pods, wait_for
-from tests.kubernetes.training import Admin
+from tests.kubernetes.training import JOB, Admin, kill_first_process
 from tests.rigs.kubernetes import objects
 from tests.rigs.kubernetes.cluster import Kubernetes
 
@@ -73,7 +71,7 @@ def test_memory_that_is_used_up_is_named_though_all_were_killed(dray: Dray, pods
     job = dray.run("--on", "k8s", "--memory", "128M", "--", "python3", "hold.py")
     beat = dray.job_dir(job) / "attempts/001/heartbeat.json"
     wait_for(lambda: beat.exists() and is_near(*json.loads(beat.read_text())["memory"]), 60)
-    os.kill(supervisor_of(job), signal.SIGKILL)
+    kill_first_process(f"{job}-0")
     shown = dray.wait(job)
     assert (shown["state"], len(shown["attempts"])) == ("failed", 1)
     assert "out of memory, as it seems" in shown["reason"]
@@ -82,18 +80,6 @@ def test_memory_that_is_used_up_is_named_though_all_were_killed(dray: Dray, pods
 
 def is_near(used: int, limit: int) -> bool:
     return used > 0.9 * limit
-
-
-def supervisor_of(job: str) -> int:
-    """The first process of a job's pod, as this machine sees it."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"pod" in words and words[-2].endswith(f"/jobs/{job}".encode()):
-            return int(entry.name)
-    raise AssertionError("nobody supervises it")
 
 
 # -- what keeps a job from starting ---------------------------------------------------------------
@@ -199,19 +185,19 @@ def test_a_secret_is_an_object_of_the_job_and_goes_with_it(dray: Dray, pods: Pod
     ended = dray.wait(job)
     assert ended["state"] == "done", (ended["reason"], dray.log(job))
     assert dray.log(job) == value[::-1] + "\n"
-    for text in (shown.stdout, submitted.stderr, json.dumps(admin.listed("jobs,pods", job))):
+    described = json.dumps([admin.listed("jobs", job), admin.listed("pods", job)])
+    for text in (shown.stdout, submitted.stderr, described):
         assert value not in text
     for path in (*pods.namespace.volume.rglob("*"), *dray.home.rglob("*")):
         if path.is_file() and not path.is_symlink():
             assert value.encode() not in path.read_bytes(), path
     dray("rm", job)
-    wait_for(lambda: not admin.listed("secrets,jobs,pods", job), 60)
+    wait_for(lambda: not any(admin.listed(kind, job) for kind in ("secrets", "jobs", "pods")), 60)
 
 
 def there(space: Pods) -> set[str]:
     """The jobs of the namespace, as files and as objects."""
-    jobs = json.loads(Admin(space).kubectl("get", "jobs", "--selector=dray/job", "--output=json"))
-    objects_of = {one["metadata"]["name"] for one in jobs["items"]}
+    objects_of = {one["metadata"]["name"] for one in Admin(space).found("jobs", JOB)}
     return objects_of | {one.name for one in (space.namespace.volume / "dray/jobs").glob("[!.]*")}
 
 

@@ -121,6 +121,7 @@ def is_waiting(dray: Dray, job: str) -> dict[str, Any] | None:
     return shown if shown["state"] == "queued" and shown["reason"] else None
 
 
+@pytest.mark.kubernetes_long
 def test_one_that_is_interrupted_again_and_again_is_not_slowed_down(
     dray: Dray, pods: Pods, admin: Admin
 ) -> None:

@@ -52,6 +52,7 @@ def next_pod(job: Training, name: str) -> dict[str, Any] | None:
     return job.admin.running(job.id, but=name)
 
 
+@pytest.mark.kubernetes_long
 def test_a_job_goes_on_elsewhere_once_its_node_is_really_gone(
     dray: Dray, pods: Pods, admin: Admin
 ) -> None:

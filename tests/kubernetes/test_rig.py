@@ -198,6 +198,7 @@ def test_a_way_leads_over_a_link(kubernetes: Kubernetes, namespace: Namespace) -
         assert link.sent_up
 
 
+@pytest.mark.kubernetes_long
 def test_a_node_is_lost_and_comes_back(kubernetes: Kubernetes, user: User) -> None:
     user.create(job("patient", pod("sleep", "600"), backoffLimit=6))
     node = wait_for(lambda: node_of_running(user, "patient"), 60)
@@ -280,6 +281,7 @@ class Another:
         return [place for place in places if place.exists()]
 
 
+@pytest.mark.kubernetes_long
 def test_nothing_is_left_of_a_cluster_that_was_stopped() -> None:
     links = sorted(os.listdir("/sys/class/net"))
     another = Another()
@@ -292,6 +294,7 @@ def test_nothing_is_left_of_a_cluster_that_was_stopped() -> None:
     assert sorted(os.listdir("/sys/class/net")) == links
 
 
+@pytest.mark.kubernetes_long
 def test_nothing_is_left_of_a_cluster_whose_owner_was_killed(kubernetes: Kubernetes) -> None:
     another = Another()
     sweep()  # it is somebody's

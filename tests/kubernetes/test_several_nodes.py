@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from tests.conftest import Dray, Pods, wait_for
 from tests.contract.test_contract import RESUMABLE
 from tests.integration.test_nodes import TRAINER as ON_SLURM
 from tests.integration.test_nodes import rank_logs
+from tests.kubernetes.training import Admin, kill_first_process
 
 pytestmark = pytest.mark.kubernetes
 
@@ -50,8 +48,7 @@ def leader_of(far: Dray, job: str) -> str:
 
 
 def names_of(pods: Pods, job: str) -> list[str]:
-    where = (f"--namespace={pods.namespace.name}", f"--selector=dray/job={job}")
-    return pods.cluster.kubectl("get", "pods", "--output=name", *where).split()
+    return [f"pod/{one['metadata']['name']}" for one in Admin(pods).listed("pods", job)]
 
 
 def delete(pods: Pods, name: str) -> None:
@@ -59,25 +56,8 @@ def delete(pods: Pods, name: str) -> None:
     pods.cluster.kubectl("delete", name, "--wait=false", where)
 
 
-def kill(host: str, job: str) -> None:
-    """Kill a pod's first process, and with it all that is in the pod, from outside."""
-    for folder in Path("/proc").iterdir():
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        is_first = b"pod" in words and words[-2].endswith(job.encode())
-        if is_first and f"HOSTNAME={host}".encode() in variables:
-            os.kill(int(folder.name), signal.SIGKILL)
-
-
 def job_status(pods: Pods, job: str) -> dict[str, Any]:
-    where = f"--namespace={pods.namespace.name}"
-    found: dict[str, Any] = json.loads(
-        pods.cluster.kubectl("get", "job", job, "--output=json", where)
-    )
-    return found
+    return Admin(pods).listed("jobs", job)[0]
 
 
 def test_every_rank_knows_its_place_and_meets_the_others(far: Dray, pods: Pods) -> None:
@@ -153,7 +133,7 @@ def test_a_pod_that_is_killed_is_replaced(far: Dray, pods: Pods, who: str) -> No
     wait_for(lambda: list((far.job_dir(job) / "outputs").glob("ckpt_*")))
     leader = leader_of(far, job)
     (name,) = (one for one in names_of(pods, job) if (f"/{leader}-" in one) == (who == "leader"))
-    kill(name.removeprefix("pod/").rpartition("-")[0], job)
+    kill_first_process(name.removeprefix("pod/").rpartition("-")[0])
     shown = far.wait(job)
     assert shown["state"] == "done", shown
     first, last = shown["attempts"]

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import os
+import signal
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tests.conftest import Dray, Pods, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
 
 JOB = "dray/job"  # the label of what belongs to a job
+APIS = {"jobs": "/apis/batch/v1", "pods": "/api/v1", "secrets": "/api/v1"}
 SAVING = (*RESUMABLE, "--checkpoint-signal", "USR1", "--grace", "5s")
+
+
+def kill_first_process(pod: str) -> None:
+    """Kill a pod's first process, and with it all that is in the pod, from outside."""
+    sign = f"HOSTNAME={pod}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            inside = (folder / "status").read_text().partition("NSpid:")[2].splitlines()[0].split()
+            if inside[-1] == "1" and sign in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+                return
+    raise AssertionError(f"{pod} has no process")
 
 
 class Admin:
@@ -24,11 +41,16 @@ class Admin:
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         return self.cluster.kubectl(*words, self.where, stdin=stdin)
 
+    def found(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
+        """The objects with these labels. Tests ask again and again, so no kubectl is started."""
+        path = f"{APIS[kind]}/namespaces/{self.pods.namespace.name}/{kind}"
+        answer = self.cluster.control.get(f"{path}?labelSelector={quote(labels)}")
+        found: list[dict[str, Any]] = answer["items"]
+        return found
+
     def listed(self, kind: str, job: str) -> list[dict[str, Any]]:
         """The objects of a job."""
-        text = self.kubectl("get", kind, f"--selector={JOB}={job}", "--output=json")
-        found: list[dict[str, Any]] = json.loads(text)["items"]
-        return found
+        return self.found(kind, f"{JOB}={job}")
 
     def running(self, job: str, but: str = "") -> dict[str, Any] | None:
         """The job's pod that runs and may go on."""
@@ -40,12 +62,10 @@ class Admin:
 
     def helper(self) -> dict[str, Any] | None:
         """The helper's pod, if it runs."""
-        text = self.kubectl("get", "pods", f"--selector=job-name,!{JOB}", "--output=json")
-        for pod in json.loads(text)["items"]:
+        for pod in self.found("pods", f"job-name,!{JOB}"):
             is_over = "deletionTimestamp" in pod["metadata"]
             if pod["status"]["phase"] == "Running" and not is_over:
-                found: dict[str, Any] = pod
-                return found
+                return pod
         return None
 
     def move_helper(self, dray: Dray, node: str) -> None:
