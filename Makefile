@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
-	test-kubernetes test-slurm-versions check bench docs clean
+	kubernetes-rig test-kubernetes test-kubernetes-long test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -63,12 +63,19 @@ test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of s
 	tests/rigs/install
 	$(BIN)/pytest -m docker
 
-test-kubernetes: $(READY)  ## a real Kubernetes of two nodes; built once with Go, for minutes; needs root
+kubernetes-rig: $(READY)
 	tests/rigs/install ip:iproute2
 	tests/rigs/kubernetes/build
 	tests/rigs/kubernetes/addition kueue
 	tests/rigs/kubernetes/addition kai
-	$(BIN)/pytest -n 2 --dist worksteal -m kubernetes tests/kubernetes tests/contract tests/sessions
+
+ON_KUBERNETES := -n 2 --dist loadgroup tests/kubernetes tests/contract tests/sessions
+
+test-kubernetes: kubernetes-rig  ## a real Kubernetes of two nodes; built once with Go, for minutes; needs root
+	$(BIN)/pytest $(ON_KUBERNETES) -m "kubernetes and not kubernetes_long"
+
+test-kubernetes-long: kubernetes-rig  ## the tests there that wait for long
+	$(BIN)/pytest $(ON_KUBERNETES) -m kubernetes_long
 
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut
 ALL_POINTS := -n 2 --dist loadgroup --all-points tests/faults
