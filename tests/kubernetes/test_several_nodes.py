@@ -175,10 +175,10 @@ def test_a_crash_of_one_rank_is_told(far: Dray, pods: Pods) -> None:
 
 def test_a_time_limit_is_reached_in_place(far: Dray, pods: Pods) -> None:
     """No pod is replaced for it: all wait for the next attempt where they are."""
-    flags = ("--time", "12s", *SAVING)
-    job = far.run(*WIDE, *flags, *python("train.py", "200"))
+    flags = ("--time", "20s", *SAVING)  # less its grace: a busy machine starts ranks for seconds
+    job = far.run(*WIDE, *flags, *python("train.py", "300"))
     shown = far.wait(job)
-    assert shown["state"] == "done", shown
+    assert shown["state"] == "done", (shown["reason"], shown["attempts"])
     assert shown["attempts"][0]["reason"] == "time limit reached"
     assert len({one["host"] for one in shown["attempts"]}) == 1
     assert not job_status(pods, job)["status"].get("failedIndexes")
