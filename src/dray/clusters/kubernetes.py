@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
-from dray.clusters.kube import lost_nodes, manifest, names, queue, schedulers, volumes
+from dray.clusters.kube import (
+    carrying,
+    lost_nodes,
+    manifest,
+    names,
+    queue,
+    schedulers,
+    volumes,
+    without_files,
+)
 from dray.clusters.kube.api import Cluster as KubeCluster
-from dray.clusters.kube.api import Replaces
-from dray.clusters.kube.helper import Helper
+from dray.clusters.kube.api import Look, Replaces
+from dray.clusters.kube.helper import Helper, NoRoom
 from dray.clusters.kube.manifest import Place
+from dray.clusters.kube.without_files import Told
 from dray.clusters.options import kubernetes as options
-from dray.clusters.protocol import Sessions
+from dray.clusters.protocol import Sessions, Statuses
 from dray.errors import ClusterError, Refused
 from dray.job.model import (
     Capabilities,
@@ -28,6 +38,7 @@ from dray.job.model import (
     Finding,
     JobArray,
     JobSpec,
+    JobState,
     Plan,
     Private,
     Snapshot,
@@ -245,6 +256,13 @@ class KubernetesCluster(BatchCluster):
             )
         return list(facts["pod_python"])
 
+    def python_words_unasked(self) -> list[str]:
+        """Return the words that start a Python in a pod where nobody can be asked: the one that a
+        helper brought once, or else what the image has."""
+        own = options.POD_PYTHON.of(self.settings)
+        known = self.last_facts().get("pod_python")
+        return [own] if own else list(known or ["python3"])
+
     def plain_image(self) -> str:
         return str(options.IMAGE.of(self.settings) or options.AGENT_IMAGE.of(self.settings))
 
@@ -297,7 +315,12 @@ class KubernetesQueue(AgentQueue):
         self._is_unclear = False  # whether a Job may be there that was being created
         self._end_before: End | None = None  # of the job that was resumed last
         self._has_gone_on = False  # whether somebody else had resumed it before
-        self._overdue: dict[str, list[Mapping[str, Any]]] = {}  # pods, as last seen
+        self._seen = Look({}, {}, {}, {})  # what the API server said last
+        self._stopped: set[str] = set()  # that had nothing but their Jobs
+
+    @property
+    def _told(self) -> Told:
+        return Told(self.cluster.kube, self.cluster.name, self._seen)
 
     @property
     def may_have_got(self) -> bool:
@@ -306,8 +329,12 @@ class KubernetesQueue(AgentQueue):
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
-        words = self.cluster.python_words()
-        self._send("submit", plan, secrets._replace(secrets={}), code, progress)
+        try:
+            words = self.cluster.python_words()
+            self._send("submit", plan, secrets._replace(secrets={}), code, progress)
+        except NoRoom as error:
+            self._create_carrying(plan, secrets, code, progress, error)
+            return
         self._create(plan, words, secrets, resumes=False)
 
     def resume(
@@ -339,6 +366,29 @@ class KubernetesQueue(AgentQueue):
             raise
         faults.reach("run:job-created")
 
+    def _create_carrying(
+        self,
+        plan: Plan,
+        secrets: Private,
+        code: Snapshot | None,
+        progress: Progress,
+        why: NoRoom,
+    ) -> None:
+        """Create a Job that brings its submission along, since nobody is there to take it."""
+        if plan.is_array:
+            raise Refused(
+                f"{why.message}. Without it, several jobs cannot be submitted together",
+                hint="Free room in the quota, or submit them one by one.",
+            )
+        request = self.request_of(plan, secrets._replace(secrets={}))
+        content = carrying.parcel(request, code, self._last_manifest(), progress, why.message)
+        content = {**content, **secrets._replace(notify={}).files()}
+        self._is_unclear = True
+        described = manifest.carrying(json.loads(plan.files["manifest.json"]))
+        described = manifest.with_python(described, self.cluster.python_words_unasked())
+        self.cluster.kube.create_jobs([described], content, Replaces())
+        faults.reach("run:job-created")
+
     def _manifests(self, plan: Plan) -> list[dict[str, Any]]:
         if not plan.is_array:
             return [json.loads(plan.files["manifest.json"])]
@@ -355,8 +405,7 @@ class KubernetesQueue(AgentQueue):
         self._end_before = cast("End", end) if isinstance(end, dict) else None
 
     def news(self, *ids: str) -> Asked:
-        seen = self.cluster.kube.look(self.cluster.place(), ids)
-        self._overdue = seen.overdue
+        seen = self._seen = self.cluster.kube.look(self.cluster.place(), ids)
         told: Asked = {"queue": queue.grouped(seen.rows), "ends": seen.ends}
         if seen.overdue:
             told["overdue"] = fold(list(seen.overdue))
@@ -376,7 +425,44 @@ class KubernetesQueue(AgentQueue):
         self.cluster.kube.delete_jobs(place, [one for one in cancelled if one in asked])
         self.cluster.kube.delete_pods(place, [one for one in interrupted if one in asked])
         for job_id in silent:
-            lost_nodes.give_up(self.cluster.kube, self._overdue.pop(job_id, []))
+            lost_nodes.give_up(self.cluster.kube, self._seen.overdue.pop(job_id, []))
+
+    def status(self, ids: Sequence[str], *, brief: bool = False) -> Statuses:
+        """Ask the agent, as everywhere; of what it has no files yet, or where nobody can be asked,
+        tell what the API server says."""
+        asked = [one for one in ids if one not in self._stopped]
+        try:
+            found = super().status(asked, brief=brief)
+        except NoRoom as error:
+            found = Statuses(self._told.of(asked, error.message))
+            if all(one.is_unreadable for one in found.jobs.values()):
+                raise
+        unknown = [one for one in asked if one not in found.jobs and one not in found.waiting]
+        more = self._told.of_carried(unknown) if unknown else {}
+        for job_id in self._stopped.intersection(ids):
+            more[job_id] = self._told.view(job_id, JobState.STOPPED, without_files.STOPPED)
+        return Statuses({**found.jobs, **more}, found.waiting)
+
+    def stop(self, ids: Sequence[str], *, now: bool) -> None:
+        """Ask the agent; jobs of which nothing is there but their Jobs are stopped by deleting
+        those."""
+        silence: NoRoom | None = None
+        try:
+            super().stop(ids, now=now)
+        except NoRoom as error:
+            silence = error
+        self._stop_carried(without_files.waiting(self._seen.rows))
+        if silence is not None and not self._stopped.issuperset(ids):
+            raise silence
+
+    def _stop_carried(self, ids: Sequence[str]) -> None:
+        try:
+            known = super().status(ids).jobs
+        except NoRoom:
+            known = {}
+        unfiled = list(self._told.of_carried([one for one in ids if one not in known]))
+        self.cluster.kube.delete_jobs(self.cluster.place(), unfiled)
+        self._stopped.update(unfiled)
 
     def remove(self, ids: Sequence[str]) -> None:
         self.cluster.kube.delete_jobs(self.cluster.place(), ids)

@@ -3,6 +3,7 @@
 keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
 pod JOBDIR                        all attempts that a pod has time for, as its first process
+carried FOLDER JOBDIR             the same, of a job that brings its own submission along
 rank JOBDIR                       one task of an attempt that is spread over several
 gather PART COMMAND...            start the command in every task of a pod, and join other pods
 convert IMAGE                     make an image ready to run, as a job's command
@@ -45,6 +46,10 @@ def main(arguments: "List[str]") -> int:
         from .attempt import pod
 
         return pod.run(arguments[1])
+    if len(arguments) == 3 and arguments[0] == "carried":
+        from .agent import carried
+
+        return carried.main(arguments[1], arguments[2])
     if len(arguments) == 2 and arguments[0] == "rank":
         from .attempt import rank
 
@@ -57,7 +62,7 @@ def main(arguments: "List[str]") -> int:
         from .agent import agent
 
         return agent.main(arguments[1], arguments[2])
-    words = "keep|attempt|pod|rank|gather|convert|agent|enter|relay|session|lab|lab-notes"
+    words = "keep|attempt|pod|carried|rank|gather|convert|agent|enter|relay|session|lab|lab-notes"
     sys.stderr.write("usage: dray-node {} ...\n".format(words))
     return 2
 

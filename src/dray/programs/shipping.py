@@ -27,6 +27,19 @@ from dray_node.__main__ import main
 
 sys.exit(main(sys.argv[1:]))
 """
+# Of the file that goes along with a job, and meets a Python nobody knows. What that one
+# cannot do, that of the next pod cannot either: see dray.node.schedulers.kubernetes.OWN_FAULT.
+CAREFUL_ENTRY = b"""import sys
+
+try:
+    from dray_node.__main__ import main
+
+    sys.exit(main(sys.argv[1:]))
+except (ImportError, SyntaxError) as error:
+    sys.stderr.write("dray needs Python 3.6 or newer with zlib, this is " + sys.version + "\\n")
+    sys.stderr.write(str(error) + "\\n")
+    sys.exit(12)
+"""
 # The second is for trainers, which find it by PYTHONPATH. Its parent has no __init__.py: such a
 # namespace package gives way to any other dray that a trainer can import. The third is what every
 # Python of a job starts with.
@@ -115,6 +128,23 @@ def build(content: dict[str, bytes]) -> bytes:
         for name, source in content.items():
             archive.writestr(zipfile.ZipInfo(name, EPOCH), source, zipfile.ZIP_DEFLATED)
             archive.writestr(zipfile.ZipInfo(f"{name}c", EPOCH), compiled(name, source))
+    return buffer.getvalue()
+
+
+@cache
+def lean() -> bytes:
+    """Build the same of sources alone, as small as can be: it goes along with a job."""
+    import zipfile  # only for such jobs
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr(zipfile.ZipInfo(NAMESPACE, EPOCH), b"")
+        for name, source in sources().items():
+            is_entry = source is ENTRY  # which tells where the others cannot be unpacked
+            content, way = (
+                (CAREFUL_ENTRY, zipfile.ZIP_STORED) if is_entry else (source, zipfile.ZIP_DEFLATED)
+            )
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), content, way, 9)
     return buffer.getvalue()
 
 

@@ -143,8 +143,13 @@ class BatchCluster:
         return {}
 
     def known_facts(self) -> dict[str, Any]:
-        found: dict[str, Any] | None = files.read_json(str(self.facts_file))
+        found = self.last_facts()
         return found if found and time.time() - found["seen"] < FACTS_AGE else {}
+
+    def last_facts(self) -> dict[str, Any]:
+        """Return what was seen last, however long ago."""
+        found: dict[str, Any] | None = files.read_json(str(self.facts_file))
+        return found or {}
 
     def remember_facts(self, found: Mapping[str, Any]) -> None:
         files.make_folder(str(self.facts_file.parent))
@@ -254,6 +259,20 @@ class AgentQueue:
 
         What the cluster lacks is known from memory. If that is out of date, the agent says so, and
         a second stream brings the rest."""
+        request = self.request_of(plan, secrets)
+        if verb == "resume":
+            request.update(self.news(plan.job.id))
+        if code is None:
+            with self.cluster.agent.call(verb, request) as answer:
+                self._take_news(answer)
+            return
+        change = change_of(self._last_manifest(), code.manifest)
+        lacking = list(entries(change.middle))  # the rest is there, as far as we know
+        self.send_contents(verb, request, code, change, lacking, progress)
+        background.after_reply(lambda: self._remember(code))
+
+    def request_of(self, plan: Plan, secrets: Private) -> Asked:
+        """Return what the agent is told of a job, apart from its code."""
         contents = dict(plan.files)
         contents.update((name, one.decode()) for name, one in secrets.files().items())
         job = plan.job
@@ -272,16 +291,7 @@ class AgentQueue:
         request["facts"] = self.cluster.known_facts().get("time")
         container = None if self.cluster.capabilities.registry_images else job.container
         request["image"] = container.image if container else None
-        if verb == "resume":
-            request.update(self.news(job.id))
-        if code is None:
-            with self.cluster.agent.call(verb, request) as answer:
-                self._take_news(answer)
-            return
-        change = change_of(self._last_manifest(), code.manifest)
-        lacking = list(entries(change.middle))  # the rest is there, as far as we know
-        self.send_contents(verb, request, code, change, lacking, progress)
-        background.after_reply(lambda: self._remember(code))
+        return request
 
     def send_contents(
         self,

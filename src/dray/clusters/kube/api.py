@@ -47,6 +47,7 @@ class Look(NamedTuple):
     rows: dict[str, queue.Row]
     ends: dict[str, End]  # of those that may not know it themselves
     overdue: dict[str, list[Mapping[str, Any]]]  # pods that should have ended: see lost_nodes
+    named: dict[str, str]  # the name of each job's newest Job
 
 
 class Cluster:
@@ -188,6 +189,7 @@ class Cluster:
             rows,
             self._ends(silent[:MOST_EXPLAINED], named),
             self._overdue(place, ending[:NAMED]) if ending else {},
+            {job_id: name for job_id, name in named.items() if name in {one.name for one in jobs}},
         )
 
     def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
@@ -297,13 +299,26 @@ class Cluster:
             found.setdefault(text_at(pod, "metadata", "labels", names.JOB), []).append(pod)
         return {job_id: found[job_id] for job_id in ids if job_id in found}
 
+    def carried(self, named: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+        """Return the Jobs of these jobs, by their ids, as far as they bring their own submission
+        along."""
+        found = {}
+        for job_id, name in list(named.items())[:NAMED]:
+            job = self.api.get(f"{self.jobs}/{name}").record
+            if value_at(job, "metadata", "annotations", names.CARRIED):
+                found[job_id] = job
+        return found
+
+    def end_of(self, job_id: str, job: Mapping[str, Any]) -> End | None:
+        """Say how a job ended that may not have got to say it in its files."""
+        wanted = names.selector({names.JOB: job_id})
+        pods = items_of(self.api.get(f"{self.core}/pods?{wanted}").record)
+        return queue.end_of(pods, job)
+
     def _ends(self, ids: Sequence[str], named: Mapping[str, str]) -> dict[str, End]:
         found = {}
         for job_id in ids:
-            job = self.api.get(f"{self.jobs}/{named[job_id]}").record
-            wanted = names.selector({names.JOB: job_id})
-            pods = items_of(self.api.get(f"{self.core}/pods?{wanted}").record)
-            end = queue.end_of(pods, job)
+            end = self.end_of(job_id, self.api.get(f"{self.jobs}/{named[job_id]}").record)
             if end:
                 found[job_id] = end
         return found

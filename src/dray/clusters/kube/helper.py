@@ -16,7 +16,12 @@ from dray.transport import kube_api
 PATIENCE = 300.0  # seconds for its image to be pulled
 HOPELESS = 30.0  # seconds after which a pod that cannot be placed is given up
 REFUSED = 8.0  # seconds after which one is given up that may not be created, or lacks its volume
+NO_ROOM = 1.5  # seconds after which one is given up that the quota has no room for
 LOOK = 0.3
+
+
+class NoRoom(ClusterError):
+    """The quota of the namespace has no room for the helper."""
 
 
 class Helper:
@@ -36,7 +41,8 @@ class Helper:
         self._create()
         began = time.monotonic()
         while True:
-            pods = self._pods()
+            there = self._pods()
+            pods = [one for one in there if not text_at(one, "metadata", "deletionTimestamp")]
             running = [one for one in pods if text_at(one, "status", "phase") == "Running"]
             if running:
                 return text_at(running[0], "metadata", "name")
@@ -44,8 +50,8 @@ class Helper:
             why = next(filter(None, map(queue.waiting_reason, pods)), "")
             if not pods:
                 self._create()  # its Job may have been that of a pod which has just ended
-                why = self._refused() if waited > REFUSED else ""
-            if waited > self._patience(pods, why):
+                why = self._refused() if waited > NO_ROOM else ""
+            if waited > self._patience(pods or there, why):
                 self._give_up(why)
             time.sleep(LOOK)
 
@@ -53,6 +59,8 @@ class Helper:
         """Return how many seconds it may wait for this reason."""
         if pods and why == queue.MADE_READY:
             return PATIENCE
+        if not pods and queue.NO_QUOTA in why:  # nor is one on its way out, which would make room
+            return NO_ROOM
         return REFUSED if (why and not pods) or "not found" in why else HOPELESS
 
     def _create(self) -> None:
@@ -70,10 +78,9 @@ class Helper:
         raise ClusterError("the helper pod cannot be created: its name is taken; try again")
 
     def _pods(self) -> list[dict[str, Any]]:
-        """Return its pods that may go on; one of a lost node is on its way out for long."""
+        """Return its pods; one of a lost node is on its way out for long."""
         wanted = names.selector({"job-name": self.name})
-        found = items_of(self.cluster.api.get(f"{self.cluster.core}/pods?{wanted}").record)
-        return [one for one in found if not text_at(one, "metadata", "deletionTimestamp")]
+        return items_of(self.cluster.api.get(f"{self.cluster.core}/pods?{wanted}").record)
 
     def _give_up_pod(self, name: str) -> None:
         """Take it away with its Job. It has nothing to lose: jobs are in files."""
@@ -90,7 +97,8 @@ class Helper:
     def _give_up(self, why: str) -> None:
         """Take it back, so that the next one does not wait behind what has kept this one."""
         self.cluster.api.delete(f"{self.path}?propagationPolicy=Background")
-        raise ClusterError(
+        kind = NoRoom if queue.NO_QUOTA in why else ClusterError
+        raise kind(
             f"the helper pod does not start: {why or 'Kubernetes does not tell why'}",
             hint="kubectl get events tells more; its image is the setting agent_image.",
         )

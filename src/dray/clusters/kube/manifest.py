@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dray.clusters.kube import names, volumes
+from dray.clusters.kube.carrying import NODE
 from dray.clusters.options import kubernetes as options
 from dray.job.model import JobSpec
 from dray.node.schedulers import kubernetes as pod
@@ -30,6 +31,7 @@ PODS = 1000  # that one node of a job may use up, one after another
 MOST_PODS = 100_000  # completions that the API takes of a Job whose failed indexes are counted
 CONTAINER = "job"
 SECRETS = "/dray/secrets"
+SECRET_MOUNT = {"name": "secrets", "mountPath": SECRETS, "readOnly": True}
 SCRATCH = "/dray/scratch"
 # Of a container that never got to start what it was given: wrong machine, nothing there.
 NOT_STARTED = (126, 127, 128)
@@ -136,9 +138,8 @@ def pod_spec(
     described.append({"name": "shm", "emptyDir": shared_memory(job, settings)})
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     if job.secrets:
-        source = {"secretName": secret, "defaultMode": 0o444}
-        described.append({"name": "secrets", "secret": source})
-        mounts.append({"name": "secrets", "mountPath": SECRETS, "readOnly": True})
+        described.append(secret_volume(secret))
+        mounts.append(SECRET_MOUNT)
     container = {
         "name": CONTAINER,
         "image": image_of(job, settings),
@@ -167,6 +168,25 @@ def pod_spec(
 def pod_command(folder: str) -> list[str]:
     root = folder.rsplit("/", 2)[0]
     return [PYTHON, "-I", "-S", f"{root}/node/{shipping.name()}", "pod", folder]
+
+
+def secret_volume(name: str) -> Object:
+    return {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o444}}
+
+
+def carrying(manifest: Object) -> Object:
+    """Let a Job bring its own submission along, in its Secret: see kube.carrying."""
+    filled: Object = json.loads(json.dumps(manifest))
+    filled["metadata"]["annotations"][names.CARRIED] = "true"
+    spec = filled["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    folder = container["command"][-1]
+    node = f"{SECRETS}/{NODE}"
+    container["command"] = [PYTHON, "-I", "-S", node, "carried", SECRETS, folder]
+    if all(one["name"] != SECRET_MOUNT["name"] for one in spec["volumes"]):
+        spec["volumes"].append(secret_volume(filled["metadata"]["name"]))
+        container["volumeMounts"].append(SECRET_MOUNT)
+    return filled
 
 
 def with_python(manifest: Object, words: Sequence[str]) -> Object:

@@ -11,6 +11,7 @@ from dray.node.code.packs import hash_of
 JOB = "dray/job"
 ROOT = "dray/root"  # tells apart who shares a namespace
 CREATED = "dray/created"
+CARRIED = "dray/carried"  # the Job brings its own submission along
 MANAGED = {"app.kubernetes.io/managed-by": "dray"}
 LONGEST = 45  # characters of a Job's name; one that is resumed, its pods and hostnames add to it
 POD_TAIL = re.compile(r"-\d+-[a-z0-9]{5}$")

@@ -5,6 +5,7 @@ What comes from there is data: every field may be missing or of another type.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ SCHEDULING = (
     (r"node\(s\) were unschedulable", "nodes are being drained"),
     (r"were not ready|not-ready|unreachable", "nodes are not ready"),
 )  # fmt: skip
+CUT_OFF = "its Secret is not there; where the submission was cut off, stop the job and run it again"
 # What keeps a pod from being made ready, by the event that tells it.
 MAKING = {
     "FailedMount": "its volume cannot be mounted",
@@ -54,9 +56,10 @@ MAKING = {
 # The laptop was cut off between the Job and its Secret.
 NO_SECRET = re.compile(r'volume "secrets".*secret "[^"]*" not found')
 SECRET_MISSING = "its secrets did not arrive: dray stop it, then dray resume it"
+NO_QUOTA = "the quota is used up"
 # Why a pod is refused, by what the API server says, and what to do.
 REFUSED = (
-    ("exceeded quota", "the quota is used up"),
+    ("exceeded quota", NO_QUOTA),
     ("runAsNonRoot", "the namespace forbids pods that may run as root: set uid for this cluster"),
     ("hostPath volumes", "the namespace forbids folders of a node: name a claim in volumes"),
     ("violates PodSecurity", "the namespace's Pod Security forbids it"),
@@ -69,6 +72,11 @@ START_REASONS = {
     "DeadlineExceeded": "ended by a deadline of the pod",
     "Evicted": "evicted from its node",
 }
+NO_PYTHON = 'exec: "python3": executable file not found'
+NO_PYTHON_WORDS = (
+    "its image has no python3, and no helper had room to bring one: choose an image that has one, "
+    "set python for this cluster, or free room for the helper once"
+)
 OVER = ("Completed", "Error", "Succeeded", "Failed")
 STARTED = ("Running", "Terminating", "Unknown", *OVER, *START_REASONS)
 
@@ -248,6 +256,8 @@ def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
     said = text_at(failed[-1], "message")
     if NO_SECRET.search(said):
         return told(SECRET_MISSING, said)
+    if re.search(r'secret ".*" not found', said):
+        return told(CUT_OFF, said)
     return told(MAKING[text_at(failed[-1], "reason")], said)
 
 
@@ -261,14 +271,26 @@ def create_reason(events: Iterable[Mapping[str, Any]]) -> str:
     return told(next(found, "its pod was refused"), said)
 
 
+def own_words(said: str) -> str:
+    """Return what the supervisor has left for those who look at its pod; see pod.leave_message."""
+    try:
+        return told("", text_at(json.loads(said), "reason"))
+    except (ValueError, RecursionError):
+        return ""
+
+
 def end_of(pods: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> End | None:
     """Say how a job ended that could not say it itself; None where nothing tells."""
     for pod in reversed(pods):
         for status in containers_of(pod):
             reason = text_at(status, "state", "terminated", "reason")
+            said = text_at(status, "state", "terminated", "message")
+            if reason in START_REASONS and NO_PYTHON in said:
+                return {"state": "failed", "reason": told(NO_PYTHON_WORDS, said)}
             if reason in START_REASONS:
-                said = text_at(status, "state", "terminated", "message")
                 return {"state": "failed", "reason": told(START_REASONS[reason], said)}
+            if own_words(said):
+                return {"state": "failed", "reason": own_words(said)}
         if text_at(pod, "status", "reason") in START_REASONS:
             words = START_REASONS[text_at(pod, "status", "reason")]
             return {"state": "failed", "reason": told(words, text_at(pod, "status", "message"))}

@@ -110,7 +110,7 @@ class Pod(Site):
             if decision.again:
                 return INTERRUPTED
             self.loop.end(decision)
-            self._leave_message(decision)
+            leave_message(str(decision.state), decision.reason)
             return CODES.get(str(decision.state), OWN_FAULT)
         finally:
             if self.meeting is not None:
@@ -189,14 +189,15 @@ class Pod(Site):
     def after_end(self) -> None:
         files.discard(self.job_dir.alive)
 
-    def _leave_message(self, end: "policy.Decision") -> None:
-        """Tell people who look at the pod how the job ended."""
-        told = {"state": end.state, "reason": end.reason[:LONGEST_MESSAGE]}
-        try:
-            with open(MESSAGE, "w") as file:
-                file.write(json.dumps(told))
-        except OSError:
-            pass
+
+def leave_message(state: str, reason: str) -> None:
+    """Tell those who look at the pod how the job ended."""
+    told = {"state": state, "reason": reason[:LONGEST_MESSAGE]}
+    try:
+        with open(MESSAGE, "w") as file:
+            file.write(json.dumps(told))
+    except OSError:
+        pass
 
 
 class Copying:

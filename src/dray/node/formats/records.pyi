@@ -586,6 +586,11 @@ class Request(Asked, total=False):
     verb: str  # one of agent.VERBS
     version: int  # wire.VERSION
 
+class Carried(Request):
+    """A request to submit a job, in the Secret of that job."""
+
+    size: int  # of the pack, once it is unpacked
+
 class WaitingGroup(TypedDict):
     ids: List[str]
     why: str

@@ -24,6 +24,10 @@ CODES = {"done": 0, "failed": 10, "stopped": 11}
 OWN_FAULT = 12
 INTERRUPTED = 75  # another pod goes on
 
+# What a submission is, in the Secret of a job that brings its own.
+REQUEST = "request.json"
+PACK = "pack.gz"
+
 SECRETS = "DRAY_SECRETS"  # names the folder where the job's Secret is mounted
 INDEX = "DRAY_ARRAY_INDEX"
 ADDRESS = "DRAY_POD_ADDRESS"
