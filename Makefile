@@ -29,7 +29,7 @@ test-crowd: $(READY)  ## two hundred jobs at once
 	$(BIN)/pytest -m crowd
 
 test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer
-	tests/rigs/install
+	tests/rigs/install docker-registry:docker-registry
 	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker"
 
 test-machines: $(READY)  ## machines without a scheduler, through a real sshd
@@ -64,7 +64,7 @@ test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of s
 	$(BIN)/pytest -m docker
 
 kubernetes-rig: $(READY)
-	tests/rigs/install ip:iproute2
+	tests/rigs/install ip:iproute2 docker-registry:docker-registry
 	tests/rigs/kubernetes/build
 	tests/rigs/kubernetes/addition kueue
 	tests/rigs/kubernetes/addition kai

@@ -48,6 +48,7 @@ def test_it_is_tagged_and_pushed_and_named_by_its_digest(log: Path) -> None:
     assert log.read_text().splitlines() == [
         "image inspect -- lab:3",
         f"tag {NUMBER} {to}",
+        "--version",
         f"push {to}",
         f"image inspect -- {to}",
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 from dray.clusters.protocol import Cluster
 from dray.errors import Refused, UsageError
@@ -48,7 +50,13 @@ def push(reference: str, to: str | None) -> str:
     target = target_of(reference, to)
     found = engine.find(reference)
     run(found.engine, "tag", found.id, target)
-    run(found.engine, "push", target)
+    with tempfile.TemporaryDirectory() as folder:
+        # podman compresses what it pushes, so that its own digest is not that of the registry.
+        file = Path(folder, "digest")
+        is_podman = "podman" in calling.ask([found.engine, "--version"]).output.lower()
+        run(found.engine, "push", *(["--digestfile", str(file)] if is_podman else []), target)
+        if is_podman:
+            return f"{repository_of(target)}@{file.read_text().strip()}"
     return pinned(found.engine, target)
 
 
@@ -65,9 +73,14 @@ def pinned(program: str, target: str) -> str:
     """Return the name with the digest of what was pushed. A node that has an image of this tag does
     not ask the registry for a newer one."""
     ended = calling.ask([program, "image", "inspect", "--", target])
-    repository = target.rpartition(":")[0] if ":" in target.rpartition("/")[2] else target
+    repository = repository_of(target)
     try:
         digests = json.loads(ended.output)[0].get("RepoDigests") or []
     except (ValueError, LookupError, AttributeError):
         return target
     return next((str(one) for one in digests if str(one).startswith(f"{repository}@")), target)
+
+
+def repository_of(name: str) -> str:
+    """Return the name without its tag."""
+    return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name

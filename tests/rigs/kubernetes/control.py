@@ -108,12 +108,25 @@ class ControlPlane:
         )
 
     def _start_forwarding(self) -> None:
-        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-            self.port = listener.getsockname()[1]
-            number = listener.fileno()
-            words = [sys.executable, "-S", str(HERE / "forward.py"), str(number), ADDRESS, "443"]
-            self.machine.start("forward", *words, inherited=[number])
+        self.port = self.lead_to("forward", 443)
         self.write_kubeconfig(self.folder / "admin.kubeconfig", "admin", self.url)
+
+    def lead_to(self, name: str, port: int) -> int:
+        """Lead a port of the loopback to one of the control plane; return which. ``name``: of the
+        process that does it."""
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+            number = listener.fileno()
+            words = [
+                sys.executable,
+                "-S",
+                str(HERE / "forward.py"),
+                str(number),
+                ADDRESS,
+                str(port),
+            ]
+            self.machine.start(name, *words, inherited=[number])
+            found: int = listener.getsockname()[1]
+            return found
 
     def start_apiserver(self) -> None:
         pki = self.pki.folder

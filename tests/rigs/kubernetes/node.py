@@ -43,6 +43,8 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "registry.local/pause:1"
   restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{parts}/cni"
     conf_dir = "{folder}/cni"
@@ -151,7 +153,10 @@ class Node:
         )
         self.control.write_kubeconfig(folder / "kubeconfig", self.name, INSIDE)
         (folder / "resolv.conf").write_text(f"nameserver {ADDRESS}\n")
-        text = CONTAINERD.format(socket=SOCKET, parts=self.parts, folder=folder)
+        registries = self.control.folder / "registries"  # which a test may put there
+        text = CONTAINERD.format(
+            socket=SOCKET, parts=self.parts, folder=folder, registries=registries
+        )
         (folder / "containerd.toml").write_text(text)
         network = pod_network(self.number)
         (folder / "cni/pods.conflist").write_text(json.dumps(pods_network(folder, network)))
