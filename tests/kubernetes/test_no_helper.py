@@ -51,7 +51,7 @@ def test_a_job_brings_its_submission_along(dray: Dray, space: Pods) -> None:
     go = dray.home / "go"
     wait = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.1)\n"
     dray.write("train.py", wait + "print('mine', os.environ['TOKEN'])\n" + COUNTED)
-    with quota(space, **{"pods": "0"}):
+    with quota(space, pods="0"):
         job = dray.run(*ON, "--secret", "TOKEN", "--", "python3", "train.py", TOKEN="t0p")
         shown = wait_for(lambda: waits_for_room(dray, job), 60)
         assert "pods=1" in shown
@@ -114,7 +114,7 @@ def test_more_than_a_secret_can_hold(dray: Dray, space: Pods) -> None:
         rows = json.loads(dray("ps", "--all", "--json").stdout)
     assert refused.returncode != 0
     assert "the quota is used up" in refused.stderr
-    assert "Without it a job can bring 700.0 kB along, and this one has 2.0 MB" in refused.stderr
+    assert "Without it a job can bring 700 KB along, and this one has 1.9 MB" in refused.stderr
     assert "Free room in the quota" in refused.stderr
     assert rows == []
     assert Admin(space).kubectl("get", "jobs,secrets", "--selector=dray/job", "-o", "name") == ""
@@ -126,7 +126,8 @@ def test_it_is_stopped_before_it_started(dray: Dray, space: Pods) -> None:
         job = dray.run(*ON, "--", "sleep", "600")
         wait_for(lambda: waits_for_room(dray, job), 60)
         dray("stop", job)
-        assert dray.show(job)["state"] == "stopped"
+        (row,) = json.loads(dray("ps", "--all", "--json").stdout)
+        assert row["state"] == "stopped"
         wait_for(lambda: not Admin(space).listed("jobs,secrets", job), 60)
     assert dray.show(job)["state"] == "stopped"
 

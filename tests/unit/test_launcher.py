@@ -184,6 +184,18 @@ def test_a_job_whose_directory_is_gone_is_lost(verbs: Launcher, hpc: FakeCluster
         list(verbs.logs(job))
 
 
+def test_a_job_that_was_stopped_stays_so_without_a_directory(
+    verbs: Launcher, hpc: FakeCluster
+) -> None:
+    """It may never have had one: it was stopped before it started."""
+    job = run(verbs)
+    verbs.stop(job)
+    del hpc.jobs[job]
+    assert verbs.show(job).state == "stopped"
+    with pytest.raises(NotFound, match="is gone"):
+        list(verbs.logs(job))
+
+
 def test_jobs_of_another_machine_are_found(tmp_path: Path, hpc: FakeCluster) -> None:
     job = run(launcher(tmp_path / "one", hpc))
     assert listed(launcher(tmp_path / "two", hpc)) == {job: "queued"}

@@ -135,7 +135,14 @@ def find_problem(
     if job.resources.nodes > 1 and job.launch == "none":
         advice = "Write --launch srun or --launch torchrun, or leave out --nodes."
         return Problem("a command that is started once has no way to its other pods", advice)
-    return schedulers.find_problem(settings, kube)
+    modes = kube.get("modes", ())
+    if job.resources.nodes > 1 and volumes.is_for_one_node(modes):
+        advice = "Name a claim that is ReadWriteMany in volumes, or leave out --nodes."
+        return Problem("its volume can be used on one node at a time", advice)
+    if facts.get("links") is False:
+        advice = "Name another volume: dray keeps the code of jobs by hard links."
+        return Problem("files on its volume cannot be linked", advice)
+    return volumes.find_problem(modes) or schedulers.find_problem(settings, kube)
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -145,6 +152,10 @@ class KubernetesCluster(BatchCluster):
     kind = "kubernetes"
     capabilities = Capabilities(arrays=True, registry_images=True, found_by="kubectl")
     _helper = ""  # its pod, as it was last started or found here
+
+    def __init__(self, name: str, settings: Mapping[str, Any], _: Path, cache: Path) -> None:
+        super().__init__(name, settings, _, cache)
+        self._asked_pods: set[str] = set()  # of jobs, in the helper's place
 
     @staticmethod
     def root_here(_: str, settings: Mapping[str, Any], __: Path) -> str | None:
@@ -166,7 +177,7 @@ class KubernetesCluster(BatchCluster):
             if options.KUBECONFIG.of(self.settings)
             else "",
         )
-        channel = PodExec(self.kubectl, names.helper_name(root, user))
+        channel = PodExec(self.kubectl, f"job/{names.helper_name(root, user)}", ["python3"])
         return AgentLink(
             channel,
             root,
@@ -174,13 +185,29 @@ class KubernetesCluster(BatchCluster):
             self.kind,
             on_answer=self._remember_answer,
             revive=self._revive,
+            stays=self._may_stay,
         )
 
-    def _revive(self) -> None:
-        """Start the helper. One that was running a moment ago, and still is not reached, is on a
-        node that does not answer."""
+    def _may_stay(self) -> bool:
+        """Return whether somebody may hold a connection to the helper, which keeps it alive: not
+        where a job may need the volume on another node."""
+        return self.agent.detour is not None or not self.place().one_node
+
+    def _revive(self) -> PodExec | None:
+        """Find the pod of a job that runs, or start the helper. One that was running a moment ago,
+        and still is not reached, is on a node that does not answer."""
+        for name, words in self.kube.job_pods(self.place()):
+            if name not in self._asked_pods:  # else it could not be reached either
+                self._asked_pods.add(name)
+                return PodExec(self.kubectl, f"pod/{name}", words)
         helper = Helper(self.kube, self.settings, self.place())
         self._helper = helper.start(but=self._helper)
+        return None
+
+    def end_helper(self) -> None:
+        """Let the helper make way for a job: the volume can be on one node only, and it may have to
+        be another one."""
+        Helper(self.kube, self.settings, self.place()).end()
 
     def make_queue(self) -> AgentQueue:
         return KubernetesQueue(self)
@@ -219,10 +246,11 @@ class KubernetesCluster(BatchCluster):
             versions=kube.get("versions", {}),
             limits_cpu=bool(kube.get("limits_cpu")),
             machine=MACHINES.get(machine, ""),
+            one_node=volumes.is_for_one_node(kube.get("modes", ())),
         )
 
     def facts(self) -> dict[str, Any]:
-        kube = self.kube.facts()
+        kube = self.kube.facts(volumes.claim_of_root(self.settings))
         self.remember_facts({**self.known_facts(), "kube": kube})
         return {**super().facts(), "kube": kube}
 
@@ -231,7 +259,7 @@ class KubernetesCluster(BatchCluster):
         and is not known, look: a job must neither go past its queue nor wait for nobody."""
         kube: dict[str, Any] = self.known_facts().get("kube", {})
         if not kube and schedulers.depends_on_facts(self.settings):
-            kube = self.kube.facts()
+            kube = self.kube.facts(volumes.claim_of_root(self.settings))
             self.remember_facts({**self.known_facts(), "kube": kube})
         return kube
 
@@ -331,6 +359,7 @@ class KubernetesQueue(AgentQueue):
     ) -> None:
         try:
             words = self.cluster.python_words()
+            self._require_volume()
             self._send("submit", plan, secrets._replace(secrets={}), code, progress)
         except NoRoom as error:
             self._create_carrying(plan, secrets, code, progress, error)
@@ -365,6 +394,15 @@ class KubernetesQueue(AgentQueue):
             self._is_unclear = False
             raise
         faults.reach("run:job-created")
+        if self.cluster.place().one_node:
+            self.cluster.end_helper()
+
+    def _require_volume(self) -> None:
+        """Refuse what cannot work, which is known once somebody has looked: the first job finds
+        nothing that was known before."""
+        problem = volumes.find_problem(self.cluster.kube_facts().get("modes", ()))
+        if problem is not None:
+            raise Refused(f"{self.cluster.name}: {problem.what}", hint=problem.advice)
 
     def _create_carrying(
         self,
@@ -432,6 +470,8 @@ class KubernetesQueue(AgentQueue):
         tell what the API server says."""
         asked = [one for one in ids if one not in self._stopped]
         try:
+            if self.cluster.place().one_node:
+                self._make_way(asked)
             found = super().status(asked, brief=brief)
         except NoRoom as error:
             found = Statuses(self._told.of(asked, error.message))
@@ -442,6 +482,16 @@ class KubernetesQueue(AgentQueue):
         for job_id in self._stopped.intersection(ids):
             more[job_id] = self._told.view(job_id, JobState.STOPPED, without_files.STOPPED)
         return Statuses({**found.jobs, **more}, found.waiting)
+
+    def _make_way(self, ids: Sequence[str]) -> None:
+        """End the helper where a pod needs the volume on another node, maybe, and do not start one
+        only to look. Raises NoRoom then."""
+        self._seen = self.cluster.kube.look(self.cluster.place(), ids)
+        rows = self._seen.rows
+        needy = [one for one, row in rows.items() if queue.is_being_made(row.why)]
+        if needy and all(row.state == "waiting" for row in rows.values()):
+            self.cluster.end_helper()
+            raise NoRoom(f"the volume goes to the node of {needy[0]}, and nobody can look at it")
 
     def stop(self, ids: Sequence[str], *, now: bool) -> None:
         """Ask the agent; jobs of which nothing is there but their Jobs are stopped by deleting

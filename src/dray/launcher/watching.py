@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 DAY = 86400.0
 GONE = "is gone"
+# What a job stays though its cluster no longer has it: somebody may have removed it there, and one
+# that was stopped before it started may never have had a directory.
+WITHOUT_FILES = (JobState.LOST, JobState.DONE, JobState.STOPPED)
 
 
 class Listing(NamedTuple):
@@ -194,7 +197,7 @@ class Watching:
         view = store.as_seen(answer) if answer is not None else None
         if view is None:
             last, age = store.view(job_id), store.intent_age(job_id)
-            if last is not None and last.state in (JobState.LOST, JobState.DONE):
+            if last is not None and last.state in WITHOUT_FILES:
                 return last, False
             if last is not None and age is not None and not self.intents.is_abandoned(job_id):
                 return replace(last, reason="being submitted"), True

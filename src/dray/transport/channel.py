@@ -30,14 +30,16 @@ class Channel(Protocol):
     # Whether what the other side said last is lost when it ends first, and whether something on the
     # way ends a connection on which nothing is said for a while.
     is_fragile: bool
+    # The words that start Python there; none where a shell has to find it, and the root as well.
+    python: tuple[str, ...]
 
     def spec(self) -> tuple[str, ...]:
         """Return the arguments from which ``from_spec`` makes the same channel in another
         process."""
 
-    def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
-        """Return the program that runs a shell command there. ``may_ask``: whether somebody is
-        there to type a password."""
+    def argv(self, *words: str, may_ask: bool = True) -> list[str]:
+        """Return the program that runs these words there; without ``python``, the only one is a
+        shell command. ``may_ask``: whether somebody is there to type a password."""
 
     def explain(self, code: int | None, said: str) -> DrayError | None:
         """Return why the channel itself failed; None where the command there did."""
@@ -53,13 +55,14 @@ class Here:
     place = "this machine"
     is_remote = False
     is_fragile = False
+    python: tuple[str, ...] = ()
 
     def spec(self) -> tuple[str, ...]:
         return ("here",)
 
-    def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
+    def argv(self, *words: str, may_ask: bool = True) -> list[str]:
         del may_ask  # nobody is asked
-        return ["/bin/sh", "-c", command]
+        return ["/bin/sh", "-c", *words]
 
     def explain(self, code: int | None, said: str) -> DrayError | None:
         del code, said
@@ -76,7 +79,7 @@ def from_spec(kind: str, *arguments: str) -> Channel:
     if kind == "kubectl":
         from dray.transport.kubectl import Kubectl, PodExec  # imports this module
 
-        return PodExec(Kubectl(*arguments[:3]), arguments[3])
+        return PodExec(Kubectl(*arguments[:3]), arguments[3], arguments[5:])
     from dray.transport.ssh import Ssh  # imports this module
 
     return Ssh(*arguments)

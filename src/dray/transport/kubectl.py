@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from dray.errors import ClusterError, DrayError, LoginNeeded
 from dray.records import NamedTuple
@@ -62,24 +63,27 @@ class Kubectl(NamedTuple):
 
 
 class PodExec:
-    """A shell in the pod of a Job, by ``kubectl exec``."""
+    """A process in a pod's first container, by ``kubectl exec``. ``target``: pod/NAME, or job/NAME
+    for the pod of a Job. ``python``: the words that start Python there; an image need not have a
+    shell."""
 
     is_remote = True
     is_fragile = True
 
-    def __init__(self, kubectl: Kubectl, job: str) -> None:
+    def __init__(self, kubectl: Kubectl, target: str, python: Sequence[str]) -> None:
         self.kubectl = kubectl
-        self.job = job
-        self.place = f"pod {job}"
+        self.target = target
+        self.python = tuple(python)
+        self.place = f"pod {target.partition('/')[2]}"
 
     def spec(self) -> tuple[str, ...]:
-        return ("kubectl", *self.kubectl, self.job, kubeconfig_stamp(self.kubectl))
+        stamp = kubeconfig_stamp(self.kubectl)
+        return ("kubectl", *self.kubectl, self.target, stamp, *self.python)
 
-    def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
+    def argv(self, *words: str, may_ask: bool = True) -> list[str]:
         del may_ask  # kubectl's plugins know by their input whether somebody is there
         wait = f"--pod-running-timeout={RUNNING_SECONDS}s"
-        words = ("exec", "--stdin", "--quiet", wait, f"job/{self.job}", "--", "/bin/sh", "-c")
-        return self.kubectl.argv(*words, command)
+        return self.kubectl.argv("exec", "--stdin", "--quiet", wait, self.target, "--", *words)
 
     def companion(self, socket: str) -> list[str]:
         """Return the program that the standing connection keeps beside it: the way to the API."""

@@ -98,10 +98,15 @@ class AgentLink:
         scheduler: str,
         *,
         on_answer: Callable[[], None] = lambda: None,
-        revive: Callable[[], None] | None = None,
+        revive: Callable[[], Channel | None] | None = None,
+        stays: Callable[[], bool] = lambda: True,
     ) -> None:
         self.channel = channel
-        self.revive = revive  # starts who answers at the other end, where nobody is there
+        # Starts who answers at the other end, where nobody is there, or finds another way to the
+        # root. For other commands it is the same link: the standing one leads where this one does.
+        self.revive = revive
+        self.detour: Channel | None = None
+        self.stays = stays  # whether a connection may be kept open between commands
         self.on_answer = on_answer  # called whenever the agent has answered
         self.root = root.replace("~/", "$HOME/", 1) if root.startswith("~/") else root
         # A variable that is not set there must not make the root something else altogether.
@@ -118,6 +123,11 @@ class AgentLink:
     def may_have_submitted(self) -> bool:
         """Return whether the last request was to submit a job, and any of it may have arrived."""
         return self._sent in SUBMITTING
+
+    @property
+    def way(self) -> Channel:
+        """The channel that leads to the root just now."""
+        return self.detour or self.channel
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -202,13 +212,16 @@ class AgentLink:
             except ChannelGone:
                 if self.revive is None or attempt == TRIES - 1:
                     raise
-                self.revive()
+                self.detour = self.revive()
             except LinkLost:
+                if self.revive is not None and self.detour is not None and attempt < TRIES - 1:
+                    self.detour = self.revive()
+                    continue
                 # A link that was cut is tried again at once; one that hangs would hang again.
                 if attempt == TRIES - 1 or time.monotonic() - started > HANGING:
                     raise
                 time.sleep(0.5)
-        raise ClusterError(f"{self.channel.place}: the agent could not be installed in {self.root}")
+        raise ClusterError(f"{self.way.place}: the agent could not be installed in {self.root}")
 
     def _trace(
         self, verb: str, way: str, message: bytes, payload: Payload | None, started: float
@@ -216,7 +229,7 @@ class AgentLink:
         size = len(message) + (payload.size if payload else 0)
         seconds = time.monotonic() - started
         tracing.trace(
-            f"ask {self.channel.place} to {verb} {way}: {size:,} bytes, answer in {seconds:.3f} s"
+            f"ask {self.way.place} to {verb} {way}: {size:,} bytes, answer in {seconds:.3f} s"
         )
 
     def ask(self, verb: str, **request: Unpack[Asked]) -> dict[str, Any]:
@@ -244,14 +257,14 @@ class AgentLink:
             yield answer
 
     def _keep_open(self) -> None:
-        if self.channel.is_remote:
-            standing.start(self._socket(), *self._spec())
+        if self.channel.is_remote and self.stays():
+            standing.start(self._socket(), *self._spec(self.way))
 
-    def _spec(self) -> tuple[str, ...]:
-        return (self.root, self.python, self.scheduler, *self.channel.spec())
+    def _spec(self, channel: Channel) -> tuple[str, ...]:
+        return (self.root, self.python, self.scheduler, *channel.spec())
 
     def _socket(self) -> Path:
-        return standing.socket_of(socket_folder(), *self._spec(), shipping.name())
+        return standing.socket_of(socket_folder(), *self._spec(self.channel), shipping.name())
 
     def companion_socket(self) -> Path:
         """Return where the program listens that the standing connection keeps beside it."""
@@ -270,7 +283,7 @@ class AgentLink:
         """Send the request over a session of its own; yield None if the agent is missing there."""
         session = self._take_early() or self._open(install)
         self._sent = self._verb
-        fragile = self.channel.is_fragile
+        fragile = self.way.is_fragile
         with session, Feeding(session, message, payload, ends=not fragile) as feeding:
             try:
                 with session.watch.expecting(patience_for(payload)):
@@ -313,15 +326,19 @@ class AgentLink:
 
     def _argv(self, words: str = "", *, install: bool = False, may_ask: bool = True) -> list[str]:
         """Return the channel's program with a command that any login shell accepts: a plain sh
-        finds the root, and Python does the rest. ``words`` say what it does, if it is not the
-        agent."""
+        finds the root, and Python does the rest; where Python is known, it needs no shell. ``words``
+        say what it does, if it is not the agent."""
         shipping.remember()
         size = len(shipping.app().content) if install else 0
+        if self.way.python and not words:
+            start = (*self.way.python, "-I", "-S", "-c", bootstrap_line(), self.root)
+            agent = (shipping.name(), str(size), "agent", self.root, self.scheduler)
+            return self.way.argv(*start, *agent, may_ask=may_ask)
         python = f"{shlex.quote(self.python)} -I -S -c {shlex.quote(bootstrap_line())}"
         words = words or f'agent "$r" {self.scheduler}'
         arguments = f'"$r" {shipping.name()} {size} {words}'
         script = f'r="{self._shell_root}"; exec {python} {arguments}'
-        return self.channel.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
+        return self.way.argv(f"exec /bin/sh -c {shlex.quote(script)}", may_ask=may_ask)
 
     def _read_answer(self, session: Session) -> Answer | None:
         return (
@@ -352,16 +369,16 @@ class AgentLink:
             yield
         except frames.Truncated:
             raise CutShort(
-                f"the connection to the agent on {self.channel.place} broke inside an answer"
+                f"the connection to the agent on {self.way.place} broke inside an answer"
             ) from None
         except frames.NotAMessage as error:
             raise ClusterError(
-                f"{self.channel.place} does not answer as dray's agent does: {error}",
+                f"{self.way.place} does not answer as dray's agent does: {error}",
                 hint=f"Is '{self.python}' a Python there (setting python)?",
             ) from None
 
     def refusal(self, refused: frames.AgentRefusal) -> DrayError:
-        message = f"{self.channel.place}: {refused.text}"
+        message = f"{self.way.place}: {refused.text}"
         if refused.family == "OSError" and refused.errno is not None:
             return from_os_error(OSError(refused.errno, message))
         return FAMILIES.get(refused.family, ClusterError)(message)
@@ -371,12 +388,11 @@ class AgentLink:
         instead."""
         code = session.end()
         said = (seen + session.complaints()).decode("utf-8", "replace").strip()
-        why = self.channel.explain(code, said)
+        why = self.way.explain(code, said)
         if why is not None and not self.may_ask and not isinstance(why, LinkLost):
             return LoginNeeded(why.message, hint=why.hint)
         return why or ClusterError(
-            f"the agent on {self.channel.place} gave no answer (exit code {code}): "
-            f"{last_lines(said)}",
+            f"the agent on {self.way.place} gave no answer (exit code {code}): {last_lines(said)}",
             hint=f"Does '{self.python}' exist there (setting python), and can {self.root} be used?",
         )
 

@@ -31,6 +31,7 @@ class Ssh:
 
     is_remote = True
     is_fragile = False
+    python: tuple[str, ...] = ()
 
     def __init__(self, host: str) -> None:
         self.place = host
@@ -38,9 +39,9 @@ class Ssh:
     def spec(self) -> tuple[str, ...]:
         return ("ssh", self.place)
 
-    def argv(self, command: str, *, may_ask: bool = True) -> list[str]:
+    def argv(self, *words: str, may_ask: bool = True) -> list[str]:
         options = [] if may_ask else ["-o", "BatchMode=yes"]
-        return [*ssh_argv(), *options, "--", self.place, command]
+        return [*ssh_argv(), *options, "--", self.place, *words]
 
     def explain(self, code: int | None, said: str) -> DrayError | None:
         if code != LOST:

@@ -335,6 +335,7 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     "files": optional(integer),
     "container_facts": container_facts,
     "locks": lock_facts,
+    "links": checks.boolean,
     "share": share_facts,
     # Slurm
     **dict.fromkeys(("accounts", "partitions"), listing),

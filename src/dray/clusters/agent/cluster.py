@@ -208,6 +208,7 @@ class BatchCluster:
                 advice="" if free > LITTLE_SPACE else "Free some space; dray rm removes old jobs.",
             ),
             *lock_findings(facts.get("locks")),
+            *link_findings(facts),
             *self.container_findings(facts),
             *self.findings(facts),
         ]
@@ -409,3 +410,18 @@ def lock_findings(facts: Mapping[str, Any] | None) -> list[Finding]:
     how = "between nodes" if facts["work"] else "at all"
     detail = f"files cannot be locked {how} ({kind}): leases are used instead"
     return [Finding(ok=True, what="locks", detail=detail)]
+
+
+def link_findings(facts: Mapping[str, Any]) -> list[Finding]:
+    """Report a root whose files cannot have two names, as a job keeps its code by that."""
+    if facts.get("links") is not False:
+        return []
+    kind = facts["locks"]["file_system"] if "locks" in facts else "its file system"
+    return [
+        Finding(
+            ok=False,
+            what="links",
+            detail=f"files in {facts['root']} cannot be linked ({kind})",
+            advice="Choose a root on another file system: jobs keep their code by hard links.",
+        )
+    ]

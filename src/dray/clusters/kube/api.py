@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers
+from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.errors import ClusterError, Refused
@@ -299,6 +299,16 @@ class Cluster:
             found.setdefault(text_at(pod, "metadata", "labels", names.JOB), []).append(pod)
         return {job_id: found[job_id] for job_id in ids if job_id in found}
 
+    def job_pods(self, place: Place) -> Iterator[tuple[str, list[str]]]:
+        """Yield the pods of jobs that run on the root's volume, each with the words that start
+        dray's Python in it: whoever is in one can look at all jobs."""
+        wanted = names.selector({names.ROOT: names.root_label(place.root, place.user)})
+        running = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning&limit={NAMED}"
+        for pod in items_of(self.api.get(running).record):
+            words = manifest.python_of(pod)
+            if words and not text_at(pod, "metadata", "deletionTimestamp"):
+                yield text_at(pod, "metadata", "name"), words
+
     def carried(self, named: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
         """Return the Jobs of these jobs, by their ids, as far as they bring their own submission
         along."""
@@ -353,7 +363,8 @@ class Cluster:
 
     # -- what the cluster is like
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, claim: str = "") -> dict[str, Any]:
+        """Look at the cluster, and at the claim that jobs are on."""
         version = self.api.get("/version").record
         versions = self._additions()
         quotas = items_of(self.api.get(f"{self.core}/resourcequotas").record)
@@ -365,7 +376,11 @@ class Cluster:
             ],
             "versions": versions,
             "limits_cpu": any(isinstance(one, dict) and "limits.cpu" in one for one in hard),
+            "modes": volumes.modes_of(self.claim(claim).record) if claim else [],
         }
+
+    def claim(self, name: str) -> Reply:
+        return self.api.get(f"{self.core}/persistentvolumeclaims/{name}")
 
     def _additions(self) -> dict[str, str]:
         """Return the version of each API that is served by something which queues jobs."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dray.node.formats.records import Asked, Carried
 
 NODE = "node.pyz"
-MOST = 700_000  # bytes: with the node side, a Secret takes no more than 1 MiB
+MOST = 700 << 10  # bytes: with the node side, a Secret takes no more than 1 MiB
 MOST_UNPACKED = 16 << 20  # bytes: more of it is not even tried
 
 
@@ -51,7 +51,7 @@ def parcel(
         f"{why}. Without it a job can bring {show_size(MOST)} along, and this one has "
         f"{show_size(smallest)}",
         hint="Free room in the quota for a pod of a tenth of a CPU and 256 MB, once: code that is "
-        "on the volume is not sent again. Or leave large files out, see .drayignore.",
+        "on the volume is not sent again. Or leave out large files, see .drayignore.",
     )
 
 

@@ -25,6 +25,10 @@ class Right(NamedTuple):
     is_needed: bool = True
 
 
+ONE_NODE = (
+    "it can be on one node at a time, so jobs share one and wait where it is full; the helper "
+    "makes way for them; a claim that is ReadWriteMany has none of this"
+)
 ALL = ("create", "get", "list", "delete", "deletecollection")
 RIGHTS = (
     Right(ALL, "jobs", "jobs are Jobs", "batch"),
@@ -91,7 +95,7 @@ def volume_finding(cluster: Cluster, volume: volumes.Volume) -> Finding:
     what = f"volume {volume.path}"
     if volume.kind != "pvc":
         return Finding(ok=True, what=what, detail=f"{volume.kind} {volume.source}")
-    reply = cluster.api.get(f"{cluster.core}/persistentvolumeclaims/{volume.source}")
+    reply = cluster.claim(volume.source)
     if reply.code == 404:
         detail = f"there is no claim {volume.source} in this namespace"
         return Finding(ok=False, what=what, detail=detail, advice="See kubectl get pvc.")
@@ -101,19 +105,17 @@ def volume_finding(cluster: Cluster, volume: volumes.Volume) -> Finding:
 
 
 def claim_finding(what: str, volume: volumes.Volume, claim: Mapping[str, Any]) -> Finding:
-    phase = text_at(claim, "status", "phase")
-    modes = value_at(claim, "spec", "accessModes")
-    modes = [str(one) for one in modes] if isinstance(modes, list) else []
-    detail = f"claim {volume.source}, {phase}, {', '.join(modes)}"
-    if "ReadWriteOncePod" in modes:
-        advice = "Only one pod may use it: dray needs ReadWriteMany."
-        return Finding(ok=False, what=what, detail=detail, advice=advice)
-    if "ReadWriteMany" not in modes and not volume.is_readonly:
-        advice = "All pods have to be on one node; ReadWriteMany is better."
-        return Finding(ok=True, what=what, detail=f"{detail}. {advice}")
+    phase, modes = text_at(claim, "status", "phase"), volumes.modes_of(claim)
+    told = f"{phase}, bound once a pod uses it" if phase == "Pending" else phase
+    detail = f"claim {volume.source}, {told}, {', '.join(modes)}"
+    problem = volumes.find_problem(modes)
+    if problem is not None and not volume.is_readonly:
+        return Finding(ok=False, what=what, detail=detail, advice=problem.advice)
     if phase == "Lost":
         return Finding(ok=False, what=what, detail=detail, advice="Its volume is gone.")
-    return Finding(ok=True, what=what, detail=detail)  # Pending: it is bound with its first pod
+    if volumes.is_for_one_node(modes) and not volume.is_readonly:
+        return Finding(ok=True, what=what, detail=f"{detail}: {ONE_NODE}")
+    return Finding(ok=True, what=what, detail=detail)
 
 
 def quota_findings(cluster: Cluster) -> Iterator[Finding]:

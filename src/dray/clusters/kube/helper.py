@@ -18,6 +18,10 @@ HOPELESS = 30.0  # seconds after which a pod that cannot be placed is given up
 REFUSED = 8.0  # seconds after which one is given up that may not be created, or lacks its volume
 NO_ROOM = 1.5  # seconds after which one is given up that the quota has no room for
 LOOK = 0.3
+ROOM = (
+    "Small jobs are submitted all the same, and a running one answers in its place; for all else "
+    "there has to be room for a pod of a tenth of a CPU and 256 MB."
+)
 
 
 class NoRoom(ClusterError):
@@ -94,11 +98,14 @@ class Helper:
         path = f"{self.cluster.core}/events?fieldSelector={about}"
         return queue.create_reason(items_of(self.cluster.api.get(path).record))
 
+    def end(self) -> None:
+        self.cluster.api.delete(f"{self.path}?propagationPolicy=Background")
+
     def _give_up(self, why: str) -> None:
         """Take it back, so that the next one does not wait behind what has kept this one."""
-        self.cluster.api.delete(f"{self.path}?propagationPolicy=Background")
-        kind = NoRoom if queue.NO_QUOTA in why else ClusterError
-        raise kind(
-            f"the helper pod does not start: {why or 'Kubernetes does not tell why'}",
-            hint="kubectl get events tells more; its image is the setting agent_image.",
-        )
+        self.end()
+        said = f"the helper pod does not start: {why or 'Kubernetes does not tell why'}"
+        if queue.NO_QUOTA in why:
+            raise NoRoom(said, hint=ROOM)
+        hint = "kubectl get events tells more; its image is the setting agent_image."
+        raise ClusterError(said, hint=hint)

@@ -48,13 +48,14 @@ UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 AGENT_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 AGENT_LIMITS = {"cpu": "2", "memory": "256Mi"}
 IDLE_SECONDS = 900
+IDLE_SECONDS_ON_ONE_NODE = 30  # a job may wait for the volume on another one
 
 # The helper's first process: it ends when nobody has been connected for a while.
-WAITING = f"""
+WAITING = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 busy = time.monotonic()
-while time.monotonic() - busy < {IDLE_SECONDS}:
+while time.monotonic() - busy < {idle}:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -76,6 +77,7 @@ class Place(NamedTuple):
     queue: str = ""
     versions: Mapping[str, str] = {}  # of the APIs that are served beside Kubernetes
     limits_cpu: bool = False  # a quota demands limits
+    one_node: bool = False  # the volume can be on one node at a time
     machine: str = ""  # the architecture of dray's own Python there, as Kubernetes calls it
 
 
@@ -159,10 +161,23 @@ def pod_spec(
         **scheduling(settings, place),
         "terminationGracePeriodSeconds": math.ceil(job.resume.grace) + CLOSING,
         **({"nodeSelector": selector} if selector else {}),
+        **(beside({names.JOB: "Exists"}, place) if place.one_node else {}),
         "tolerations": tolerations(settings),
         "containers": [container],
         "volumes": described,
     }
+
+
+def beside(more: Mapping[str, str], place: Place) -> Object:
+    """Keep a pod to the node of those that use the same root. The first of them goes anywhere:
+    Kubernetes makes that exception for a pod which its own rule is about."""
+    terms = [{"key": key, "operator": operator} for key, operator in more.items()]
+    chosen = {
+        "matchLabels": {names.ROOT: names.root_label(place.root, place.user)},
+        **({"matchExpressions": terms} if terms else {}),
+    }
+    rule = {"labelSelector": chosen, "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
 
 
 def pod_command(folder: str) -> list[str]:
@@ -196,6 +211,17 @@ def with_python(manifest: Object, words: Sequence[str]) -> Object:
     own = [one for one in container["command"] if one != PYTHON]
     container["command"] = [*words, *own]
     return filled
+
+
+def python_of(pod: Mapping[str, Any]) -> list[str]:
+    """Return the words that start dray's Python in a job's pod; none where it is no such pod."""
+    containers = names.value_at(pod, "spec", "containers")
+    first = containers[0] if isinstance(containers, list) and containers else None
+    command = names.value_at(first, "command")
+    if names.text_at(first, "name") != CONTAINER or not isinstance(command, list):
+        return []
+    words = [str(one) for one in command]
+    return words[: words.index("-I")] if "-I" in words else []
 
 
 def image_of(job: JobSpec, settings: Mapping[str, Any]) -> str:
@@ -411,7 +437,8 @@ def helper_manifest(settings: Mapping[str, Any], place: Place) -> Object:
     """Describe the helper: a pod on the same volumes in which the agent is started."""
     known = volumes.of(settings)
     labels = labels_of(settings, place)
-    python = re.sub(r"\n+", "\n", WAITING).strip()
+    idle = IDLE_SECONDS_ON_ONE_NODE if place.one_node else IDLE_SECONDS
+    python = re.sub(r"\n+", "\n", WAITING).strip().format(idle=idle)
     container = {
         "name": "agent",
         "image": options.AGENT_IMAGE.of(settings),
@@ -432,6 +459,7 @@ def helper_manifest(settings: Mapping[str, Any], place: Place) -> Object:
     spec = {
         **common_spec(settings),
         **helper_priority(settings, place),
+        **(beside({}, place) if place.one_node else {}),
         **({"nodeSelector": selector} if selector else {}),
         "terminationGracePeriodSeconds": 5,
         "tolerations": tolerations(settings),

@@ -42,6 +42,8 @@ SCHEDULING = (
     (r"Insufficient memory", "no node has enough free memory"),
     (r"Insufficient cpu", "no node has enough free CPUs"),
     (r"didn't match Pod's node affinity/selector", "no node has the labels that it asks for"),
+    (r"didn't match pod affinity rules",
+     "the node that has its volume has no room: it can be on one node only"),
     (r"untolerated taint", "nodes are reserved for others (taints)"),
     (r"node\(s\) were unschedulable", "nodes are being drained"),
     (r"were not ready|not-ready|unreachable", "nodes are not ready"),
@@ -259,6 +261,11 @@ def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
     if re.search(r'secret ".*" not found', said):
         return told(CUT_OFF, said)
     return told(MAKING[text_at(failed[-1], "reason")], said)
+
+
+def is_being_made(why: str) -> bool:
+    """Return whether a pod that waits for this reason has its node, and needs its volumes there."""
+    return why.startswith((MADE_READY, *MAKING.values()))
 
 
 def create_reason(events: Iterable[Mapping[str, Any]]) -> str:

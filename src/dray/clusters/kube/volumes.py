@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.clusters.agent.facts import Problem
+from dray.clusters.kube.names import value_at
 from dray.clusters.options.kubernetes import KUBE_ROOT, VOLUMES
 from dray.errors import ConfigError
 from dray.records import NamedTuple
+
+MANY = "ReadWriteMany"
+ONE_POD = "ReadWriteOncePod"
 
 
 class Volume(NamedTuple):
@@ -59,6 +64,32 @@ def root_of(settings: Mapping[str, Any]) -> str:
             hint="What is not in a volume is gone with its pod.",
         )
     return str(root)
+
+
+def claim_of_root(settings: Mapping[str, Any]) -> str:
+    """Return the claim on which jobs and code are; '' where that is no claim."""
+    root = root_of(settings)
+    holding = [one for one in of(settings) if is_below(root, one.path) and not one.is_readonly]
+    inmost = max(holding, key=lambda one: len(one.path))
+    return inmost.source if inmost.kind == "pvc" else ""
+
+
+def modes_of(claim: Mapping[str, Any]) -> list[str]:
+    """Return how a claim may be mounted, as far as that is known."""
+    found = value_at(claim, "spec", "accessModes")
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def is_for_one_node(modes: Sequence[str]) -> bool:
+    return bool(modes) and MANY not in modes
+
+
+def find_problem(modes: Sequence[str]) -> Problem | None:
+    """Return why jobs cannot use the claim that they are on."""
+    if modes and set(modes) <= {ONE_POD, "ReadOnlyMany"}:
+        advice = "Name a claim that is ReadWriteMany in volumes; see kubectl get pvc."
+        return Problem(f"only one pod at a time may write to its volume ({ONE_POD})", advice)
+    return None
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -50,7 +50,7 @@ IMAGE = Option(
 AGENT_IMAGE = Option(
     key="clusters.*.agent_image",
     parse=image,
-    help="The image of dray's helper pod: any that has Python 3.6 or newer and a shell.",
+    help="The image of dray's helper pod: any that has Python 3.6 or newer.",
     example='"python:3.12-slim"',
     default="python:3-slim",
 )

@@ -1,5 +1,6 @@
 """What a site is like: its root, its scheduler, its container runtimes."""
 
+import errno
 import os
 import sys
 import time
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ..formats.records import Answer, Request, SiteFacts
     from .agent import Agent
 
+# What file systems say that have no hard links: SMB, and object stores that pose as a folder.
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 FACTS_AGE = 3600.0  # seconds after which it is asked anew what the cluster has
 
 
@@ -32,6 +35,7 @@ def probe(agent: "Agent", request: "Request") -> "SiteFacts":
         "files": usage.f_favail if usage.f_files else None,
         "container_facts": runtimes.facts(),
         "locks": leases.facts(agent.root.path),
+        "links": can_link(agent.root.path),
     }  # type: SiteFacts
     found.update(agent.scheduler.describe())
     if request.get("share"):
@@ -53,6 +57,22 @@ def python_for_jobs(root: str) -> "SiteFacts":
         return {"machine": os.uname().machine, "pod_python": words(tree.carry(root))}
     except (plan.CannotCarry, OSError) as error:
         return {"machine": os.uname().machine, "pod_python_error": str(error)}
+
+
+def can_link(folder: str) -> bool:
+    """Return whether a file there can have two names: a job keeps its code by that."""
+    path = os.path.join(folder, ".link-probe-" + os.urandom(6).hex())
+    try:
+        files.write_bytes(path, b"", durable=False)
+        os.link(path, path + ".too")
+        return True
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return False
+    finally:
+        for one in (path, path + ".too"):
+            files.discard(one)
 
 
 def facts_of(agent: "Agent") -> str:

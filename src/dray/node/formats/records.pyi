@@ -470,6 +470,7 @@ class SiteFacts(TypedDict, total=False):
     files: Optional[int]  # how many more there may be
     container_facts: ContainerFacts
     locks: LockFacts
+    links: bool  # whether a file can have two names
     share: ShareFacts
     # Scheduler.describe; NAME_error says why NAME could not be found out
     accounts: str
