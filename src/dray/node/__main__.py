@@ -21,78 +21,124 @@ from .formats import locales
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import Callable, Dict, List, Tuple  # noqa: F401
 
 
 def main(arguments: "List[str]") -> int:
-    if arguments and arguments[0] in ("enter", "relay", "session"):
-        return sessions(*arguments)
-    if arguments and arguments[0] in ("lab", "lab-notes"):
-        return lab(*arguments)
-    if len(arguments) == 4 and arguments[0] == "keep":
-        from .attempt import keeper
+    what, rest = "".join(arguments[:1]), arguments[1:]
+    act, least, most = ENTRIES.get(what, (usage, 0, MANY))
+    if not least <= len(rest) <= most:
+        act, rest = usage, []
+    if what in SPEAK_OF_FILES:
+        locales.ensure_utf8(arguments)
+    return act(*rest)
 
-        return keeper.main(arguments[1], int(arguments[2]), int(arguments[3]))
-    if len(arguments) == 2 and arguments[0] == "convert":
-        from .containers import converting
 
-        return converting.main(arguments[1])
-    locales.ensure_utf8(arguments)
-    if len(arguments) == 2 and arguments[0] == "attempt":
-        from .attempt import allocation
-
-        return allocation.attempt(arguments[1])
-    if len(arguments) == 2 and arguments[0] == "pod":
-        from .attempt import pod
-
-        return pod.run(arguments[1])
-    if len(arguments) == 3 and arguments[0] == "carried":
-        from .agent import carried
-
-        return carried.main(arguments[1], arguments[2])
-    if len(arguments) == 2 and arguments[0] == "rank":
-        from .attempt import rank
-
-        return rank.main(arguments[1])
-    if len(arguments) > 2 and arguments[0] == "gather":
-        from .attempt import gather
-
-        return gather.main(arguments[1], arguments[2:])
-    if len(arguments) == 3 and arguments[0] == "agent":
-        from .agent import agent
-
-        return agent.main(arguments[1], arguments[2])
-    words = "keep|attempt|pod|carried|rank|gather|convert|agent|enter|relay|session|lab|lab-notes"
-    sys.stderr.write("usage: dray-node {} ...\n".format(words))
+def usage(*_: str) -> int:
+    sys.stderr.write("usage: dray-node {} ...\n".format("|".join(ENTRIES)))
     return 2
 
 
-def sessions(what: str, *arguments: str) -> int:
-    """Do what leads into a running job, quickly: somebody waits at a terminal."""
-    if what == "session":
-        from .sessions import server
+# -- each imports only what it needs: somebody waits for some of them at a terminal --------------
 
-        locales.ensure_utf8([what] + list(arguments))
-        return server.main(int(arguments[0]))
-    if what == "relay":
-        from .sessions import relay
 
-        return relay.relay(*arguments)
+def keep(job_dir: str, alive: str, ticket: str) -> int:
+    from .attempt import keeper
+
+    return keeper.main(job_dir, int(alive), int(ticket))
+
+
+def attempt(job_dir: str) -> int:
+    from .attempt import allocation
+
+    return allocation.attempt(job_dir)
+
+
+def pod(job_dir: str) -> int:
+    from .attempt import pod
+
+    return pod.run(job_dir)
+
+
+def carried(folder: str, job_dir: str) -> int:
+    from .agent import carried
+
+    return carried.main(folder, job_dir)
+
+
+def rank(job_dir: str) -> int:
+    from .attempt import rank
+
+    return rank.main(job_dir)
+
+
+def gather(part: str, *command: str) -> int:
+    from .attempt import gather
+
+    return gather.main(part, list(command))
+
+
+def convert(image: str) -> int:
+    from .containers import converting
+
+    return converting.main(image)
+
+
+def agent(root: str, kind: str) -> int:
+    from .agent import agent
+
+    return agent.main(root, kind)
+
+
+def enter(job_dir: str, kind: str, rank: str) -> int:
     from .sessions import entering
 
-    return entering.enter(*arguments)
+    return entering.enter(job_dir, kind, rank)
 
 
-def lab(what: str, *arguments: str) -> int:
-    """Be a notebook server, or say how that is reached. What a project adds to commands is
-    ignored."""
-    if what == "lab":
-        from .lab import server
+def relay(path: str) -> int:
+    from .sessions import relay
 
-        return server.main(*arguments[:1])
+    return relay.relay(path)
+
+
+def session(described: str) -> int:
+    from .sessions import server
+
+    return server.main(int(described))
+
+
+def lab(seconds: str, *_: str) -> int:
+    """Be a notebook server. What a project adds to commands is ignored."""
+    from .lab import server
+
+    return server.main(seconds)
+
+
+def lab_notes() -> int:
     from .lab import notes
 
     return notes.show()
+
+
+MANY = 10**6
+# What is started by which word, and how many words may follow.
+ENTRIES = {
+    "keep": (keep, 3, 3),
+    "attempt": (attempt, 1, 1),
+    "pod": (pod, 1, 1),
+    "carried": (carried, 2, 2),
+    "rank": (rank, 1, 1),
+    "gather": (gather, 2, MANY),
+    "convert": (convert, 1, 1),
+    "agent": (agent, 2, 2),
+    "enter": (enter, 3, 3),
+    "relay": (relay, 1, 1),
+    "session": (session, 1, 1),
+    "lab": (lab, 1, MANY),
+    "lab-notes": (lab_notes, 0, 0),
+}  # type: Dict[str, Tuple[Callable[..., int], int, int]]
+SPEAK_OF_FILES = ("attempt", "pod", "carried", "rank", "gather", "agent", "session")
 
 
 if __name__ == "__main__":

@@ -326,8 +326,8 @@ class AgentLink:
 
     def _argv(self, words: str = "", *, install: bool = False, may_ask: bool = True) -> list[str]:
         """Return the channel's program with a command that any login shell accepts: a plain sh
-        finds the root, and Python does the rest; where Python is known, it needs no shell. ``words``
-        say what it does, if it is not the agent."""
+        finds the root, and Python does the rest. Where Python is known, it needs no shell.
+        ``words`` say what it does, if it is not the agent."""
         shipping.remember()
         size = len(shipping.app().content) if install else 0
         if self.way.python and not words:
