@@ -38,4 +38,4 @@ class PodSessions:
             raise Refused("it is not running now: its pod is gone, or just starting")
         where = ("exec", "--stdin", "--quiet", f"--container={CONTAINER}", f"pod/{pod}", "--")
         argv = self.kubectl.argv(*where, *words, "relay", path)
-        return ProgramWay(argv, PodExec(self.kubectl, pod), self.agent.refusal)
+        return ProgramWay(argv, PodExec(self.kubectl, f"pod/{pod}", words), self.agent.refusal)
