@@ -28,7 +28,7 @@ PYTHON = "python3"
 Queue = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def queue(kueue: Kueue, pods: Pods) -> Queue:
     """Makes a queue of the user's namespace."""
     kueue.admit(pods.namespace)
