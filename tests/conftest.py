@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -149,9 +149,16 @@ def environment(suite: str) -> Path:
 class Hpc:
     """A login node that is reached over SSH, with Slurm behind it, which speaks PBS too."""
 
-    def __init__(self, folder: Path, host: Host, *, accounting: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        host: Host,
+        *,
+        accounting: bool = False,
+        settings: Sequence[str] = (),
+    ) -> None:
         self.host = host
-        self.slurm = Slurm(folder / "slurm", host=host, accounting=accounting)
+        self.slurm = Slurm(folder / "slurm", host=host, accounting=accounting, settings=settings)
         self.pbs = Pbs(self.slurm)
         # A home of its own: what the user's shell does at login is not the tests' business.
         self.home = folder / "home"
@@ -327,9 +334,11 @@ def namespace(kubernetes: Kubernetes) -> Iterator[Namespace]:
     kubernetes.remove(made)
 
 
-def started(folder: Path, host: Host, *, accounting: bool = False) -> Iterator[Hpc]:
+def started(
+    folder: Path, host: Host, *, accounting: bool = False, settings: Sequence[str] = ()
+) -> Iterator[Hpc]:
     folder.mkdir()
-    cluster = Hpc(folder, host, accounting=accounting)
+    cluster = Hpc(folder, host, accounting=accounting, settings=settings)
     try:
         cluster.start()
         yield cluster

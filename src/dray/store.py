@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dray.errors import DrayError, StorageError, StoreBusy, StoreError
-from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView
+from dray.job.model import Attempt, JobArray, JobSpec, JobState, JobView, Resources
 from dray.node.formats import files
 from dray.records import NamedTuple, asdict, replace
 
@@ -605,6 +605,24 @@ class Store:
         """Return how long ago the submission began, if it was never seen to succeed."""
         rows = self._rows("SELECT created FROM jobs WHERE id = ? AND NOT submitted", (job_id,))
         return time.time() - rows[0][0] if rows else None
+
+    def waits(self, cluster: str, most: int = 200) -> list[tuple[Resources, float]]:
+        """Return how long the last jobs on a cluster waited for their first attempt, with what
+        they asked for; by two clocks, so a little off."""
+        query = (
+            "SELECT jobs.id, jobs.command, jobs.spec, arrays.spec, jobs.created, attempts.record "
+            "FROM jobs JOIN attempts ON attempts.job = jobs.id AND attempts.number = 1 "
+            "LEFT JOIN arrays ON arrays.id = rtrim(rtrim(jobs.id, '0123456789'), '.') "
+            "WHERE jobs.cluster = ? ORDER BY jobs.created DESC LIMIT ?"
+        )
+        found = []
+        with self._decoding():
+            for job_id, command, own, common, created, record in self._rows(query, (cluster, most)):
+                started = json.loads(record).get("started")
+                if isinstance(started, int | float):
+                    spec = read_spec(job_id, command, own, common)
+                    found.append((spec.resources, max(started - created, 0.0)))
+        return found
 
     def events(self, job_id: str) -> list[tuple[float, str]]:
         rows = self._rows("SELECT time, what FROM events WHERE job = ? ORDER BY time", (job_id,))

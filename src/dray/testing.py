@@ -32,6 +32,7 @@ from dray.clusters.protocol import (
     ImageState,
     Piece,
     Selection,
+    Situation,
     Statuses,
     Unsent,
 )
@@ -54,6 +55,7 @@ from dray.job.model import (
     Snapshot,
 )
 from dray.job.quantities import show_count
+from dray.job.situation import Allowance, Explanation, Pool, QueueEntry, QueueView, Reason
 from dray.landing import Incoming, Landing
 from dray.launcher import Launcher
 from dray.reporter import Progress, Reporter
@@ -106,6 +108,7 @@ class FakeCluster:
         self.images = FakeImages()
         self.queue = FakeQueue(self, array_size)
         self.files = FakeFiles(self)
+        self.situation: Situation = FakeSituation(self)
         self.asked: list[str] = []  # the requests so far
         self._trouble: list[tuple[str, Trouble]] = []
         self._hung_up = threading.Event()
@@ -360,6 +363,49 @@ class FakeFiles:
         with self.cluster.answering("bring"):
             progress(given.size, given.size)
             self.cluster.snapshots.add(given.id)
+
+
+class FakeSituation:
+    """The queue of a fake cluster: first in, first out."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    def view(self) -> QueueView:
+        with self.cluster.answering("view"):
+            return self._view()
+
+    def _view(self) -> QueueView:
+        entries = [
+            QueueEntry(
+                number=job_id,
+                owner="you",
+                state="running" if one.state is JobState.RUNNING else "waiting",
+                job=job_id,
+                gpus=one.spec.resources.gpus,
+                reason=one.reason,
+            )
+            for job_id, one in self.cluster.jobs.items()
+            if one.state.active
+        ]
+        used = sum(one.gpus for one in entries if not one.is_waiting)
+        total = self.cluster.gpus
+        pools = (Pool("", max(total - used, 0), total, 1),)
+        return QueueView(entries=tuple(entries), pools=pools, as_of=time.time(), me="you")
+
+    def explain(self, view: JobView) -> Explanation:
+        with self.cluster.answering("explain"):
+            line = [one.job for one in self._view().waiting]
+            place = line.index(view.id) + 1 if view.id in line else 0
+            return Explanation(Reason(view.reason), place=place, waiting=len(line))
+
+    def allowance(self) -> Allowance:
+        with self.cluster.answering("allowance"):
+            return Allowance()
+
+    def description(self, job_id: str) -> Mapping[str, str]:
+        with self.cluster.answering("description"):
+            return {f"job {job_id}": repr(self.cluster.require(job_id).spec.resources)}
 
 
 class FakeImages:

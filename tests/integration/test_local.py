@@ -415,3 +415,18 @@ def test_secrets_do_not_outlive_a_submission_that_is_killed(dray: Dray) -> None:
         process.wait()
     dray("ps", "--all")
     assert not list(dray.jobs.glob(".new-*"))
+
+
+def test_why_a_local_job_waits(dray: Dray) -> None:
+    dray.configure("[clusters.local]\ngpus = 2\n")
+    holder = dray.run("--gpus", "2", "--", "sleep", "60")
+    wait_for(lambda: dray.show(holder)["state"] == "running")
+    dray.run("--gpus", "1", "--", "true")
+    job = dray.run("--gpus", "1", "--", "true")
+    found = json.loads(dray("why", "--json", job).stdout)["explanation"]
+    assert (found["place"], found["waiting"], found["gpus_before"]) == (2, 2, 1)
+    assert found["holders"] == [holder]
+    assert found["pool"]["free"] == 0
+    assert "number 2 of 2 that wait" in dray("why", job).stdout
+    dray("stop", "--now", holder)
+    dray.wait(job)

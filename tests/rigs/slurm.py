@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,8 +28,10 @@ class Slurm:
         gpus: int = 2,
         host: Host | None = None,
         accounting: bool = False,
+        settings: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self.settings = settings
         self.host = host or Host()
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.cpus = cpus
@@ -120,6 +123,7 @@ class Slurm:
             "MaxJobCount=50000",
             "GresTypes=gpu",
             f"PluginDir={PLUGINS}",
+            *self.settings,
             f"NodeName=DEFAULT {shape} Gres=gpu:a100:{self.gpus} State=UNKNOWN",
             *(
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"

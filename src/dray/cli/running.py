@@ -15,6 +15,9 @@ INTERRUPTED = 130
 LOOKING = {
     ("ps",): "ps",
     ("show",): "show",
+    ("why",): "why",
+    ("queue",): "queue",
+    ("quota",): "quota",
     ("logs",): "logs",
     ("wait",): "wait",
     ("cluster", "list"): "cluster_list",

@@ -8,6 +8,7 @@ VERBS = {
         "plan": "show exactly what run would submit; touches nothing",
         "ps": "list active and recent jobs",
         "show": "describe one job and its attempts",
+        "why": "tell what is the matter with a job: why it waits, or ended",
         "logs": "print or follow a job's output",
         "board": "show jobs in TensorBoard, on this machine",
         "wait": "wait for jobs to end; exit code 1 if one failed",
@@ -15,6 +16,7 @@ VERBS = {
         "resume": "continue an ended job from its newest checkpoint",
         "pull": "copy a job's outputs to this machine",
         "rm": "remove an ended job and all its files",
+        "ticket": "put together what a cluster's admins need to help",
         "notify": "show and test who is notified of jobs",
     },
     "Into a running job": {
@@ -25,6 +27,8 @@ VERBS = {
     },
     "Clusters": {
         "cluster": "add, import, list, show, check and remove clusters",
+        "queue": "show each cluster's queue, free GPUs, and what lies ahead",
+        "quota": "show what you may use of a cluster, and have used",
         "doctor": "check everything a job depends on",
     },
     "Containers": {
@@ -46,7 +50,6 @@ ELSEWHERE = {
     "status": "dray ps, or dray show JOB",
     "list": "dray ps",
     "ls": "dray ps",
-    "queue": "dray ps",
     "describe": "dray show JOB",
     "get": "dray show JOB",
     "submit": "dray run -- COMMAND",

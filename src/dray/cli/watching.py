@@ -13,7 +13,7 @@ from dray.launcher import Launcher
 PAUSE = 2.0  # seconds; a cluster's queue is not asked more often anyway
 
 
-def watch_jobs(verbs: Launcher, paint: Callable[[], Sequence[str]]) -> None:
+def watch_jobs(verbs: Launcher, paint: Callable[[], Sequence[str]], pause: float = PAUSE) -> None:
     """Show the listing until Ctrl-C. Warnings about clusters are shown below the jobs."""
     notes: list[str] = []
     verbs.reporter = verbs.reporter._replace(say=notes.append)
@@ -27,7 +27,7 @@ def watch_jobs(verbs: Launcher, paint: Callable[[], Sequence[str]]) -> None:
             else:
                 tell(lines([*shown, ""]))
             is_first = False
-            time.sleep(PAUSE)
+            time.sleep(pause)
     except KeyboardInterrupt:
         return
 

@@ -30,7 +30,7 @@ from dray.clusters.kube.helper import Helper, NoRoom
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.without_files import Told
 from dray.clusters.options import kubernetes as options
-from dray.clusters.protocol import Sessions, Statuses
+from dray.clusters.protocol import Sessions, Situation, Statuses
 from dray.errors import ClusterError, Refused
 from dray.job.model import (
     Capabilities,
@@ -326,6 +326,12 @@ class KubernetesCluster(BatchCluster):
 
         own = findings(self.kube, self.settings, self.place())
         return own if any(not one.ok for one in own) else [*own, *super().doctor()]
+
+    @property
+    def situation(self) -> Situation:
+        from dray.clusters.kube.situation import KubernetesSituation  # not for a listing
+
+        return KubernetesSituation(self.kube, self.settings, self.place())
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
         words = about.get("pod_python")

@@ -20,6 +20,7 @@ from dray.clusters.protocol import (
     ImageState,
     Piece,
     Selection,
+    Situation,
     Statuses,
     Unsent,
 )
@@ -200,6 +201,13 @@ class LocalCluster:
 
     def partitions(self) -> Sequence[str]:
         return ()
+
+    @property
+    def situation(self) -> Situation:
+        from dray.clusters.queues.machine import LocalSituation  # not for a listing
+
+        self.checked_root()
+        return LocalSituation(str(self.root), self.settings.get("share"))
 
     def reach(self, seconds: float) -> str:  # noqa: ARG002
         return ""

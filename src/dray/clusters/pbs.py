@@ -19,6 +19,7 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.pbs import DIALECT, GPU_RESOURCE
+from dray.clusters.protocol import Situation
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
@@ -262,3 +263,9 @@ class PbsCluster(BatchCluster):
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
         return pbs_findings(about, self.settings)
+
+    @property
+    def situation(self) -> Situation:
+        from dray.clusters.queues.pbs import PbsSituation  # not for a listing
+
+        return PbsSituation(self)

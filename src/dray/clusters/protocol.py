@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
+    from dray.job.situation import Allowance, Explanation, QueueView
     from dray.transport.ways import Way
 else:
     Protocol = object  # only type checkers ask what fits
@@ -147,6 +148,9 @@ class Cluster(Protocol):
     @property
     def sessions(self) -> Sessions | None: ...
 
+    @property
+    def situation(self) -> Situation: ...
+
     def equipment(self) -> Equipment:
         """Ask the cluster what it has: CPUs, memory and GPUs."""
 
@@ -225,6 +229,23 @@ class Queue(Protocol):
 
     def settle(self, message: Unsent) -> None:
         """Tell the cluster that it need not send this message any more."""
+
+
+class Situation(Protocol):
+    """What a cluster tells of its queue and of one's own share of it; asked by people, and of a
+    scheduler no more than once in half a minute for everybody."""
+
+    def view(self) -> QueueView:
+        """Return everybody's jobs as far as they are shown, free GPUs, and what lies ahead."""
+
+    def explain(self, view: JobView) -> Explanation:
+        """Say why a job waits, and what would start it sooner."""
+
+    def allowance(self) -> Allowance:
+        """Return what the user may use there, and has used."""
+
+    def description(self, job_id: str) -> Mapping[str, str]:
+        """Return what the scheduler itself says of a job, by what was asked, for its admins."""
 
 
 class JobFiles(Protocol):

@@ -20,29 +20,14 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.slurm import EXCLUSIVE, GPU_FLAG
+from dray.clusters.protocol import Situation
+from dray.clusters.queues.slurm_reasons import reason_of
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.node.formats import files
 from dray.node.jobs import arrays
 from dray.node.processes import layout
 from dray.node.schedulers.slurm import SUBMIT, minutes, parse_time_left
 from dray.records import replace
-
-# Slurm's reasons for not starting a job yet, in plain words.
-REASONS = {
-    "Resources": "waiting for enough free nodes",
-    "Priority": "others are before it in the queue",
-    "Dependency": "waiting for the attempt before it to end",
-    "BeginTime": "waiting for its start time",
-    "JobHeldUser": "held by you (scontrol release)",
-    "JobHeldAdmin": "held by an administrator",
-    "QOSMaxGRESPerUser": "you use as many GPUs as your QoS allows",
-    "QOSMaxJobsPerUserLimit": "you have as many jobs running as your QoS allows",
-    "AssocGrpGRES": "your group uses as many GPUs as it may",
-    "ReqNodeNotAvail": "the nodes it needs are down or reserved",
-    "PartitionTimeLimit": "it asks for more time than the partition allows",
-    "PartitionNodeLimit": "it asks for more nodes than the partition has",
-}
-
 
 # -- pure ---------------------------------------------------------------------------------------
 
@@ -178,7 +163,7 @@ def facts_of(found: Mapping[str, Any]) -> Facts:
 def waiting_reason(queued: Mapping[str, str]) -> str:
     """Return why a job is not running yet, and when it may."""
     why = queued["why"]
-    text = REASONS.get(why, "" if why in ("None", "") else f"Slurm says {why}")
+    text = "" if why in ("None", "") else reason_of(why).words
     start = queued["start"]
     return f"{text}; start expected at {start}" if text and start not in ("N/A", "") else text
 
@@ -294,3 +279,9 @@ class SlurmCluster(BatchCluster):
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
         return slurm_findings(about, self.settings)
+
+    @property
+    def situation(self) -> Situation:
+        from dray.clusters.queues.slurm_situation import SlurmSituation  # not for a listing
+
+        return SlurmSituation(self)

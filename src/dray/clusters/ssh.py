@@ -9,6 +9,7 @@ from dray.clusters import share_findings
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
+from dray.clusters.protocol import Situation
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_count, show_size
 from dray.node.formats import files
@@ -122,3 +123,9 @@ class SshCluster(BatchCluster):
         machine = Finding(ok=True, what="machine", detail=detail)
         share = self.settings.get("share", "")
         return [machine, *share_findings.findings(share, about.get("share"))]
+
+    @property
+    def situation(self) -> Situation:
+        from dray.clusters.queues.machine import MachineSituation  # not for a listing
+
+        return MachineSituation(self)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from dray.images.verbs import ImageVerbs
+    from dray.launcher.explaining import Diagnosis, Explaining
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.logs import Logs, Wanted
+    from dray.launcher.queues import Allowed, Queued, Queues
     from dray.launcher.receipts import Pulled
     from dray.launcher.resuming import Changes
     from dray.launcher.running import How, Running
@@ -158,6 +160,29 @@ class Launcher:
         from dray.launcher.sessions import Sessioning
 
         return Sessioning(self.context)
+
+    # -- understanding: explaining, queues
+
+    @cached_property
+    def _explaining(self) -> Explaining:
+        from dray.launcher.explaining import Explaining
+
+        return Explaining(self.context)
+
+    def why(self, reference: str) -> Diagnosis:
+        return self._explaining.why(reference)
+
+    @cached_property
+    def _queues(self) -> Queues:
+        from dray.launcher.queues import Queues
+
+        return Queues(self.context)
+
+    def queues(self, on: str | None = None) -> list[Queued]:
+        return self._queues.view(on)
+
+    def allowances(self, on: str | None = None) -> list[Allowed]:
+        return self._queues.allowances(on)
 
     # -- changing: outputs, housekeeping
 

@@ -26,6 +26,7 @@ MOST_WORDS = 16  # that start dray on a node
 MOST_TIMES = 10**4  # at which an agent tells how long a log was
 MOST_UNSENT = 10**4  # messages that one cluster may ask to send
 MOST_APPENDED = 10**4  # files that an agent sends a part of at once
+MOST_GUESSES = 3  # that a scheduler is asked for at once
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
 RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
@@ -222,6 +223,43 @@ def digest(value: Any) -> str:
     if not DIGEST.fullmatch(text(value)):
         raise Malformed(f"{checks.brief(value)} is not a digest")
     return text(value)
+
+
+# -- what the scheduler says --------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What the scheduler said to questions, by their names; and who asked, as it knows them."""
+
+    texts: Mapping[str, str]
+    errors: Mapping[str, str]
+    as_of: float = 0.0
+    user: str = ""
+    uid: int = -1
+
+    def text(self, name: str) -> str:
+        return self.texts.get(name, "")
+
+
+def told(answer: Record) -> Told:
+    read = checks.required(answer, answers=table(known_answer))["answers"]
+    who = checks.fields(answer, {"user": line, "uid": integer})
+    return Told(
+        texts={name: one["text"] for name, one in read.items()},
+        errors={name: one["error"] for name, one in read.items() if one["error"]},
+        as_of=min((one["time"] for one in read.values()), default=0.0),
+        **who,
+    )
+
+
+def guesses(answer: Record) -> list[str]:
+    """Read what the scheduler guesses for each change, in the order in which they were asked."""
+    read = several(known_answer, MOST_GUESSES)(answer.get("guesses", ()))
+    return [one["text"] for one in read]
+
+
+def known_answer(value: Any) -> dict[str, Any]:
+    return checks.required(value, time=checks.moment, text=listing, error=line)
 
 
 # -- images -------------------------------------------------------------------------------------

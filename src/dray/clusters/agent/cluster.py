@@ -15,7 +15,7 @@ from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.files import AgentFiles
 from dray.clusters.agent.images import AgentImages
 from dray.clusters.agent.upload import Change, change_of, pack_of
-from dray.clusters.protocol import Sessions, Statuses, Unsent
+from dray.clusters.protocol import Sessions, Situation, Statuses, Unsent
 from dray.errors import ClusterError, Refused, StorageError
 from dray.job.model import (
     Capabilities,
@@ -168,6 +168,11 @@ class BatchCluster:
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
         """Return what ``doctor`` says of the scheduler, from what the agent found."""
+        raise NotImplementedError
+
+    @property
+    def situation(self) -> Situation:
+        """Return what tells of the queue; each kind reads its scheduler's answers."""
         raise NotImplementedError
 
     def last_answer(self) -> float | None:

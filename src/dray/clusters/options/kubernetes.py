@@ -6,7 +6,7 @@ from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
 from dray.job.options.pod_values import absolute_path, group_ids, mapping, patch_table, volume_texts
 from dray.job.options.shared import KIND as KIND_OPTION
-from dray.job.options.shared import PER_GPU, ROOT, word
+from dray.job.options.shared import ORDER, PER_GPU, ROOT, SUPPORT, word
 from dray.job.options.values import Choice, count_from_zero, image, text, texts
 from dray.job.quantities import parse_duration, parse_size
 
@@ -204,6 +204,8 @@ OPTIONS = (
     LABELS,
     ANNOTATIONS,
     PATCH,
+    ORDER,
+    SUPPORT,
 )
 
 KIND = Kind(OPTIONS, cluster="dray.clusters.kubernetes:KubernetesCluster")

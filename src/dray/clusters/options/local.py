@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
-from dray.job.options.shared import CAPACITY, RUNTIME
+from dray.job.options.shared import CAPACITY, ORDER, RUNTIME
 from dray.job.options.shared import KIND as KIND_OPTION
 from dray.job.options.values import text
 
@@ -19,6 +19,7 @@ OPTIONS = (
     ),
     *CAPACITY,
     RUNTIME,
+    ORDER,
 )
 
 KIND = Kind(OPTIONS, cluster="dray.clusters.local:LocalCluster")

@@ -9,11 +9,14 @@ from dray.job.options.shared import (
     EXTRA,
     HOST,
     MODULES,
+    ORDER,
     PYTHON,
+    QUOTA_COMMAND,
     RESUME_WITH,
     ROOT,
     RUNTIME,
     SETUP,
+    SUPPORT,
     word,
 )
 from dray.job.options.shared import KIND as KIND_OPTION
@@ -50,6 +53,9 @@ OPTIONS = (
     SETUP,
     EXTRA._replace(help="Further flags for qsub, as they are.", example='["-l place=excl"]'),
     RESUME_WITH,
+    ORDER,
+    SUPPORT,
+    QUOTA_COMMAND,
 )
 
 KIND = Kind(OPTIONS, cluster="dray.clusters.pbs:PbsCluster")

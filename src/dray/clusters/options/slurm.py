@@ -9,12 +9,15 @@ from dray.job.options.shared import (
     EXTRA,
     HOST,
     MODULES,
+    ORDER,
     PER_GPU,
     PYTHON,
+    QUOTA_COMMAND,
     RESUME_WITH,
     ROOT,
     RUNTIME,
     SETUP,
+    SUPPORT,
     word,
 )
 from dray.job.options.shared import KIND as KIND_OPTION
@@ -61,6 +64,9 @@ OPTIONS = (
     SETUP,
     EXTRA._replace(help="Further flags for sbatch, as they are.", example='["--licenses=matlab"]'),
     RESUME_WITH,
+    ORDER,
+    SUPPORT,
+    QUOTA_COMMAND,
 )
 
 KIND = Kind(OPTIONS, cluster="dray.clusters.slurm:SlurmCluster")

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from dray.job.options.kinds import Kind
-from dray.job.options.shared import CAPACITY, CONVERT, HOST, MODULES, PYTHON, ROOT, RUNTIME, SETUP
+from dray.job.options.shared import (
+    CAPACITY,
+    CONVERT,
+    HOST,
+    MODULES,
+    ORDER,
+    PYTHON,
+    QUOTA_COMMAND,
+    ROOT,
+    RUNTIME,
+    SETUP,
+    SUPPORT,
+)
 from dray.job.options.shared import KIND as KIND_OPTION
 
 OPTIONS = (
@@ -16,6 +28,9 @@ OPTIONS = (
     CONVERT,
     MODULES,
     SETUP,
+    ORDER,
+    SUPPORT,
+    QUOTA_COMMAND,
 )
 
 KIND = Kind(OPTIONS, cluster="dray.clusters.ssh:SshCluster")

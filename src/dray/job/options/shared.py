@@ -126,6 +126,31 @@ PER_GPU = (
     ),
 )
 
+ORDER = Option(
+    key="clusters.*.order",
+    parse=Choice("scheduler", "fair-gpu"),
+    help="How `dray queue` shows the queue: as the `scheduler` goes by it, or by the rule"
+    " `fair-gpu`: everybody's first GPU before anybody's second.",
+    example='"fair-gpu"',
+    default="scheduler",
+    harmless=True,
+)
+
+SUPPORT = Option(
+    key="clusters.*.support",
+    parse=one_word,
+    help="The address that `dray ticket` writes to: that of the cluster's admins.",
+    example='"help@example.org"',
+)
+QUOTA_COMMAND = Option(
+    key="clusters.*.quota_command",
+    many=True,
+    parse=texts,
+    help="The words of a command on the login node that prints your quota; `dray quota` shows what"
+    " it says.",
+    example='["lquota"]',
+)
+
 # What jobs may use of one machine, and with whom they share it.
 SHARE = Option(
     key="clusters.*.share",

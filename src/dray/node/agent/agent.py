@@ -14,7 +14,7 @@ from ..formats.wire import VERSION, Refusal
 from ..root.images import RootImages
 from ..root.root import Root
 from ..schedulers import scheduler
-from . import image_requests, jobs, root_requests, site, status
+from . import image_requests, jobs, root_requests, site, situation, status, storage
 from .serving import Conversation
 
 TYPE_CHECKING = False
@@ -127,6 +127,7 @@ VERBS = {
     "checkpoint": root_requests.checkpoint,
     "discard": jobs.discard,
     "door": root_requests.door,
+    "explain": situation.explain,
     "hello": site.probe,
     "ids": root_requests.ids,
     "image": image_requests.look,
@@ -143,8 +144,10 @@ VERBS = {
     "remove": root_requests.remove,
     "resume": jobs.resume,
     "settle": root_requests.settle,
+    "situation": situation.look,
     "status": status.status,
     "stop": jobs.stop,
+    "storage": storage.look,
     "submit": jobs.submit,
 }  # type: Dict[str, Callable[[Agent, Request], Reply]]
 

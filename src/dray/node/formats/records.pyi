@@ -393,6 +393,19 @@ class Granted(TypedDict, total=False):
     gpus: List[int]  # which ones
     share: float  # of each of them
 
+class QueuedHere(TypedDict):
+    """A job in the queue of a machine without a scheduler."""
+
+    job: str
+    owner: str
+    state: str  # "waiting" or "running"
+    gpus: float
+    cpus: float
+
+class MachineQueue(TypedDict):
+    capacity: Capacity
+    jobs: List[QueuedHere]  # those that wait in order, then those that run
+
 # -- images -----------------------------------------------------------------------------------
 
 class ImageRecord(TypedDict, total=False):
@@ -575,6 +588,11 @@ class Asked(TypedDict, total=False):
     name: str
     rules: Rules
     paths: List[str]
+    # situation, explain
+    names: List[str]  # of questions
+    changes: List[List[str]]  # flags to submit with
+    # storage
+    quota_command: List[str]
     # image, image-announce, image-part
     layers: List[str]
     record: ImageRecord
@@ -617,6 +635,24 @@ class Curve(TypedDict):
     name: str
     points: List[List[Any]]  # (step, value or null, attempt)
 
+class KnownAnswer(TypedDict):
+    """What the scheduler said to a question, as it is."""
+
+    time: float
+    text: str
+    error: str  # why there is none, or not all of it; "": that is all
+
+class PlaceUsage(TypedDict):
+    """A place where files can be stored, as its file system tells for all its users."""
+
+    name: str
+    path: str
+    kind: str  # of file system
+    total: int
+    free: int
+    files: Optional[int]
+    files_free: Optional[int]
+
 class Answer(TypedDict, total=False):
     """What the agent answers to most requests."""
 
@@ -651,6 +687,14 @@ class Answer(TypedDict, total=False):
     # door, with its path: what the scheduler knows of its node, and how dray is started there
     place: Dict[str, str]
     words: List[str]
+    # situation, explain
+    answers: Dict[str, KnownAnswer]  # by the question's name
+    guesses: List[KnownAnswer]
+    user: str
+    uid: int
+    # storage
+    places: List[PlaceUsage]
+    own: Dict[str, List[int]]  # what for → bytes, files, and whether all were counted
     # not sent as JSON
     payload: int  # how many bytes follow
     pieces: Iterable[bytes]  # those bytes

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
         Description,
         Granted,
         Machine,
+        MachineQueue,
         NodeShape,
+        Request,
         Row,
         SchedulerSettings,
         SiteFacts,
@@ -96,6 +98,11 @@ class Local(Scheduler):
 
     def __init__(self, root: str) -> None:
         self.root = root
+        self.share = None  # type: Optional[str]
+
+    def hear(self, request: "Request") -> None:
+        share = request.get("share")
+        self.share = share if shapes.is_text(share) else None
 
     def way_to(self, place: "Dict[str, str]") -> "List[str]":
         del place
@@ -223,6 +230,13 @@ class Local(Scheduler):
         except ProcessLookupError:
             pass
 
+    def questions(self) -> "Dict[str, List[str]]":
+        return {"machine": []}
+
+    def answer(self, words: "List[str]") -> str:  # noqa: ARG002
+        """Return the queue as JSON: that of the account itself, or of all who share the machine."""
+        return json.dumps(overview(self.root, self.share))
+
     def describe(self) -> "SiteFacts":
         have = machine(gpus=True)
         shape = {
@@ -232,6 +246,12 @@ class Local(Scheduler):
             "gpus": have["gpus"],
         }  # type: NodeShape
         return {"nodes": [shape]}
+
+
+def overview(root: str, share: "Optional[str]") -> "MachineQueue":
+    """Return who waits for this machine and who has it, and what it has."""
+    queue = queue_of(root, share)
+    return {"capacity": queue.read_capacity(), "jobs": queue.overview()}
 
 
 def machine(gpus: bool) -> "Machine":

@@ -363,3 +363,15 @@ class Pbs(scheduler.Scheduler):
         if "queues_error" in told:
             found["queues_error"] = told["queues_error"]
         return found
+
+    def questions(self) -> "Dict[str, List[str]]":
+        """Return what is asked. Everybody's jobs come as a table: the long form would be megabytes
+        on a big machine."""
+        return {
+            "queue": ["qstat", "-a"],
+            "queues": ["qstat", "-Q", "-f"],
+            "nodes": ["pbsnodes", "-a"],
+        }
+
+    def questions_about(self, number: str) -> "Dict[str, List[str]]":
+        return {"job": ["qstat", "-f", number]}

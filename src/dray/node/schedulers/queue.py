@@ -17,7 +17,7 @@ import signal
 import stat
 import time
 
-from ..formats import files, shapes
+from ..formats import bootstrap, files, shapes
 from ..jobs.jobdir import JobDir
 from ..processes import process
 
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-    from ..formats.records import Capacity, Granted, Resources
+    from ..formats.records import Capacity, Granted, QueuedHere, Resources
 
 EPSILON = 1e-6
 MOST_NAMED = 3  # of the jobs that another one waits for
@@ -182,9 +182,36 @@ class Queue:
         wanted = first["resources"] if first else None
         return line, shortage(self.read_capacity(), self.holders(), wanted) if wanted else ""
 
+    def overview(self) -> "List[QueuedHere]":
+        """Return who waits, in order, and who runs, with what they ask for or hold. Changes
+        nothing."""
+        found = []  # type: List[QueuedHere]
+        for name in filter(shapes.is_id, self.in_line()):
+            job = JobDir(os.path.join(self.root, "jobs", name)).description()
+            found.append(queued_here(name, os.getuid(), "waiting", job["resources"] if job else {}))
+        for name, held in self.holders().items():
+            found.append(queued_here(name, os.getuid(), "running", held))
+        return found
+
     def read_capacity(self) -> "Capacity":
         capacity = shapes.fitting(files.read_record(self.capacity), CAPACITY)  # type: Capacity
         return capacity  # noqa: RET504 (this names its type)
+
+
+def queued_here(
+    name: str, uid: int, state: str, amount: "Union[Granted, Resources]"
+) -> "QueuedHere":
+    gpus = amount.get("gpus") or 0
+    share = amount.get("share")
+    if isinstance(gpus, list):
+        gpus = len(gpus) * (share if isinstance(share, (int, float)) else 1.0)
+    return {
+        "job": name,
+        "owner": bootstrap.name_of(uid),
+        "state": state,
+        "gpus": gpus,
+        "cpus": amount.get("cpus") or 0,
+    }
 
 
 def path_of(fd: int) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0  # seconds for a scheduler that does not answer at once
 
+IN_UTC = {"TZ": "UTC0"}  # the laptop may be elsewhere
+
 # What becomes of a batch job, as the attempt in it sees it.
 RUNNING = "running"
 REQUEUED = "requeued"  # the scheduler starts it again by itself
@@ -181,6 +183,26 @@ class Scheduler:
     def describe(self) -> "SiteFacts":
         """Describe this site, for ``doctor``."""
         raise NotImplementedError
+
+    # What people ask of a queue. The answers are sent to the laptop as they are, and read there.
+
+    def questions(self) -> "Dict[str, List[str]]":
+        """Return the commands that tell of everybody's jobs, of nodes, and of the user's limits, by
+        a name for each."""
+        return {}
+
+    def questions_about(self, number: str) -> "Dict[str, List[str]]":  # noqa: ARG002
+        """Return the commands that tell of one batch job."""
+        return {}
+
+    def guess_words(self, script: str, change: "Sequence[str]") -> "List[str]":  # noqa: ARG002
+        """Return the command that guesses when a script would start if it were submitted with
+        these flags; nothing where there is none."""
+        return []
+
+    def answer(self, words: "List[str]") -> str:
+        """Put one of these questions. All times in an answer are in UTC."""
+        return call(*words, env=IN_UTC)
 
 
 def planned_words(job: "Description") -> "List[str]":

@@ -16,13 +16,13 @@ from ..formats import bootstrap, files
 from ..formats.messages import print_message
 from ..processes import process
 from . import sharing
-from .queue import Grant, NeverFits, Queue, Unusable, allot, fits_beside, shortage
+from .queue import Grant, NeverFits, Queue, Unusable, allot, fits_beside, queued_here, shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Tuple, TypeVar
 
-    from ..formats.records import Granted, Resources
+    from ..formats.records import Granted, QueuedHere, Resources
 
     T = TypeVar("T")
 
@@ -133,6 +133,16 @@ class SharedQueue(Queue):
 
     def holders(self) -> "Dict[str, Granted]":
         return {label(one): one.record for one in sharing.grants(self.share)}
+
+    def overview(self) -> "List[QueuedHere]":
+        return [
+            queued_here(one.job, one.uid, state, one.record)
+            for state, listed in (
+                ("waiting", sharing.tickets(self.share)),
+                ("running", sharing.grants(self.share)),
+            )
+            for one in listed
+        ]
 
     def waiting(self) -> "Tuple[List[str], str]":
         line = sharing.tickets(self.share)

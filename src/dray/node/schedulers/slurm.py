@@ -34,6 +34,20 @@ INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 # One that Slurm requeues for it has no end any more.
 PREEMPTED_AND_ENDED = re.compile(r"\bEndTime=\d.*\bPreemptTime=\d")
+# What people ask of the queue, in columns. Not --json, which differs from version to version.
+LISTED = ("%A", "%i", "%u", "%a", "%P", "%q", "%T", "%Q", "%S", "%l", "%L", "%D", "%b", "%V", "%N")
+LIST_FORMAT = SEPARATOR.join(LISTED + ("%j", "%r"))
+# Only in the long format, which is padded: the same fields are cut out by their widths again.
+GPU_WIDTHS = (("JobID", 14), ("tres-per-job", 40), ("tres-alloc", 120))
+NODE_WIDTHS = (
+    ("NodeList", 40),
+    ("Partition", 40),
+    ("StateLong", 20),
+    ("Gres", 80),
+    ("GresUsed", 80),
+    ("Reason", 60),
+)
+SHARES = "Account,User,NormShares,EffectvUsage,FairShare,LevelFS"
 MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
@@ -361,6 +375,34 @@ class Slurm(scheduler.Scheduler):
         found = dict(told, config=parse_config(told.get("config", "")))  # type: Any
         facts = found  # type: SiteFacts
         return facts  # noqa: RET504 (this names its type)
+
+    def questions(self) -> "Dict[str, List[str]]":
+        me = pwd.getpwuid(os.getuid()).pw_name
+        jobs = ["squeue", "--noheader", "--all", "--states", "PENDING,CONFIGURING,RUNNING"]
+        return {
+            "queue": jobs + ["--format", LIST_FORMAT],
+            "gpus": jobs + ["--Format", long_format(GPU_WIDTHS)],
+            "nodes": ["sinfo", "--Node", "--all", "--noheader", "-O", long_format(NODE_WIDTHS)],
+            "reservations": ["scontrol", "--oneliner", "show", "reservation"],
+            "shares": ["sshare", "-U", "-n", "-P", "-o", SHARES],
+            "limits": ["scontrol", "-o", "show", "assoc_mgr", "users=" + me, "flags=assoc,qos"],
+            "config": ["scontrol", "show", "config"],
+        }
+
+    def questions_about(self, number: str) -> "Dict[str, List[str]]":
+        return {"job": ["scontrol", "--oneliner", "show", "job", number]}
+
+    def guess_words(self, script: str, change: "Sequence[str]") -> "List[str]":
+        return ["sbatch", "--test-only"] + list(change) + [script]
+
+    def answer(self, words: "List[str]") -> str:
+        # A test tells its guess as if it were a complaint.
+        env = dict(scheduler.IN_UTC, **WHOLE_LISTS)
+        return call(*words, env=env, with_errors="--test-only" in words)
+
+
+def long_format(widths: "Sequence[Tuple[str, int]]") -> str:
+    return ",".join("{}:{}".format(name, width) for name, width in widths)
 
 
 def user_name(number: str) -> str:

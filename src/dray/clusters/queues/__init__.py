@@ -1,0 +1,1 @@
+"""Reads what schedulers tell of their queues and limits. Pure, but for `machine`."""
