@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
+import tarfile
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -105,7 +107,8 @@ def test_what_would_start_sooner(rl: Dray, hpc: Hpc) -> None:
         found = why(rl, job)["explanation"]
         assert found["reason"]["words"] == "it would run into a maintenance"
         assert [one["name"] for one in found["maintenance"]] == ["upgrade"]
-        (shorter,) = (one for one in found["sooner"] if one["change"].startswith("--time 45m"))
+        shorter = found["sooner"][0]
+        assert shorter["change"].startswith("--time 45m")
         command = f"scontrol update JobId={number} TimeLimit=45"
         assert (shorter["start"], shorter["command"]) == (0, f"ssh hpc {command}")
         hpc.slurm.call(*command.split())
@@ -232,3 +235,46 @@ def test_limits_and_room_on_disks(rl: Dray, hpc: Hpc) -> None:
     assert "1 of 3 GPUs (account rl)" in shown
     assert "7 of 9 TB" in shown
     assert "\x1b" not in shown
+
+
+# -- ticket -------------------------------------------------------------------------------------
+
+
+def test_a_ticket_has_all_that_helps_and_no_secret(rl: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    hpc.offer(rl, account="rl", partition="gpu", support="help@example.org")
+    key, password = "0123456789abcdef0123456789abcdef01234567", "correct-horse-battery"
+    code = (
+        "import os, sys; print('key', os.environ['WANDB_API_KEY']); print(dict(os.environ));"
+        "print('\\x1b[2J'); sys.exit('it broke')"
+    )
+    secrets = {"WANDB_API_KEY": key, "DB_PASSWORD": password}
+    names = ("--secret", "WANDB_API_KEY", "--env", f"DB_URL=postgres://ada:{password}@db/x")
+    job = rl.run(*ON, *names, "--", "python3", "-c", code, "--api-key", key, **secrets)
+    rl.wait(job)
+    shown = rl("ticket", job)  # the secrets are not even known here any more
+    assert "nothing is written yet" in shown.stderr
+    assert list(rl.project.glob("ticket-*")) == []
+    rl("ticket", job, "--yes", "--to", str(tmp_path / "t.tar.gz"))
+    assert stat.S_IMODE((tmp_path / "t.tar.gz").stat().st_mode) == 0o600
+    with tarfile.open(tmp_path / "t.tar.gz") as archive:
+        files = {
+            Path(one.name).name: (archive.extractfile(one) or io.BytesIO()).read().decode()
+            for one in archive
+        }
+    number = scheduler_id(rl, job)
+    assert f"JobId={number}" in files[f"job-{number}.txt"]
+    assert "#SBATCH --account=rl" in files["batch.sh"]
+    assert "it broke" in files["log-001.txt"]
+    assert "attempt 1 began" in files["events.txt"]
+    assert "ok  slurm" in files["doctor.txt"]
+    assert "Subject:" in files["mail.txt"]
+    for name, text in files.items():
+        assert key not in text, name
+        assert password not in text, name
+    assert key not in shown.stdout
+    assert "\x1b" not in shown.stdout
+    again = rl("ticket", job, "--yes", "--to", str(tmp_path / "t.tar.gz"), check=False)
+    assert again.returncode != 0
+    assert "help@example.org" in rl("ticket", job, "--yes").stderr
+    record = json.loads(rl("ticket", "--json", job).stdout)
+    assert (record["version"], record["to"]) == (1, "help@example.org")

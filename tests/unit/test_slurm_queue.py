@@ -194,10 +194,31 @@ def test_who_is_before_it(told: Told) -> None:
 def test_a_maintenance_in_the_way(told: Told) -> None:
     found = explained(told, wanting(0, time=120000.0), "long-aaaa")
     assert [one.name for one in found.maintenance] == ["upgrade"]
-    entry = entry_named(told, "long-aaaa")
-    changes = slurm_explaining.changes_for(wanting(0, time=120000.0), entry, told, {})
-    assert changes[0].words == "--time 3h45m", "it ends before the maintenance in four hours"
-    assert len(changes) <= 3
+    shorten = slurm_explaining.before_maintenance
+    (one,) = shorten(wanting(0), found._replace(place=1), "8", told.as_of, "euler")
+    assert one.change == "--time 3h45m", "it ends before the maintenance in four hours"
+    assert one.command == "ssh euler scontrol update JobId=8 TimeLimit=225"
+    assert shorten(wanting(0), found._replace(place=2), "8", told.as_of, "") == []
+    assert shorten(wanting(1), found._replace(place=1), "8", told.as_of, "") == [], "none is free"
+
+
+def test_three_changes_at_most(told: Told) -> None:
+    spec = wanting(0, time=120000.0)
+    changes = slurm_explaining.changes_for(spec, entry_named(told, "long-aaaa"), told, {})
+    assert [one.flag for one in changes] == ["--time=495"], "a quarter of its time"
+    roomy = told._replace(
+        texts={
+            **told.texts,
+            "nodes": told.text("nodes").replace("gpu:a100:2(IDX", "gpu:a100:0(IDX"),
+        }
+    )
+    spec = wanting(1, time=120000.0)
+    changes = slurm_explaining.changes_for(spec, entry_named(told, "long-aaaa"), roomy, {})
+    assert [one.flag for one in changes] == [
+        "--time=495",
+        "--partition=urgent",
+        "--partition=scavenge",
+    ]
 
 
 def test_nothing_is_guessed_where_a_limit_keeps_it_back(told: Told) -> None:

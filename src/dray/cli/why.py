@@ -150,7 +150,7 @@ def limit_words(limit: Limit) -> str:
 def sooner_words(one: Alternative) -> str:
     start = clock(one.start) if one.start else "at once"
     where = f" on {one.where}" if one.where else ""
-    return f"with {one.change}: {start}{where}, as far as the scheduler can guess"
+    return f"with {one.change}: {start}{where}, {one.basis}"
 
 
 def advice(found: Diagnosis) -> list[str]:

@@ -112,6 +112,7 @@ class Alternative(NamedTuple):
     start: float  # 0: at once
     where: str = ""
     command: str = ""  # that makes the change
+    basis: str = "as the scheduler guesses"
 
 
 class Explanation(NamedTuple):

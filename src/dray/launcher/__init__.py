@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dray.launcher.resuming import Changes
     from dray.launcher.running import How, Running
     from dray.launcher.sessions import Sessioning
+    from dray.launcher.tickets import Ticket
 
 __all__ = ["GONE", "JobFilter", "Launcher", "Listing"]
 
@@ -161,7 +162,7 @@ class Launcher:
 
         return Sessioning(self.context)
 
-    # -- understanding: explaining, queues
+    # -- understanding: explaining, queues, tickets
 
     @cached_property
     def _explaining(self) -> Explaining:
@@ -183,6 +184,11 @@ class Launcher:
 
     def allowances(self, on: str | None = None) -> list[Allowed]:
         return self._queues.allowances(on)
+
+    def ticket(self, reference: str) -> Ticket:
+        from dray.launcher.tickets import Tickets
+
+        return Tickets(self.context).ticket(reference)
 
     # -- changing: outputs, housekeeping
 

@@ -27,6 +27,7 @@ LIMITS = ("limits", "shares", "config")
 EARLIER = 300.0  # seconds: a change that gains less is not worth telling
 QUARTER = 900.0
 MARGIN = 600.0  # seconds between the end of a job and a maintenance
+MAINTENANCE = "ReqNodeNotAvail, Reserved for maintenance"
 PRIVATE = "this cluster shows you only your own jobs: places in the queue are not known"
 
 
@@ -54,9 +55,7 @@ def queue_view(told: Told) -> QueueView:
     )
 
 
-def explanation(
-    spec: JobSpec, number: str, about: Told, told: Told, sooner: Sequence[Alternative] = ()
-) -> Explanation:
+def explanation(spec: JobSpec, number: str, about: Told, told: Told) -> Explanation:
     """Tell why a job waits: ``about`` is what Slurm says of it, ``told`` of all the rest."""
     view = queue_view(told)
     entry = explaining.find(view, number)
@@ -73,7 +72,6 @@ def explanation(
         holders=explaining.own_running(view) if LIMIT.fullmatch(why) else (),
         share=share_of(shares, account),
         maintenance=tuple(in_the_way(view.maintenance, spec, entry, told.as_of)),
-        sooner=tuple(sooner),
         remarks=(*view.remarks, *node_remarks(why, told)),
     )
 
@@ -120,18 +118,33 @@ def changes_for(
     Where a limit keeps it back there are none: Slurm's guesses know of nodes only."""
     if entry is not None and (entry.is_held or LIMIT.fullmatch(entry.why)):
         return []
-    now, view = told.as_of, queue_view(told)
     limit = (entry.limit if entry else None) or spec.resources.time
-    found = []
-    ahead = in_the_way(view.maintenance, spec, entry, now)
-    if ahead and ahead[0].start - now > MARGIN + QUARTER:
-        found.append(shorter(ahead[0].start - now - MARGIN))
-    if limit and limit >= 2 * QUARTER:
-        found.append(shorter(max(limit / 4, QUARTER)))
+    found = [shorter(max(limit / 4, QUARTER))] if limit and limit >= 2 * QUARTER else []
     own = set(entry.partition.split(",") if entry else settings.get("partition", "").split(","))
     roomy = roomy_partitions(told.text("nodes"), spec) if spec.resources.gpus else []
     found += [elsewhere(name) for name in roomy if name not in own]
     return list(dict.fromkeys(found))[:3]
+
+
+def before_maintenance(
+    spec: JobSpec, found: Explanation, number: str, now: float, host: str
+) -> list[Alternative]:
+    """Return the time limit with which the job ends before a maintenance, if it could start at once
+    with it. Slurm's own guess is of no use there: it stands behind the very job that waits."""
+    wanted, free = spec.resources.gpus * spec.resources.nodes, found.pool
+    ahead = found.maintenance[0].start - now - MARGIN if found.maintenance else 0.0
+    if ahead < QUARTER or found.place > 1 or found.reason != reason_of(MAINTENANCE):
+        return []
+    if wanted and (free is None or free.free < wanted):
+        return []
+    change = shorter(ahead)
+    basis = "as it ends before the maintenance"
+    return [Alternative(change.words, 0.0, "", update(change, number, host), basis)]
+
+
+def update(change: Change, number: str, host: str) -> str:
+    command = f"scontrol update JobId={number} {change.update}"
+    return f"ssh {host} {command}" if host else command
 
 
 def shorter(seconds: float) -> Change:

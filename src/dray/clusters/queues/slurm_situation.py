@@ -26,11 +26,14 @@ class SlurmSituation(AgentSituation):
         changes = slurm_explaining.changes_for(view.spec, entry, told, self.cluster.settings)
         number, about, guesses = self.ask_about(view.id, [[one.flag] for one in changes])
         found = slurm_explaining.explanation(view.spec, number, about, told)
-        sooner = slurm_explaining.alternatives(
-            changes, guesses, number, found.start, told.as_of, self.cluster.host
-        )
-        can_start = not found.reason.never
-        return found._replace(sooner=tuple(sooner) if can_start else ())
+        if found.reason.never:
+            return found
+        now, host = told.as_of, self.cluster.host
+        sooner = [
+            *slurm_explaining.before_maintenance(view.spec, found, number, now, host),
+            *slurm_explaining.alternatives(changes, guesses, number, found.start, now, host),
+        ]
+        return found._replace(sooner=tuple(sooner))
 
     def allowance(self) -> Allowance:
         told = self.ask(*LIMITS)
