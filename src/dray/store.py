@@ -98,7 +98,17 @@ class Row(NamedTuple):
     last_attempt: str
 
 
-LISTED = ("number", "started", "heartbeat", "ended", "deadline", "iteration", "total")
+LISTED = (
+    "number",
+    "started",
+    "heartbeat",
+    "ended",
+    "deadline",
+    "iteration",
+    "total",
+    "gpu_use",
+    "gpu_idle",
+)
 ACTIVE = (JobState.QUEUED, JobState.RUNNING)
 
 # How an active job was last seen: state, reason, and 1 if it is known to have been submitted.

@@ -146,10 +146,8 @@ def test_slurm_is_asked_once_for_everybody_and_guesses_thrice(
 
 
 def test_times_are_right_wherever_the_laptop_is(rl: Dray, hpc: Hpc) -> None:
-    rl.run(*ON, "--gpus", "2", "--time", "2h", *SLEEP)
+    hpc.offer(rl, account="rl", partition="gpu", extra=["--begin=now+1hour"])
     job = rl.run(*ON, "--gpus", "1", "--time", "1h", "--", "true")
-    hpc.slurm.call("scontrol", "update", f"JobId={scheduler_id(rl, job)}", "StartTime=now+1hour")
-    wait_for(lambda: reason_in_slurm(hpc, scheduler_id(rl, job)) == "BeginTime")
     for zone in ("Asia/Tokyo", "America/Los_Angeles"):
         found = json.loads(rl("why", "--json", job, TZ=zone).stdout)["explanation"]
         assert abs(found["start"] - time.time() - 3600) < 300

@@ -26,7 +26,7 @@ from dray.cli.output import (
 )
 from dray.cli.terminal import Shown, joined, lines, say, tell, visible
 from dray.errors import UsageError
-from dray.job.model import JSON_VERSION, JobState
+from dray.job.model import JSON_VERSION, JobState, idle_words
 from dray.job.quantities import show_duration
 from dray.launcher import JobFilter, Listing
 from dray.node.jobs.arrays import fold
@@ -216,8 +216,17 @@ def lines_of(rows: Iterable[Row], room: int) -> list[Line]:
         shared = (row.state, row.cluster, attempts, *times_of(group), metric_of(group, room))
         command = one_line(json.loads(row.command)) + (" …" if len(group) > 1 else "")
         names = reversed(fold(reversed([one.id for one in group])))
-        found += [Line((name, *shared, age(row.created)), row.reason, command) for name in names]
+        reason = row.reason or idle_of(group)
+        found += [Line((name, *shared, age(row.created)), reason, command) for name in names]
     return found
+
+
+def idle_of(group: Sequence[Row]) -> str:
+    """Say that the GPUs of running jobs do nothing; of several jobs the one that does longest."""
+    last = [one for row in group if (one := json.loads(row.last_attempt))]
+    running = [one for one in last if group[0].state == JobState.RUNNING and one.get("gpu_idle")]
+    now = {one["gpu_idle"]: one["heartbeat"] or one["gpu_idle"] for one in running}
+    return max((idle_words(since, now[since]) for since in sorted(now)), key=bool, default="")
 
 
 def times_of(group: Sequence[Row]) -> tuple[str, str, str]:

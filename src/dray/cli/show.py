@@ -18,7 +18,7 @@ from dray.cli.output import (
 )
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.cli.wait import last_output
-from dray.job.model import Attempt, JobState, JobView, Series
+from dray.job.model import Attempt, JobState, JobView, Series, idle_words
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
 from dray.node.jobs import budget
@@ -147,6 +147,9 @@ def describe_attempt(attempt: Attempt, directory: str, *, without_end: str) -> l
     took = show_duration(duration_of(attempt))
     start = joined(f"  {attempt.number:>3}  ", colored(outcome.ljust(11), outcome), f"  {took:>7}")
     details = [attempt.reason] if attempt.reason else []
+    if attempt.outcome is None and attempt.gpu_use is not None:
+        idle = idle_words(attempt.gpu_idle, attempt.heartbeat or 0.0)
+        details.append(idle or f"GPU {attempt.gpu_use:.0f} % busy")
     if attempt.from_checkpoint:
         details.append(f"from {attempt.from_checkpoint}")
     if attempt.checkpoint:

@@ -24,6 +24,7 @@ from dray.checks import (
     texts,
 )
 from dray.checks import text as text_of
+from dray.job.quantities import show_duration
 from dray.node.formats.files import encode
 from dray.node.formats.shapes import DESCRIPTION_VERSION, FIRST_VERSION, MOST_RECENT
 from dray.node.jobs.staging import NOTIFY, SECRETS
@@ -196,6 +197,8 @@ class Attempt:
     deadline: float | None = None  # by the clock of its machine, as started and heartbeat are
     iteration: int | None = None  # at its newest checkpoint, where that is known
     total: int | None = None  # how many there are
+    gpu_use: float | None = None  # percent, while it runs
+    gpu_idle: float | None = None  # since when its GPUs do nothing, by the clock of its machine
     held: float | None = None  # until when its allocation is, or was, kept for a look
     left: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what became of checkpoints that it did not begin from
@@ -210,6 +213,17 @@ class Attempt:
     def from_dict(cls, record: Mapping[str, Any]) -> Attempt:
         checks.required(record, number=ATTEMPT["number"])
         return cls(**checks.fields(record, ATTEMPT))
+
+
+IDLE = 600.0  # seconds for which GPUs may do nothing before that is told
+
+
+def idle_words(idle: float | None, now: float) -> str:
+    """Say that GPUs have done nothing for long; '' where they have not. Both times are by the clock
+    of their machine."""
+    if idle is None or now - idle < IDLE:
+        return ""
+    return f"GPU idle for {show_duration(now - idle)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -545,6 +559,8 @@ ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "signal": optional(note),
     "reason": note,
     **dict.fromkeys(("started", "heartbeat", "ended", "deadline", "held"), optional(moment)),
+    "gpu_use": optional(number),
+    "gpu_idle": optional(moment),
     **dict.fromkeys(("iteration", "total"), optional(integer)),
     "host": optional(note),
     "gpus": lambda value: several(count, 1000)(value or ()),

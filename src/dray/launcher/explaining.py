@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from dray.errors import ClusterError
-from dray.job.model import Attempt, JobSpec, JobState, JobView, Resources
+from dray.job.model import Attempt, JobSpec, JobState, JobView, Resources, idle_words
 from dray.job.quantities import show_duration
 from dray.job.situation import Explanation, Reason
 from dray.launcher.causes import cause_of
@@ -102,6 +102,11 @@ def slowed_by(view: JobView, now: float) -> list[str]:
         found.append(
             f"no sign of life for {show_duration(silence)}: its node may hang, or its disk"
         )
+    idle = idle_words(last.gpu_idle, last.heartbeat or now)
+    if idle:
+        found.append(f"{idle}: it may wait for data, or for something that never comes")
+    elif last.gpu_use is not None:
+        found.append(f"its GPUs are busy for {last.gpu_use:.0f} % of the time")
     if last.deadline and last.deadline > now:
         found.append(f"its attempt is ended in {show_duration(last.deadline - now)} at the latest")
     found += [f"attempt {one.number} {told_end(one)}" for one in view.attempts[:-1]][-3:]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..formats.records import Heartbeat as HeartbeatRecord  # noqa: F401
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..processes.cgroup import Meter
+    from ..processes.gpu_use import Gauge
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
     from .command import Command
@@ -34,8 +35,10 @@ class Heartbeat:
         command: "Union[Command, Ranks]",
         requests: "EndRequests",
         meter: "Optional[Meter]" = None,
+        gauge: "Optional[Gauge]" = None,
     ) -> None:
         self.meter = meter
+        self.gauge = gauge
         self.limit = (meter.limit() or 0) if meter is not None else 0
         self.is_near = False  # whether nearly all memory of the container is used
         self.job_dir = job_dir
@@ -68,6 +71,9 @@ class Heartbeat:
         }  # type: HeartbeatRecord
         if self.meter is not None:
             beat["memory"] = [self.meter.used() or 0, self.limit]
+        use = self.gauge.read() if self.gauge is not None else None
+        if use is not None:
+            beat["gpu_use"], beat["gpu_idle"] = use
         try:
             files.write_json(self.attempt.heartbeat, beat, durable=False)
         except OSError:  # a full disk must not end the attempt

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..formats.records import About, Description, Outcome
     from ..jobs.jobdir import AttemptDir, JobDir
+    from ..processes.gpu_use import Gauge
     from .allotment import Allotment
     from .ranks import Ranks
 
@@ -56,9 +57,21 @@ class Supervisor:
         self.checkpoints = CheckpointWatch(job_dir, attempt, job, earlier_attempts)
         self.requests = EndRequests(job_dir, attempt, self.timing, self.limit, self.checkpoints)
         self.heartbeat = Heartbeat(
-            job_dir, attempt, job, self.command, self.requests, allotment.meter
+            job_dir, attempt, job, self.command, self.requests, allotment.meter, self._gauge()
         )
         self.ending = Ending(self.command, self.requests, self.checkpoints, self._wait, self._beat)
+
+    def _gauge(self) -> "Optional[Gauge]":
+        """Return what measures the job's GPUs on this node, if it has any."""
+        if not self.job["resources"]["gpus"]:
+            return None
+        from ..processes import gpu_use  # with threads: not for every attempt
+
+        own = self.allotment
+        gpus = own.env.get("CUDA_VISIBLE_DEVICES")
+        if own.gpus is not None:
+            gpus = ",".join(str(one) for one in own.gpus)
+        return gpu_use.Gauge(gpu_use.visible_devices(gpus))
 
     def _make_command(self) -> "Union[Command, Ranks]":
         own = self.allotment

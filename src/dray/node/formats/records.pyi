@@ -230,6 +230,8 @@ class Heartbeat(NeededHeartbeat, total=False):
     """heartbeat.json: written every few seconds; its own time is the sign of life."""
 
     memory: List[int]  # of a pod: bytes in use, and how many it may use, or 0
+    gpu_use: float  # percent, the mean of all its GPUs on this node
+    gpu_idle: Optional[float]  # since when they do nothing; null: they do
 
 class NeededCommandEnd(TypedDict):
     exit_code: Optional[int]
@@ -268,6 +270,8 @@ class AttemptRecord(NeededAttempt, About, Measures, total=False):
 
     heartbeat: float
     memory: List[int]
+    gpu_use: float
+    gpu_idle: Optional[float]
     exit_code: Optional[int]
     signal: Optional[str]
     reason: str

@@ -184,6 +184,8 @@ ATTEMPT = {
     "saved_at_end": is_flag,
     "gpus": is_counts,
     "memory": is_use,
+    "gpu_use": is_number,
+    "gpu_idle": is_moment,
     "command": is_texts,
     "container": is_texts,
     "runs": is_texts,
