@@ -179,10 +179,10 @@ def asked_for(view: JobView) -> str:
 
 
 def versions() -> str:
-    from dray import __version__
+    from importlib.metadata import version  # only here
 
     here = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return f"dray {__version__}\nPython {sys.version.split()[0]}\n{here}\n"
+    return f"dray {version('dray')}\nPython {sys.version.split()[0]}\n{here}\n"
 
 
 def stamp(moment: float | None) -> str:

@@ -173,7 +173,9 @@ class BatchCluster:
     @property
     def situation(self) -> Situation:
         """Return what tells of the queue; each kind reads its scheduler's answers."""
-        raise NotImplementedError
+        from dray.clusters.agent.situation import AgentSituation  # not for a listing
+
+        return AgentSituation(self)
 
     def last_answer(self) -> float | None:
         try:

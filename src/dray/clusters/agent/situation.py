@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dray.clusters.agent import answers
 from dray.clusters.agent.answers import Told
+from dray.errors import ClusterError
 from dray.job.model import JobView
 from dray.job.situation import Allowance, Explanation, QueueView
 
@@ -44,13 +45,19 @@ class AgentSituation:
         return self.cluster.agent.ask("storage", **request)
 
     def view(self) -> QueueView:
-        raise NotImplementedError
+        raise self._untold()
 
-    def explain(self, view: JobView) -> Explanation:
-        raise NotImplementedError
+    def explain(self, view: JobView) -> Explanation:  # noqa: ARG002
+        raise self._untold()
 
     def allowance(self) -> Allowance:
-        raise NotImplementedError
+        raise self._untold()
+
+    def _untold(self) -> ClusterError:
+        """Return the error of a kind that reads nothing of its scheduler's answers."""
+        return ClusterError(
+            f"{self.cluster.name}: clusters of this kind do not tell of their queue"
+        )
 
     def description(self, job_id: str) -> Mapping[str, str]:
         """Return what the scheduler itself says of a job, and of what it waits for."""
