@@ -11,6 +11,7 @@ import click
 from api_page import api
 
 from dray import errors
+from dray.cli import why
 from dray.cli.cluster_list import Known
 from dray.cli.group import cli
 from dray.cli.verbs import VERBS
@@ -18,6 +19,9 @@ from dray.config.loading import INHERITED
 from dray.job.model import Attempt, JobSpec, JobState, JobView
 from dray.job.options import CLUSTERS, JOB, NOTIFY, SNAPSHOT, Option
 from dray.job.options.schema import schema
+from dray.job.situation import Allowance, Explanation, QueueEntry, QueueView
+from dray.launcher.explaining import Diagnosis
+from dray.launcher.tickets import Ticket
 from dray.snapshot.ignore import ALWAYS_OUT, TELLTALES
 from dray.store import Row
 
@@ -80,8 +84,9 @@ METRICS = """\
 `metric` is the latest value of the main metric: `name`, `value` (null where it is not a number),
 `step`, and in `recent` at most sixteen values of the attempt, evenly apart; null where there is
 none. `last_attempt` has of the last attempt the `number`, `started`, `heartbeat`, `ended`,
-`deadline`, `iteration` and `total`; null where there is none. These times are by the clock of the
-machine it runs on; `iteration` is that of its newest checkpoint, of `total` in all, null where that
+`deadline`, `iteration`, `total`, `gpu_use` and `gpu_idle`; null where there is none. These times
+are by the clock of the machine it runs on; `gpu_use` is in percent, `gpu_idle` since when its GPUs
+do nothing; `iteration` is that of its newest checkpoint, of `total` in all, null where that
 is not known. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
@@ -148,12 +153,13 @@ def rows(known: list[Option]) -> list[str]:
 
 def outcomes() -> str:
     by_code = {family.exit_code: family.__doc__ for family in errors.DrayError.__subclasses__()}
-    sample = JobView(
+    view = JobView(
         spec=JobSpec(id="train-7f3k", name="train", command=("python", "train.py")),
         cluster="local",
         state=JobState.DONE,
         attempts=(Attempt(number=1),),
-    ).to_dict()
+    )
+    sample = view.to_dict()
     lines = [
         NOTE,
         "# Exit codes, states and JSON",
@@ -181,6 +187,13 @@ def outcomes() -> str:
         "- `dray show --json`: " + keys({**sample, "directory": "", "curve": "", "last_lines": ""}),
         "- in it, each of `attempts`: " + keys(sample["attempts"][0]),
         "- `dray cluster list --json`: a list of " + keys(Known._fields),
+        "- `dray why --json`: " + keys(why.as_record(Diagnosis(view))),
+        "- in it, `explanation` of a job that waits: " + keys(Explanation._fields),
+        "- `dray queue --json`: a list of "
+        + keys(("version", "cluster", *QueueView._fields, "fair")),
+        "- in it, each of `entries`: " + keys(QueueEntry._fields),
+        "- `dray quota --json`: a list of " + keys(("version", "cluster", *Allowance._fields)),
+        "- `dray ticket --json`: " + keys(("version", *Ticket._fields)),
         "",
         LAST_ATTEMPT,
         "",
