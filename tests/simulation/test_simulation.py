@@ -19,7 +19,7 @@ from dray.node.agent import agent, status
 from dray.node.attempt import keeper, loop, outcomes, pod
 from dray.node.formats import files
 from dray.node.jobs import jobdir, policy, states
-from dray.node.schedulers import queue, shared_queue
+from dray.node.schedulers import queue
 from tests.simulation import truth
 from tests.simulation.kinds import KINDS, BatchKind
 from tests.simulation.machine import Cluster
@@ -201,11 +201,6 @@ def count_no_grants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue.Queue, "granted", lambda self: [])
 
 
-def look_only_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has published a grant does not look whether somebody else has the same."""
-    monkeypatch.setattr(shared_queue, "fits_beside", lambda capacity, others, given: True)
-
-
 def stay_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ticket is kept by whoever has got a grant."""
     monkeypatch.setattr(queue.Queue, "leave", lambda self, ticket: None)
@@ -234,7 +229,6 @@ PLANTED_ON: list[tuple[str, Plant, set[str]]] = [
     ("ssh", count_no_grants, {truth.GPU_TWICE}),
     ("ssh", stay_in_line, {truth.ENDS}),
     ("ssh", let_the_job_end_with_its_keeper, {truth.ENDS}),
-    ("shared", look_only_before, {truth.GPU_TWICE}),
     ("shared", stay_in_line, {truth.ENDS}),
 ]
 PLANTED: list[tuple[Plant, set[str]]] = [
