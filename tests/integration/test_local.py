@@ -430,3 +430,28 @@ def test_why_a_local_job_waits(dray: Dray) -> None:
     assert "number 2 of 2 that wait" in dray("why", job).stdout
     dray("stop", "--now", holder)
     dray.wait(job)
+
+
+def test_the_queue_and_the_quota_of_machines(dray: Dray, tmp_path: Path) -> None:
+    """This machine, and one that is reached through an agent: here without a host."""
+    root = json.dumps(str(tmp_path / "box"))
+    box = f'[clusters.box]\nkind = "ssh"\nroot = {root}\ngpus = 1\n'
+    dray.configure(f"[clusters.local]\ngpus = 1\n{box}")
+    for name in ("local", "box"):
+        on = ("--on", name)
+        holder = dray.run(*on, "--gpus", "1", "--", "sleep", "60")
+        wait_for(lambda job=holder: dray.show(job)["state"] == "running")
+        job = dray.run(*on, "--gpus", "1", "--", "true")
+        (found,) = json.loads(dray("queue", "--json", *on).stdout)
+        assert [(one["job"], one["state"]) for one in found["entries"]] == [
+            (job, "waiting"),
+            (holder, "running"),
+        ]
+        assert (found["pools"][0]["free"], found["pools"][0]["total"]) == (0, 1)
+        assert json.loads(dray("why", "--json", job).stdout)["explanation"]["holders"] == [holder]
+        (allowed,) = json.loads(dray("quota", "--json", *on).stdout)
+        assert (allowed["limits"][0]["used"], allowed["limits"][0]["most"]) == (1, 1)
+        assert {"root", "home"} <= {one["name"] for one in allowed["disks"]}
+        assert [one["what"] for one in allowed["own"]][:1] == ["jobs"]
+        dray("stop", "--now", holder)
+        dray.wait(job)

@@ -16,6 +16,7 @@ from dray.clusters.queues import explaining
 from dray.clusters.queues.disks import with_disks
 from dray.job.model import JobView
 from dray.job.situation import Allowance, Explanation, Limit, Pool, QueueEntry, QueueView, Reason
+from dray.node.agent import storage
 from dray.node.formats import bootstrap
 from dray.node.schedulers import local
 
@@ -100,7 +101,7 @@ class LocalSituation:
         return explanation(view, self.view())
 
     def allowance(self) -> Allowance:
-        return allowance(self.view())
+        return with_disks(allowance(self.view()), "local", storage.found_at(self.root, []))
 
     def description(self, job_id: str) -> Mapping[str, str]:
         del job_id  # what is known of it is in its own files

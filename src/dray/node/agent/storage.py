@@ -23,14 +23,17 @@ OWN = ("jobs", "packs", "snapshots", "images", "arrays", "node")
 
 
 def look(agent: "Agent", request: "Request") -> "Answer":
+    own = request.get("quota_command")
+    return found_at(agent.root.path, own if own and shapes.is_texts(own) else [])
+
+
+def found_at(root: str, own: "List[str]") -> "Answer":
     """Return the places where the user may store files, what their quotas are, and how much of
-    them is dray's."""
+    them is dray's. ``own`` is a command of the site's."""
     me = bootstrap.name_of(os.getuid())
-    root = agent.root.path
     files.make_folder(root)
     questions = {"quota": ["quota", "-w", "-p"], "beegfs": beegfs(me)}
-    own = request.get("quota_command")
-    if own and shapes.is_texts(own):
+    if own:
         questions["site"] = own
     places = places_of(root)
     for place in places:
