@@ -30,6 +30,7 @@ TYPES = runpy.run_path(str(STUB))
 # A check of a value → the types of what passes it.
 ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_text: ("str",),
+    shapes.is_place: ("str",),
     shapes.is_id: ("str",),
     shapes.is_path_inside: ("str",),
     shapes.is_pattern: ("str",),
