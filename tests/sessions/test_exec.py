@@ -51,6 +51,8 @@ def test_a_reader_that_leaves_ends_the_program(running: Enter) -> None:
     number = process.stdout.readline().decode().strip()
     process.stdout.close()
     assert process.wait(60) == 0
+    assert process.stderr is not None
+    process.stderr.close()
     wait_for(lambda: inside.exec("kill", "-0", number).returncode != 0, 60)
 
 

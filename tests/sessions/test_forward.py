@@ -45,19 +45,19 @@ while True:
 
 @contextmanager
 def echo(inside: Inside, where: str) -> Iterator[None]:
-    server = inside.start("exec", inside.job, "--", "python3", "-c", ECHO, where)
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"ready\n"
-    yield
-    server.kill()
-    server.communicate()
+    with inside.start("exec", inside.job, "--", "python3", "-c", ECHO, where) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield
+        server.kill()
 
 
 class Forwarding:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.said: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reading = threading.Thread(target=self._read, daemon=True)
+        self.reading.start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -70,12 +70,12 @@ class Forwarding:
 
 @contextmanager
 def forwarding(inside: Inside, *words: str) -> Iterator[Forwarding]:
-    process = inside.start("forward", inside.job, *words)
-    yield Forwarding(process)
-    process.terminate()
-    process.wait(30)
-    assert process.stdout is not None
-    process.stdout.close()
+    with inside.start("forward", inside.job, *words) as process:
+        forwarded = Forwarding(process)
+        yield forwarded
+        process.terminate()
+        process.wait(30)
+        forwarded.reading.join(30)
 
 
 def talk(port: int, data: bytes) -> bytes:

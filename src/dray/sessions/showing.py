@@ -61,7 +61,7 @@ class Screen:
         self.tell = tell
         self.keys = Keys()
         self.signals = Signals(self._heed, *WATCHED)
-        self.end: Shown | None = None
+        self.end: OnScreen | None = None
         self.name: str | None = None
         self.seen = 0
 
@@ -109,7 +109,7 @@ class Screen:
             return code_of(end.outcome)
 
     def _make_end(self, channel: Channel) -> End:
-        self.end = Shown(channel, self)
+        self.end = OnScreen(channel, self)
         return self.end
 
     def _type(self) -> None:
@@ -137,7 +137,7 @@ class Screen:
                 then()
 
 
-class Shown(End):
+class OnScreen(End):
     """The terminal's channel, over one connection."""
 
     def __init__(self, channel: Channel, screen: Screen) -> None:
