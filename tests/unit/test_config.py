@@ -171,7 +171,7 @@ def test_every_documented_example_is_valid(project: Path, user_file: Write) -> N
     user_file("\n".join(lines))
     settings = load(project)
     assert set(settings.job) == {one.key for one in options.JOB}
-    local = {"root", "gpus", "cpus", "memory", "share", "container"}
+    local = {"root", "gpus", "cpus", "memory", "share", "container", "order"}
     assert set(settings.clusters["local"].settings) == local
 
 
@@ -404,6 +404,8 @@ def test_a_setting_needs_trust_unless_it_is_known_to_be_harmless() -> None:
     assert needing == {
         "job.secrets", "kind", "host", "root", "python", "modules", "setup", "extra", "convert",
         "mail", "dialect", "queue", "chunk", "share",
+        # What is run on a login node, and whom a ticket is for.
+        "quota_command", "support",
         # Where pods are created, as whom, and what they can reach.
         "context", "namespace", "kubeconfig", "volumes", "image", "agent_image", "user", "uid",
         "gid", "groups", "pull_secrets", "service_account", "labels", "annotations", "patch",

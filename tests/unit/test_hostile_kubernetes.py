@@ -98,7 +98,7 @@ def test_a_jobs_number_is_one_in_plain_digits(tail: str) -> None:
 
 def test_a_context_of_another_kubeconfig_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job, and its secrets, would go where the connection of another shell leads."""
-    way = PodExec(Kubectl("lab", "gpus"), "dray-agent")
+    way = PodExec(Kubectl("lab", "gpus"), "job/dray-agent", ())
     seen = set()
     for paths in ("", "/a/config", "/b/config", "/a/config:/b/config"):
         monkeypatch.setenv("KUBECONFIG", paths)

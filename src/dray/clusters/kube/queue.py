@@ -48,7 +48,6 @@ SCHEDULING = (
     (r"node\(s\) were unschedulable", "nodes are being drained"),
     (r"were not ready|not-ready|unreachable", "nodes are not ready"),
 )  # fmt: skip
-CUT_OFF = "its Secret is not there; where the submission was cut off, stop the job and run it again"
 # What keeps a pod from being made ready, by the event that tells it.
 MAKING = {
     "FailedMount": "its volume cannot be mounted",
@@ -57,7 +56,9 @@ MAKING = {
 }
 # The laptop was cut off between the Job and its Secret.
 NO_SECRET = re.compile(r'volume "secrets".*secret "[^"]*" not found')
-SECRET_MISSING = "its secrets did not arrive: dray stop it, then dray resume it"
+SECRET_MISSING = (
+    "its secrets did not arrive: dray stop it, then dray resume it, or run it again if it never ran"
+)
 NO_QUOTA = "the quota is used up"
 # Why a pod is refused, by what the API server says, and what to do.
 REFUSED = (
@@ -258,8 +259,6 @@ def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
     said = text_at(failed[-1], "message")
     if NO_SECRET.search(said):
         return told(SECRET_MISSING, said)
-    if re.search(r'secret ".*" not found', said):
-        return told(CUT_OFF, said)
     return told(MAKING[text_at(failed[-1], "reason")], said)
 
 

@@ -63,7 +63,7 @@ class Supervisor:
 
     def _gauge(self) -> "Optional[Gauge]":
         """Return what measures the job's GPUs on this node, if it has any."""
-        if not self.job["resources"]["gpus"]:
+        if not self.job["resources"].get("gpus"):
             return None
         from ..processes import gpu_use  # with threads: not for every attempt
 
