@@ -35,8 +35,12 @@ NEEDED = (
     *(f"dray.cli.{verb}" for verb in warm.SERVED),
     *registry.modules(),
     "dray.snapshot",
+    "concurrent.futures.thread",
     "encodings.utf_8_sig",
+    "getpass",
+    "http.client",
     "tomllib",
+    "urllib.parse",
 )
 
 

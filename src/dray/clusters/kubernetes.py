@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from dray.clusters.agent import answers
 from dray.clusters.agent.cluster import AgentQueue, BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.kube import (
@@ -24,14 +25,15 @@ from dray.clusters.kube import (
     volumes,
     without_files,
 )
+from dray.clusters.kube.api import NAMED, Look, Replaces
 from dray.clusters.kube.api import Cluster as KubeCluster
-from dray.clusters.kube.api import Look, Replaces
+from dray.clusters.kube.early import EarlyJob
 from dray.clusters.kube.helper import Helper, NoRoom
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.without_files import Told
 from dray.clusters.options import kubernetes as options
 from dray.clusters.protocol import Sessions, Situation, Statuses
-from dray.errors import ClusterError, Refused
+from dray.errors import ClusterError, DrayError, Refused
 from dray.job.model import (
     Capabilities,
     Equipment,
@@ -43,17 +45,18 @@ from dray.job.model import (
     Private,
     Snapshot,
 )
+from dray.node.code.packs import Entry
 from dray.node.formats import faults, files
 from dray.node.jobs.arrays import fold
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
 from dray.transport.kubectl import Kubectl, PodExec
-from dray.transport.link import AgentLink, Answer
+from dray.transport.link import AgentLink, Answer, BaseMissing
 
 if TYPE_CHECKING:
     from dray.clusters.suggestion import Suggestion
-    from dray.node.formats.records import Asked, Description, End, RequestedJob
+    from dray.node.formats.records import Asked, Description, End, QueueGroup, RequestedJob
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
@@ -143,6 +146,15 @@ def find_problem(
         advice = "Name another volume: dray keeps the code of jobs by hard links."
         return Problem("files on its volume cannot be linked", advice)
     return volumes.find_problem(modes) or schedulers.find_problem(settings, kube)
+
+
+def is_waiting(row: queue.Row | None) -> bool:
+    return row is not None and row.state == "waiting"
+
+
+def secret_files(secrets: Private) -> dict[str, bytes]:
+    """Return what goes into the job's Secret; where to notify is kept with its files."""
+    return secrets._replace(notify={}).files()
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -350,6 +362,8 @@ class KubernetesQueue(AgentQueue):
         self._end_before: End | None = None  # of the job that was resumed last
         self._has_gone_on = False  # whether somebody else had resumed it before
         self._seen = Look({}, {}, {}, {})  # what the API server said last
+        self._fresh: Look | None = None  # the same, where nobody has used it yet
+        self._early: EarlyJob | None = None  # of the submission that is under way, or is unclear
         self._stopped: set[str] = set()  # that had nothing but their Jobs
 
     @property
@@ -366,31 +380,79 @@ class KubernetesQueue(AgentQueue):
         try:
             words = self.cluster.python_words()
             self._require_volume()
+            self._early = self._early_job(plan, words, secrets)
             self._send("submit", plan, secrets._replace(secrets={}), code, progress)
         except NoRoom as error:
+            self._take_back()
             self._create_carrying(plan, secrets, code, progress, error)
             return
-        self._create(plan, words, secrets, resumes=False)
+        except LinkLost:  # the directory may be there: its pod, or the next status, finds out
+            raise
+        except DrayError:
+            self._take_back()
+            raise
+        if self._early is None or not self._early.is_in_time():
+            self._take_back()
+            self._create(plan, words, secrets, resumes=False)
+        self._early = None
+        faults.reach("run:job-created")
+
+    def _early_job(self, plan: Plan, words: Sequence[str], secrets: Private) -> EarlyJob | None:
+        """Return a Job that can be created at once. Where the volume is on one node, the helper has
+        to make way first."""
+        if plan.is_array or self.cluster.place().one_node:
+            return None
+        (described,) = self._described(plan, words)
+        return EarlyJob(self.cluster.kube, plan.job.id, described, secret_files(secrets))
+
+    def meanwhile(self) -> None:
+        if self._early is not None:
+            self._is_unclear = True
+            self._early.create()
+
+    def _take_back(self) -> None:
+        if self._early is not None:
+            self._early.take_back()
+            self._early, self._is_unclear = None, False
+
+    def _send_pack(
+        self,
+        verb: str,
+        request: Asked,
+        code: Snapshot,
+        lacking: list[Entry],
+        progress: Progress,
+    ) -> set[str]:
+        """Send it; while more has to be sent, there is no Job."""
+        try:
+            missing = super()._send_pack(verb, request, code, lacking, progress)
+        except BaseMissing:
+            self._take_back()
+            raise
+        if missing:
+            self._take_back()
+        return missing
 
     def resume(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
         words = self.cluster.python_words()
+        self._early = None  # whether there is a Job to create is known from the answer
         self._send("resume", plan, secrets._replace(secrets={}), code, progress)
         if not self._has_gone_on:
             self._create(plan, words, secrets, resumes=True)
+            faults.reach("run:job-created")
 
     def _create(self, plan: Plan, words: Sequence[str], secrets: Private, *, resumes: bool) -> None:
         """Create the Jobs of a plan whose directory is there; take that back where one is
         refused."""
         self._is_unclear = True
         faults.reach("run:directory-sent")
-        described = [manifest.with_python(one, words) for one in self._manifests(plan)]
-        content = secrets._replace(notify={}).files()
+        described = self._described(plan, words)
         try:
             had_ended = resumes and self._end_before is not None
             replaces = Replaces(any=had_ended, ended=resumes)
-            self.cluster.kube.create_jobs(described, content, replaces)
+            self.cluster.kube.create_jobs(described, secret_files(secrets), replaces)
         except LinkLost:
             raise
         except (ClusterError, Refused):
@@ -399,7 +461,6 @@ class KubernetesQueue(AgentQueue):
             self.cluster.agent.ask("discard", job=about, array=plan.is_array, end=end)
             self._is_unclear = False
             raise
-        faults.reach("run:job-created")
         if self.cluster.place().one_node:
             self.cluster.end_helper()
 
@@ -426,14 +487,17 @@ class KubernetesQueue(AgentQueue):
             )
         request = self.request_of(plan, secrets._replace(secrets={}))
         content = carrying.parcel(request, code, self._last_manifest(), progress, why.message)
-        content = {**content, **secrets._replace(notify={}).files()}
+        content = {**content, **secret_files(secrets)}
         self._is_unclear = True
         described = manifest.carrying(json.loads(plan.files["manifest.json"]))
         described = manifest.with_python(described, self.cluster.python_words_unasked())
         self.cluster.kube.create_jobs([described], content, Replaces())
         faults.reach("run:job-created")
 
-    def _manifests(self, plan: Plan) -> list[dict[str, Any]]:
+    def _described(self, plan: Plan, words: Sequence[str]) -> list[manifest.Object]:
+        return [manifest.with_python(one, words) for one in self._manifests(plan)]
+
+    def _manifests(self, plan: Plan) -> list[manifest.Object]:
         if not plan.is_array:
             return [json.loads(plan.files["manifest.json"])]
         jobs = len(json.loads(plan.files["job.json"])["commands"])
@@ -448,8 +512,13 @@ class KubernetesQueue(AgentQueue):
         end = answer.record.get("end")
         self._end_before = cast("End", end) if isinstance(end, dict) else None
 
+    def _look(self, ids: Sequence[str]) -> Look:
+        self._seen = self.cluster.kube.look(self.cluster.place(), ids)
+        return self._seen
+
     def news(self, *ids: str) -> Asked:
-        seen = self._seen = self.cluster.kube.look(self.cluster.place(), ids)
+        seen = self._fresh or self._look(ids)
+        self._fresh = None
         told: Asked = {"queue": queue.grouped(seen.rows), "ends": seen.ends}
         if seen.overdue:
             told["overdue"] = fold(list(seen.overdue))
@@ -459,8 +528,6 @@ class KubernetesQueue(AgentQueue):
         """Delete the Jobs of those that wait and are to be stopped; the pods of those that run are
         asked to end, so that they look for the request at once. Pods of a node that is gone are
         given up once their job gives no sign of life."""
-        from dray.clusters.agent import answers
-
         place = self.cluster.place()
         with answers.reading(self.cluster.name):
             cancelled = answers.unfold(answer.get("cancel", []), answers.MOST_JOBS)
@@ -478,22 +545,51 @@ class KubernetesQueue(AgentQueue):
         try:
             if self.cluster.place().one_node:
                 self._make_way(asked)
-            found = super().status(asked, brief=brief)
+            if brief and len(asked) > NAMED:
+                found = self._status_of_many(asked)
+            else:
+                found = super().status(asked, brief=brief)
         except NoRoom as error:
             found = Statuses(self._told.of(asked, error.message))
             if all(one.is_unreadable for one in found.jobs.values()):
                 raise
         unknown = [one for one in asked if one not in found.jobs and one not in found.waiting]
+        if self._early is not None and self._early.job_id in unknown:  # its directory never came
+            self._take_back()
         more = self._told.of_carried(unknown) if unknown else {}
         for job_id in self._stopped.intersection(ids):
             more[job_id] = self._told.view(job_id, JobState.STOPPED, without_files.STOPPED)
         return Statuses({**found.jobs, **more}, found.waiting)
 
+    def _status_of_many(self, ids: Sequence[str]) -> Statuses:
+        """Ask the API server and the agent at the same time. The agent is told that all of them
+        wait, and says which have made no attempt: where Kubernetes says that those wait as well,
+        that is all. It is asked again about the others, with what Kubernetes says of them."""
+        from concurrent.futures import ThreadPoolExecutor  # only for many
+
+        asked = set(ids)
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(self._look, ids)
+            folded = fold(ids)
+            all_wait: list[QueueGroup] = [{"ids": folded, "state": "waiting", "why": ""}]
+            answer = self.cluster.agent.ask("status", ids=folded, brief=True, queue=all_wait)
+            self._fresh = looking.result()
+        rows = self._fresh.rows
+        self.heed(answer, asked)
+        with answers.reading(self.cluster.name):
+            self._unsent = answers.unsent(answer)
+            untried = [job for group, _ in answers.waiting_groups(answer, asked) for job in group]
+        waiting = {one: rows[one].why for one in untried if is_waiting(rows.get(one))}
+        try:
+            others = super().status([one for one in ids if one not in waiting], brief=True)
+        finally:
+            self._fresh = None
+        return Statuses(others.jobs, {**waiting, **others.waiting})
+
     def _make_way(self, ids: Sequence[str]) -> None:
         """End the helper where a pod needs the volume on another node, maybe, and do not start one
         only to look. Raises NoRoom then."""
-        self._seen = self.cluster.kube.look(self.cluster.place(), ids)
-        rows = self._seen.rows
+        rows = self._look(ids).rows
         needy = [one for one, row in rows.items() if queue.is_being_made(row.why)]
         if needy and all(row.state == "waiting" for row in rows.values()):
             self.cluster.end_helper()

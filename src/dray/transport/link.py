@@ -179,9 +179,16 @@ class AgentLink:
         return None
 
     @contextmanager
-    def call(self, verb: str, request: Asked, payload: Payload | None = None) -> Iterator[Answer]:
+    def call(
+        self,
+        verb: str,
+        request: Asked,
+        payload: Payload | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Iterator[Answer]:
         """Send one request and read its answer in one round trip. The agent is installed first if
-        it is missing."""
+        it is missing. ``meanwhile`` is called while the answer is on its way on the standing
+        connection, and raises nothing."""
         if self.channel.is_remote and self._opening is None:
             self._stands()
         message = _message(verb, request, payload)
@@ -195,7 +202,8 @@ class AgentLink:
         for attempt in range(TRIES):
             started = self._opening.since if self._opening else time.monotonic()
             try:
-                with nullcontext() if bulky else self._over_standing(message, payload) as answer:
+                over = nullcontext() if bulky else self._over_standing(message, payload, meanwhile)
+                with over as answer:
                     if answer is not None:
                         self._trace(verb, "on the standing connection", message, payload, started)
                         self.on_answer()
@@ -237,7 +245,9 @@ class AgentLink:
             return dict(answer.record)
 
     @contextmanager
-    def _over_standing(self, message: bytes, payload: Payload | None) -> Iterator[Answer | None]:
+    def _over_standing(
+        self, message: bytes, payload: Payload | None, meanwhile: Callable[[], None]
+    ) -> Iterator[Answer | None]:
         """Send the request over the standing connection that an earlier command has left open;
         yield None if there is none."""
         link = standing.connect(self._socket()) if self.channel.is_remote else None
@@ -251,6 +261,7 @@ class AgentLink:
             try:
                 stream.write(whole)
                 stream.flush()
+                meanwhile()
                 answer = self._parse(stream) if self._finds(stream, MARK)[0] else None
             except (OSError, CutShort):
                 answer = None  # it broke: connect again

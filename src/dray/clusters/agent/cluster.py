@@ -271,7 +271,7 @@ class AgentQueue:
         if verb == "resume":
             request.update(self.news(plan.job.id))
         if code is None:
-            with self.cluster.agent.call(verb, request) as answer:
+            with self.cluster.agent.call(verb, request, None, self.meanwhile) as answer:
                 self._take_news(answer)
             return
         change = change_of(self._last_manifest(), code.manifest)
@@ -334,10 +334,13 @@ class AgentQueue:
         """Send the code and the request; return what the cluster still lacks."""
         pack = pack_of(code, lacking, progress)
         request["pack"] = pack.name if pack else None
-        with self.cluster.agent.call(verb, request, pack) as answer:
+        with self.cluster.agent.call(verb, request, pack, self.meanwhile) as answer:
             self._take_news(answer)
             with answers.reading(self.cluster.name):
                 return answers.missing_contents(answer.record)
+
+    def meanwhile(self) -> None:
+        """Do what can be done while the answer to a submission is on its way."""
 
     def _take_news(self, answer: Answer) -> None:
         if "facts" in answer.record:

@@ -118,8 +118,7 @@ class Cluster:
         path = f"{self.jobs}/{described['metadata']['name']}"
         there = self.api.get(path)
         if there.code != 404:
-            created = ("metadata", "annotations", names.CREATED)
-            if text_at(there.record, *created) != text_at(described, *created):
+            if not names.is_same(there.record, described):
                 raise Refused(
                     f"another Job has the name {described['metadata']['name']}: try again"
                 )
@@ -129,6 +128,13 @@ class Cluster:
             self.delete_and_wait(path)
         reply = self._create_once(self.jobs, described)
         return self.api.get(path) if reply.code == 409 else reply  # the first answer was lost
+
+    def take_back(self, described: Object) -> None:
+        """Delete the Job that was created from this; one of somebody else stays."""
+        path = f"{self.jobs}/{described['metadata']['name']}"
+        there = self.api.get(path)
+        if there.ok and names.is_same(there.record, described):
+            self.api.delete(f"{path}?propagationPolicy=Background")
 
     def delete_and_wait(self, path: str) -> None:
         """Delete an object, and wait until its name is free."""
@@ -173,12 +179,12 @@ class Cluster:
             mine[names.JOB] = ids
         wanted = names.selector(mine)
         with ThreadPoolExecutor(2) as pool:
-            asked = pool.submit(self._table, f"{self.jobs}?{wanted}")
+            listed = pool.submit(self._table, f"{self.jobs}?{wanted}")
+            waiting = pool.submit(self._waiting_pods, wanted)
             pods = queue.pod_states(self._table(f"{self.core}/pods?{wanted}"))
-            jobs = queue.job_states(asked.result())
+            jobs = queue.job_states(listed.result())
+            reasons = self._reasons(place, waiting.result(), jobs, pods)
         named = self._names(ids, jobs)
-        any_waits = any(one.status not in queue.STARTED for one in pods)
-        reasons = self._reasons(place, wanted, jobs, pods, any_waits)
         rows = queue.rows_of(ids, jobs, pods, reasons, named)
         failed = {one.name for one in jobs if one.status == "Failed"}
         known = {pod.job for pod in pods if pod.status in queue.START_REASONS}
@@ -214,22 +220,19 @@ class Cluster:
     def _reasons(
         self,
         place: Place,
-        wanted: str,
+        waiting: Sequence[Mapping[str, Any]],
         jobs: Sequence[queue.JobState],
         pods: Sequence[queue.PodState],
-        any_waits: bool,
     ) -> dict[str, str]:
         """Return why Jobs wait, by their names: of those that have a pod, what keeps it; of the
         others, what their queue says, or why no pod could be created."""
         found: dict[str, str] = {}
-        if any_waits:
-            pending = f"fieldSelector=status.phase%3DPending&limit={MOST_PENDING}"
-            for pod in items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record):
-                name = names.job_of_pod(text_at(pod, "metadata", "name"))
-                found[name] = queue.waiting_reason(pod)
-            making = {name for name, why in found.items() if why == queue.MADE_READY}
-            found.update(self._making_reasons(making) if making else ())
-        if any_waits and place.scheduler == "kai":
+        for pod in waiting:
+            name = names.job_of_pod(text_at(pod, "metadata", "name"))
+            found[name] = queue.waiting_reason(pod)
+        making = {name for name, why in found.items() if why == queue.MADE_READY}
+        found.update(self._making_reasons(making) if making else ())
+        if waiting and place.scheduler == "kai":
             groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
             found.update(kai.reasons(groups, found))
         have_pod = {one.job for one in pods}
@@ -241,6 +244,11 @@ class Cluster:
         elif without:
             found.update(self._refused_reasons(without))
         return found
+
+    def _waiting_pods(self, wanted: str) -> list[dict[str, Any]]:
+        """Return the pods that wait, with what keeps them; of very many, only the first ones."""
+        pending = f"fieldSelector=status.phase%3DPending&limit={MOST_PENDING}"
+        return items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record)
 
     def _making_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
         """Yield what keeps pods of these Jobs from being made ready, where anything does."""

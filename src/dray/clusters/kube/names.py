@@ -81,6 +81,12 @@ def value_at(record: Any, *path: str) -> Any:
     return record
 
 
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two Jobs of the same name are of the same submission."""
+    created = ("metadata", "annotations", CREATED)
+    return text_at(one, *created) == text_at(other, *created)
+
+
 def items_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = record.get("items")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

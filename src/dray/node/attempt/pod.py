@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MESSAGE = "/dev/termination-log"
 LONGEST_MESSAGE = 2000  # characters; the kubelet takes 4096 bytes
+DIRECTORY_PATIENCE = 120.0  # for a job's directory: its Job may be created while it is being sent
 LOCK_PATIENCE = 600.0  # a node that is gone may hold its locks until a file server forgets it
 COPY = 1 << 16  # bytes of the log that are copied at once
 LOOK = 1.0  # seconds between two looks for more of it
@@ -55,6 +56,8 @@ def run(path: str) -> int:
     os.umask(0o077)
     job_dir, batch = JobDir(path), Kubernetes()
     try:
+        if not await_directory(job_dir):
+            return INTERRUPTED
         job = trouble.with_retries(lambda: described(job_dir))
         if "commands" in job:
             array, index = ArrayDir(job_dir.root, job_dir.id), batch.own_index()
@@ -70,6 +73,18 @@ def run(path: str) -> int:
             return INTERRUPTED
         print_message(traceback.format_exc())
         return OWN_FAULT
+
+
+def await_directory(job_dir: JobDir) -> bool:
+    """Wait for the job's directory, which appears whole; return False where the pod is told to end
+    meanwhile. Without one, the submission was broken off: nothing will ever come."""
+    until = time.monotonic() + DIRECTORY_PATIENCE
+    while not trouble.with_retries(lambda: files.exists(job_dir.job)):
+        if time.monotonic() > until:
+            raise SystemExit("the job's directory has not come: {}".format(job_dir.path))
+        if signal.sigtimedwait(ENDING, LOOK) is not None:
+            return False
+    return True
 
 
 class Pod(Site):
