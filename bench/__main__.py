@@ -8,16 +8,39 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import arrays, goodput, images, sessions, slurm, snapshots, startup, supervision
+from bench import (
+    arrays,
+    goodput,
+    images,
+    interruptions,
+    kubernetes,
+    sessions,
+    slurm,
+    snapshots,
+    startup,
+    supervision,
+)
 from bench.measure import Figure
 
+SUITES = (
+    startup,
+    snapshots,
+    supervision,
+    slurm,
+    sessions,
+    arrays,
+    kubernetes,
+    images,
+    goodput,
+    interruptions,
+)
 PAGE = Path(__file__).parent.parent / "docs/explanation/performance.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 def main() -> None:
     figures: list[Figure] = []
-    for suite in (startup, snapshots, supervision, slurm, sessions, arrays, images, goodput):
+    for suite in SUITES:
         with tempfile.TemporaryDirectory(prefix="dray-bench-") as folder:
             print(f"{suite.__name__} …", flush=True)
             figures += suite.run(Path(folder))

@@ -31,20 +31,30 @@ every = float(sys.argv[1])
 useful = 0.0
 if "DRAY_CHECKPOINT" in os.environ:
     useful = json.load(open(os.environ["DRAY_CHECKPOINT"]))["useful"]
+attempt = os.environ["DRAY_ATTEMPT"]
+open(os.path.join(folder, "begun_" + attempt), "w").write(str(useful))
+open(os.path.join(folder, "start_" + attempt), "w").write(str(time.time()))
+reached = os.open(os.path.join(folder, "reached_" + attempt), os.O_CREAT | os.O_WRONLY)
 wanted = []
 if not every:
-    signal.signal(signal.SIGUSR1, lambda *_: wanted.append(1))
+    signal.signal(signal.SIGUSR1, lambda *_: wanted.append("save"))
+    signal.signal(signal.SIGTERM, lambda *_: wanted.append("end"))
 saved = time.monotonic()
-while int(os.environ["DRAY_ATTEMPT"]) <= int(sys.argv[2]):
+while int(attempt) <= int(sys.argv[2]):
     began = time.monotonic()
     time.sleep(0.05)
     useful += time.monotonic() - began
+    os.pwrite(reached, b"%.3f\\n" % useful, 0)
+    if "end" in wanted and time.monotonic() - saved < 1:
+        sys.exit(1)
     if wanted or (every and time.monotonic() - saved >= every):
         time.sleep(float(sys.argv[3]))
         name = os.path.join(folder, "ckpt_%d.json" % (useful * 1000))
         open(name + ".tmp", "w").write(json.dumps({"useful": useful}))
         os.replace(name + ".tmp", name)
         saved = time.monotonic()
+        if "end" in wanted:
+            sys.exit(1)
         wanted.clear()
 """
 
