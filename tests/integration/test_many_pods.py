@@ -37,7 +37,7 @@ class Told:
 
     def look(self, _: object, __: Sequence[str]) -> Look:
         self.looks += 1
-        return Look(dict(self.rows), {}, {})
+        return Look(dict(self.rows), {}, {}, {})
 
     def delete_jobs(self, _: object, ids: Sequence[str]) -> None:
         assert not ids
