@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -77,8 +78,7 @@ def test_a_door_that_is_somebody_elses_is_not_used(
 ) -> None:
     """A job's own code can write where its door is."""
     inside = running("local")
-    folder = Path(f"/tmp/dray-test-{os.getpid()}")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir="/tmp"))
     folder.chmod(0o777)
     listen = "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])\n"
     listen += "s.listen(); print('ready', flush=True); c, _ = s.accept(); print(c.recv(9999))"

@@ -123,11 +123,16 @@ def build(content: dict[str, bytes]) -> bytes:
     import zipfile  # rarely needed: the file is built once for each version
 
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+    archive = zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED)
+    try:
         archive.writestr(zipfile.ZipInfo(NAMESPACE, EPOCH), b"")  # Python needs it named
         for name, source in content.items():
             archive.writestr(zipfile.ZipInfo(name, EPOCH), source, zipfile.ZIP_DEFLATED)
             archive.writestr(zipfile.ZipInfo(f"{name}c", EPOCH), compiled(name, source))
+        archive.close()
+    except BaseException:
+        archive.fp = None  # Ctrl-C inside an entry: closing would complain of that instead
+        raise
     return buffer.getvalue()
 
 

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dray.errors import DrayError, Refused
+from dray.errors import Refused
 from dray.node.sessions.ends import Outlet
 from dray.node.sessions.link import Channel, End
 from dray.node.sessions.ready import READ, Interests
@@ -152,7 +152,7 @@ class StandardFiles(End):
             self.channel.finish()
 
 
-class CommandMissing(DrayError):
+class CommandMissing(Refused):
     """The program could not be started in the job."""
 
     def __init__(self, message: str, code: int) -> None:

@@ -283,9 +283,12 @@ def remove_tree(path: str) -> "List[str]":
 
     left = []  # type: List[str]
 
-    def once_more(_: "Any", stuck: str, __: "Any") -> None:
+    def once_more(_: "Any", stuck: str, error: "Any") -> None:
         try:
-            os.chmod(os.path.dirname(stuck), PRIVATE_FOLDER)
+            # Only where the folder keeps us from it: it may be one that is everybody's, such as
+            # /tmp, and what was in it be gone because somebody else has removed it.
+            if isinstance(error[1], PermissionError):
+                os.chmod(os.path.dirname(stuck), PRIVATE_FOLDER)
             if os.path.isdir(stuck) and not os.path.islink(stuck):
                 os.chmod(stuck, PRIVATE_FOLDER)
                 shutil.rmtree(stuck)
