@@ -29,7 +29,7 @@ def execute() -> None:
     if not ask({"helper": True})["there"]:
         refuse("NotFound", "pods not found")
     command = words_after("--")
-    os.execve(command[0], command, {"PATH": f"{os.environ['KUBE_PATH']}:{HELPER}", "HOME": "/"})
+    os.execvpe(command[0], command, {"PATH": f"{os.environ['KUBE_PATH']}:{HELPER}", "HOME": "/"})
 
 
 def request(method: str, path: str) -> None:

@@ -32,6 +32,9 @@ COUNTED = "import os; open(os.environ['DRAY_OUTPUTS'] + '/starts', 'a').write('x
 def killed(dray: Dray, pods: Pods, moment: str, *flags: str, **env: str) -> str:
     """Submit a job, and be killed at this moment; give the job's id."""
     pods.offer(dray)
+    dray("doctor", "k8s")
+    dray.close_connections()  # on one that stands, the Job is created while the directory is sent
+    wait_for(dray.nothing_runs)
     token = dray.home / "killed"
     name = moment.removeprefix("run:")
     words = ("run", *ON, "--name", name, *flags, "--", "python3", "-c", COUNTED)
@@ -113,7 +116,7 @@ def api(pods: Pods, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
 
 def created(name: str, moment: str) -> dict[str, Any]:
     one = described_job(name, pod("sleep", "600"), suspend=True)
-    one["metadata"]["annotations"] = {names.CREATED: moment}
+    one["metadata"].update(annotations={names.CREATED: moment}, labels={names.JOB: name})
     return one
 
 

@@ -48,9 +48,9 @@ class Admin:
         found: list[dict[str, Any]] = answer["items"]
         return found
 
-    def listed(self, kind: str, job: str) -> list[dict[str, Any]]:
-        """The objects of a job."""
-        return self.found(kind, f"{JOB}={job}")
+    def listed(self, kinds: str, job: str) -> list[dict[str, Any]]:
+        """The objects of a job, of one kind or of several: jobs,secrets."""
+        return [one for kind in kinds.split(",") for one in self.found(kind, f"{JOB}={job}")]
 
     def running(self, job: str, but: str = "") -> dict[str, Any] | None:
         """The job's pod that runs and may go on."""

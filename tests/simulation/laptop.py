@@ -134,7 +134,13 @@ class SimulatedLink(AgentLink):
 
     @contextmanager
     def call(
-        self, verb: str, request: Mapping[str, Any], _: link.Payload | None = None
+        self,
+        verb: str,
+        request: Mapping[str, Any],
+        _: link.Payload | None = None,
+        __: Callable[[], None] = lambda: (
+            None
+        ),  # for the standing connection, of which there is none
     ) -> Iterator[Answer]:
         text = json.dumps({**request, "verb": verb}).encode("ascii")
         message = b"%d 0\n" % len(text) + text

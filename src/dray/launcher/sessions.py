@@ -85,7 +85,7 @@ def explained(job_id: str) -> Iterator[None]:
     try:
         yield
     except Refused as error:
-        if error.hint:
+        if error.hint or type(error) is not Refused:
             raise
         hint = next((hint for sign, hint in HINTS if sign in error.message), "")
         raise Refused(f"{job_id}: {error.message}", hint=hint.format(job=job_id)) from error

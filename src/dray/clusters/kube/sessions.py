@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from dray.clusters.agent import answers
@@ -11,6 +12,9 @@ from dray.errors import Refused
 from dray.transport.kubectl import Kubectl, PodExec
 from dray.transport.link import AgentLink
 from dray.transport.ways import ProgramWay, Way
+
+STARTING = 10.0  # seconds
+LOOK = 0.5
 
 
 class PodSessions:
@@ -33,9 +37,19 @@ class PodSessions:
         counts only for a pod that the API server knows as this job's."""
         with answers.reading(self.name):
             place, path, words = answers.door(self.agent.ask("door", id=job_id, rank=rank))
-        pod = self.kube.running_pods(self.place(), job_id).get(place.get("pod", ""))
-        if not pod:
-            raise Refused("it is not running now: its pod is gone, or just starting")
+        pod = self._running_pod(job_id, place.get("pod", ""))
         where = ("exec", "--stdin", "--quiet", f"--container={CONTAINER}", f"pod/{pod}", "--")
         argv = self.kubectl.argv(*where, *words, "relay", path)
         return ProgramWay(argv, PodExec(self.kubectl, f"pod/{pod}", words), self.agent.refusal)
+
+    def _running_pod(self, job_id: str, name: str) -> str:
+        """Return the pod of this name, once the API server knows that it runs: that may be seconds
+        after its command has begun."""
+        until = time.monotonic() + STARTING
+        while True:
+            pod = self.kube.running_pods(self.place(), job_id).get(name)
+            if pod:
+                return pod
+            if time.monotonic() > until:
+                raise Refused("it is not running now: its pod is gone, or just starting")
+            time.sleep(LOOK)

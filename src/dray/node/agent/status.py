@@ -118,7 +118,8 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
     facts = states.read(
         job_dir,
         is_running=not is_gone and not is_waiting,
-        is_over=is_gone and bool(agent.scheduler.why_gone),
+        # The queue may have missed it, on a disk that fails: its own lock is what counts.
+        is_over=is_gone and bool(agent.scheduler.why_gone) and not job_dir.is_supervised(),
     )
     if facts is None:
         return None
