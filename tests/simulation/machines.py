@@ -228,7 +228,7 @@ class SshKind(Kind):
             with suppress(ProcessLookupError):
                 self.send_signal(pid, number)
 
-    def descendants(self, _: int) -> list[int]:
+    def descendants(self, _: int, __: int = 0) -> list[int]:
         mine = me()
         below = [*mine.children, *mine.helpers]
         below += [one for helper in mine.helpers for one in helper.children]

@@ -16,7 +16,7 @@ from tests.simulation.luck import Luck
 from tests.simulation.truth import ENDS, GONE, LEFT, RESUMES, SECRET_LEFT, Violation
 from tests.simulation.world import World, made
 
-KINDS = ("slurm", "slurm", "pbs", "ssh", "shared")  # which, by chance; kubernetes: --kind
+KINDS = ("slurm", "slurm", "pbs")  # which, by chance; the others are slower: --kind
 PAUSES = (0.0, 0.001, 0.005, 0.05, 0.5, 2.0, 5.0, 12.0, 40.0, 130.0)
 ROUNDS = 100  # looks at what is left to be done, once the faults are over
 LOOK = 30.0
