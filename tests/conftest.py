@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,24 @@ class Dray:
         if check and ended.returncode != 0:
             raise AssertionError(f"dray {arguments}: {ended.returncode}\n{ended.stderr}")
         return ended
+
+    @contextmanager
+    def serving(self, *arguments: str) -> Iterator[str]:
+        """A command that prints an address and serves it until Ctrl-C: the address."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dray", *arguments],
+            cwd=self.project,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().decode().strip()
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            process.stdout.close()
 
     def run(self, *arguments: str, **env: str) -> str:
         """Submit and return the id."""

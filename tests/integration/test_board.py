@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import urllib.parse
@@ -67,17 +66,8 @@ class Page:
 
 @contextmanager
 def board(dray: Dray, *arguments: str) -> Iterator[Page]:
-    words = [sys.executable, "-m", "dray", "board", "--no-browser", *arguments]
-    process = subprocess.Popen(
-        words, cwd=dray.project, env=dray.env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        yield Page(process.stdout.readline().decode().strip())
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        process.stdout.close()
+    with dray.serving("board", "--no-browser", *arguments) as address:
+        yield Page(address)
 
 
 def run(dray: Dray, *arguments: str) -> str:

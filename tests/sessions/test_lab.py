@@ -5,9 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import signal
-import subprocess
-import sys
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,17 +44,8 @@ class Lab:
 
 @contextmanager
 def opened(dray: Dray, *arguments: str) -> Iterator[Lab]:
-    words = [sys.executable, "-m", "dray", "lab", "--no-browser", *arguments]
-    process = subprocess.Popen(
-        words, cwd=dray.project, env=dray.env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        yield Lab(process.stdout.readline().decode().strip())
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        process.stdout.close()
+    with dray.serving("lab", "--no-browser", *arguments) as address:
+        yield Lab(address)
 
 
 def labs(dray: Dray) -> list[dict[str, Any]]:
