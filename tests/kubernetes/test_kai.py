@@ -52,6 +52,15 @@ def test_jobs_share_a_gpu_and_wait_once_their_queue_has_all_that_it_may_have(
     assert dray.wait(second)["state"] == "stopped"
 
 
+@pytest.mark.usefixtures("kai")
+def test_a_queue_that_is_not_there_is_named(dray: Dray, pods: Pods) -> None:
+    offer(pods, dray, "nowhere", scheduler="kai")
+    lost = dray.run(*HALF, GPU)
+    wait_for(lambda: is_in(dray, lost, "queued") == "its queue is not there", PATIENCE)
+    dray("stop", lost)
+    assert dray.wait(lost)["state"] == "stopped"
+
+
 def test_a_definition_of_kueues_that_kai_brings_along_is_not_kueue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

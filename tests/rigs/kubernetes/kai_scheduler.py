@@ -20,7 +20,6 @@ UNLIMITED = -1
 # Where a pod for each GPU that is shared keeps it from others: fixed in KAI's sources.
 RESERVATIONS = "kai-resource-reservation"
 RESERVING = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]}]
-LOOKING = [{"apiGroups": [GROUP], "resources": ["podgroups"], "verbs": ["get", "list"]}]
 PRIORITIES = {"train": 50, "build": 100}  # as its installation has them: from 100 on, never ended
 WEBHOOKS = 9444  # Kueue has the usual one
 NOWHERE = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
@@ -60,7 +59,8 @@ class Kai:
     def stop(self) -> None:
         """Leave the cluster as it was before: others are not to find a queue there."""
         delete = ("delete", "--ignore-not-found")
-        kinds = ",".join(one["kind"].lower() for one in self._webhooks())
+        webhooks = [one["kind"].lower() for one in self._webhooks()]
+        kinds = ",".join([*webhooks, "clusterrole", "clusterrolebinding"])
         self.cluster.kubectl(*delete, kinds, NAME)
         for program in filter(self.control.machine.runs, PROGRAMS):
             self.control.machine.kill(program)
@@ -135,8 +135,13 @@ class Kai:
         self.cluster.create(queue(name, gpus, ALL))
 
     def admit(self, namespace: Namespace) -> None:
-        """Let the user of a namespace look at what KAI says of its pods."""
-        self.cluster.create(*objects.right("kai", namespace.name, objects.USER, LOOKING))
+        """Let the user of a namespace look at queues, and at what KAI says of pods."""
+        kinds = ",".join(f"{one}.{GROUP}" for one in ("queues", "podgroups"))
+        rule = ("--verb=get,list", f"--resource={kinds}")
+        self.cluster.kubectl("create", "clusterrole", NAME, *rule)
+        account = f"--serviceaccount={namespace.name}:{objects.USER}"
+        bound = ("clusterrolebinding", NAME, f"--clusterrole={NAME}", account)
+        self.cluster.kubectl("create", *bound)
 
     def reserved(self) -> list[str]:
         """The GPUs that are shared."""
