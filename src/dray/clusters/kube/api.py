@@ -233,8 +233,7 @@ class Cluster:
         making = {name for name, why in found.items() if why == queue.MADE_READY}
         found.update(self._making_reasons(making) if making else ())
         if waiting and place.scheduler == "kai":
-            groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
-            found.update(kai.reasons(groups, found))
+            found.update(self._kai_reasons(place, found))
         have_pod = {one.job for one in pods}
         without = {one.name for one in jobs if one.name not in have_pod} - {
             one.name for one in jobs if one.status in queue.ENDED
@@ -268,6 +267,16 @@ class Cluster:
             asked = pool.submit(self.ask_addition, place, kueue.VISIBILITY, pending)
             workloads = items_of(self.ask_addition(place, kueue.GROUP, kueue.WORKLOADS).record)
             return kueue.reasons(workloads, wanted, asked.result().record)
+
+    def _kai_reasons(self, place: Place, known: Mapping[str, str]) -> dict[str, str]:
+        groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
+        found = kai.reasons(groups, known)
+        silent = [name for name, why in known.items() if not why and name not in found]
+        if silent and place.queue:
+            code, answer = self.api.get(f"{kai.QUEUES}/{place.queue}")
+            if kai.is_missing(place.queue, code, answer):
+                found.update(dict.fromkeys(silent, kai.NO_QUEUE))
+        return found
 
     def ask_addition(self, place: Place, group: str, what: str) -> Reply:
         """Ask somebody who serves an API beside Kubernetes, in the version that it has there; one
