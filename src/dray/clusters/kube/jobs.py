@@ -24,7 +24,6 @@ class KubernetesQueue(SubmittingQueue):
     def __init__(self, cluster: PodCluster) -> None:
         super().__init__(cluster)
         self._seen = Look({}, {}, {}, {})  # what the API server said last
-        self._fresh: Look | None = None  # the same, where nobody has used it yet
         self._stopped: set[str] = set()  # that had nothing but their Jobs
 
     @property
@@ -36,8 +35,7 @@ class KubernetesQueue(SubmittingQueue):
         return self._seen
 
     def news(self, *ids: str) -> Asked:
-        seen = self._fresh or self._look(ids)
-        self._fresh = None
+        seen = self._look(ids)
         told: Asked = {"queue": queue.grouped(seen.rows), "ends": seen.ends}
         if seen.overdue:
             told["overdue"] = fold(list(seen.overdue))
@@ -82,28 +80,30 @@ class KubernetesQueue(SubmittingQueue):
 
     def _status_of_many(self, ids: Sequence[str]) -> Statuses:
         """Ask the API server and the agent at the same time. The agent is told that all of them
-        wait, and says which have made no attempt: where Kubernetes says that those wait as well,
-        that is all. It is asked again about the others, with what Kubernetes says of them."""
+        wait, and says which have made no attempt: where there are Jobs that have not ended for
+        those, they wait. It is asked again about the others, with what Kubernetes says of them."""
         from concurrent.futures import ThreadPoolExecutor  # only for many
 
-        asked = set(ids)
+        asked, place = set(ids), self.cluster.place()
         with ThreadPoolExecutor(1) as pool:
-            looking = pool.submit(self._look, ids)
+            looking = pool.submit(self.cluster.kube.survey, place, ids)
             folded = fold(ids)
             all_wait: list[QueueGroup] = [{"ids": folded, "state": "waiting", "why": ""}]
-            answer = self.cluster.agent.ask("status", ids=folded, brief=True, queue=all_wait)
-            self._fresh = looking.result()
-        rows = self._fresh.rows
+            try:
+                answer = self.cluster.agent.ask("status", ids=folded, brief=True, queue=all_wait)
+            except NoRoom:  # then the API server has to tell all of it
+                self._look(ids)
+                raise
+            self._seen = looking.result()
+        rows = self._seen.rows
         self.heed(answer, asked)
         with answers.reading(self.cluster.name):
             self._unsent = answers.unsent(answer)
             untried = [job for group, _ in answers.waiting_groups(answer, asked) for job in group]
         waiting = {one: rows[one].why for one in untried if queue.is_waiting(rows.get(one))}
-        try:
-            others = super().status([one for one in ids if one not in waiting], brief=True)
-        finally:
-            self._fresh = None
-        return Statuses(others.jobs, {**waiting, **others.waiting})
+        others = [one for one in ids if one not in waiting]
+        told = super().status(others, brief=True) if others else Statuses({})
+        return Statuses(told.jobs, {**waiting, **told.waiting})
 
     def _make_way(self, ids: Sequence[str]) -> None:
         """End the helper where a pod needs the volume on another node, maybe, and do not start one
