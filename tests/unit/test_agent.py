@@ -125,16 +125,59 @@ def test_those_of_a_submission_under_way_stay(ended: JobDir) -> None:
     assert not os.path.exists(submission_lock(ended))
 
 
+class Killing(Idle):
+    """Answers just before a submission gets through, whose agent is killed then: its lock is free,
+    and still there."""
+
+    def __init__(self, lock: Submission) -> None:
+        Idle.__init__(self)
+        self.lock: Submission | None = lock
+
+    def read_queue(self) -> str:
+        if self.lock is not None:
+            os.close(self.lock.fd)
+            self.lock = None
+        return Idle.read_queue(self)
+
+
+@pytest.mark.parametrize("kind", ["job", "array"])
+def test_those_of_a_submission_that_is_killed_while_the_queue_is_asked_stay(
+    tmp_path: Path, kind: str
+) -> None:
+    """It may have been handed over just after that: only the next look at the queue can tell."""
+    job_dir = make_job(tmp_path, "walk-7f3k") if kind == "job" else make_array(tmp_path)
+    job_id = job_dir.id if kind == "job" else job_dir.id + ".0"
+    files.remove_tree(job_dir.attempts)
+    files.remove(job_dir.scheduler)
+    files.write_json(job_dir.secrets, {"KEY": "s3cret"})
+    os.utime(job_dir.secrets, (1, 1))
+    lock = Submission(job_dir)
+    lock.take()
+    asked = make_agent(tmp_path)
+    asked.scheduler = Killing(lock)
+    (found,) = status.status(asked, {"ids": [job_id]})["jobs"]
+    assert (found["state"], os.path.exists(job_dir.secrets)) == ("queued", True)
+    asked.forget_queue()
+    (found,) = status.status(asked, {"ids": [job_id]})["jobs"]
+    assert (found["state"], os.path.exists(job_dir.secrets)) == ("lost", False)
+
+
+def make_array(root: Path) -> arrays.ArrayDir:
+    """Two jobs that have secrets and no directories."""
+    array = arrays.ArrayDir(str(root), "sweep-a")
+    os.makedirs(array.path)
+    os.makedirs(root / "jobs")
+    files.write_json(array.job, {**JOB, "id": "sweep-a", "commands": [["a"], ["b"]]})
+    files.write_json(array.secrets, {"KEY": "s3cret"})
+    os.utime(array.secrets, (1, 1))
+    return array
+
+
 @pytest.mark.parametrize("under_way", [True, False])
 def test_an_arrays_secrets_go_once_none_of_its_jobs_is_queued(
     tmp_path: Path, under_way: bool
 ) -> None:
-    array = arrays.ArrayDir(str(tmp_path), "sweep-a")
-    os.makedirs(array.path)
-    os.makedirs(tmp_path / "jobs")
-    files.write_json(array.job, {**JOB, "id": "sweep-a", "commands": [["a"], ["b"]]})
-    files.write_json(array.secrets, {"KEY": "s3cret"})
-    os.utime(array.secrets, (1, 1))
+    array = make_array(tmp_path)
     if under_way:
         with Submission(array):
             row(tmp_path, "sweep-a.0")
