@@ -41,6 +41,7 @@ from dray.job.model import (
     JobArray,
     JobSpec,
     JobState,
+    JobView,
     Plan,
     Private,
     Snapshot,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
 OLDEST = (1, 31)  # successPolicy: without it, a Job would never be complete
+WRITTEN_ENDS = (JobState.DONE, JobState.FAILED, JobState.STOPPED)
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -452,6 +454,8 @@ class KubernetesQueue(AgentQueue):
         try:
             had_ended = resumes and self._end_before is not None
             replaces = Replaces(any=had_ended, ended=resumes)
+            if had_ended:
+                self._delete_former(plan.job.id, described)
             self.cluster.kube.create_jobs(described, secret_files(secrets), replaces)
         except LinkLost:
             raise
@@ -463,6 +467,13 @@ class KubernetesQueue(AgentQueue):
             raise
         if self.cluster.place().one_node:
             self.cluster.end_helper()
+
+    def _delete_former(self, job_id: str, described: Sequence[manifest.Object]) -> None:
+        """Delete the Job with which the job had ended: where its node is lost, Kubernetes would
+        wait for its pod."""
+        former = self._seen.named.get(job_id)
+        if former and former not in [one["metadata"]["name"] for one in described]:
+            self.cluster.kube.delete_job(former)
 
     def _require_volume(self) -> None:
         """Refuse what cannot work, which is known once somebody has looked: the first job finds
@@ -553,6 +564,7 @@ class KubernetesQueue(AgentQueue):
             found = Statuses(self._told.of(asked, error.message))
             if all(one.is_unreadable for one in found.jobs.values()):
                 raise
+        self._clear_away(found.jobs)
         unknown = [one for one in asked if one not in found.jobs and one not in found.waiting]
         if self._early is not None and self._early.job_id in unknown:  # its directory never came
             self._take_back()
@@ -560,6 +572,15 @@ class KubernetesQueue(AgentQueue):
         for job_id in self._stopped.intersection(ids):
             more[job_id] = self._told.view(job_id, JobState.STOPPED, without_files.STOPPED)
         return Statuses({**found.jobs, **more}, found.waiting)
+
+    def _clear_away(self, views: Mapping[str, JobView]) -> None:
+        """Delete the Jobs of those that have written their end down, and whose node does not tell
+        that their pods have ended: Kubernetes would wait for that. Given up, a pod would only be
+        followed by another."""
+        for job_id in self._seen.overdue:
+            view = views.get(job_id)
+            if view is not None and not view.is_unreadable and view.state in WRITTEN_ENDS:
+                self.cluster.kube.delete_job(self._seen.named[job_id])
 
     def _status_of_many(self, ids: Sequence[str]) -> Statuses:
         """Ask the API server and the agent at the same time. The agent is told that all of them

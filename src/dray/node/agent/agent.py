@@ -11,6 +11,7 @@ import time
 
 from ..formats import files, leases, shapes
 from ..formats.wire import VERSION, Refusal
+from ..jobs import arrays
 from ..root.images import RootImages
 from ..root.root import Root
 from ..root.submission import under_way
@@ -88,12 +89,14 @@ class Agent(Conversation):
 
     def submitted_since(self, job_dir: "JobDir") -> bool:
         """Return whether the job may be newer than the queue that we know: brought since then, or
-        being handed over at that moment, by an agent that may have been killed just after that.
-        Compares by the clock of the file system, as the laptop's agents may be on several login
+        being handed over at that moment, by an agent that may have been killed just after that. A
+        job of an array was brought with that, though its directory may say nothing of it. Compares by the clock of the file system, as the laptop's agents may be on several login
         nodes."""
-        if job_dir.id in self.under_way:
+        place = arrays.split(job_dir.id)
+        brought = [job_dir] if place is None else [job_dir, self.root.array(place[0])]
+        if any(one.id in self.under_way for one in brought):
             return True
-        for path in (job_dir.scheduler, job_dir.secrets):
+        for path in [path for one in brought for path in (one.scheduler, one.secrets)]:
             try:
                 if os.lstat(path).st_mtime >= self.asked:
                     return True
