@@ -156,5 +156,5 @@ def is_waiting(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return True
-    marks = (b"dray.transport.standing", b"dray.cli.warm_server", b"\0agent\0")
+    marks = (b"dray.transport.standing", b"dray.cli.warm_server", b"\0agent\0", b"\0proxy\0")
     return words.startswith((b"ssh", b"/usr/bin/ssh")) or any(mark in words for mark in marks)

@@ -572,7 +572,7 @@ def test_a_queue_asked_before_the_submission_ends_no_job(far: Dray, hpc: Hpc) ->
     hpc.offer(far, extra=["--hold"])
     job = far.run(*ON, "--secret", "KEY", *python("pass"), KEY="s3cret")
     asked = (far.job_dir(job) / "scheduler.json").stat().st_mtime - 1
-    old = {"time": time.time(), "asked": asked, "text": ""}
+    old = {"time": time.time(), "asked": asked, "under_way": [], "text": ""}
     (far.jobs.parent / "queue.json").write_text(json.dumps(old))
     assert far.show(job)["state"] == "queued"
     assert (far.job_dir(job) / "secrets.json").exists()

@@ -125,22 +125,77 @@ def test_those_of_a_submission_under_way_stay(ended: JobDir) -> None:
     assert not os.path.exists(submission_lock(ended))
 
 
+class Killing(Idle):
+    """Answers just before a submission gets through, whose agent is killed then: its lock is free,
+    and still there."""
+
+    def __init__(self, lock: Submission) -> None:
+        Idle.__init__(self)
+        self.lock: Submission | None = lock
+
+    def read_queue(self) -> str:
+        if self.lock is not None:
+            os.close(self.lock.fd)
+            self.lock = None
+        return Idle.read_queue(self)
+
+
+@pytest.mark.parametrize("kind", ["job", "array"])
+def test_those_of_a_submission_that_is_killed_while_the_queue_is_asked_stay(
+    tmp_path: Path, kind: str
+) -> None:
+    """It may have been handed over just after that: only the next look at the queue can tell."""
+    job_dir = make_job(tmp_path, "walk-7f3k") if kind == "job" else make_array(tmp_path)
+    job_id = job_dir.id if kind == "job" else job_dir.id + ".0"
+    files.remove_tree(job_dir.attempts)
+    files.remove(job_dir.scheduler)
+    files.write_json(job_dir.secrets, {"KEY": "s3cret"})
+    os.utime(job_dir.secrets, (1, 1))
+    lock = Submission(job_dir)
+    lock.take()
+    asked = make_agent(tmp_path)
+    asked.scheduler = Killing(lock)
+    (found,) = status.status(asked, {"ids": [job_id]})["jobs"]
+    assert (found["state"], os.path.exists(job_dir.secrets)) == ("queued", True)
+    asked.forget_queue()
+    (found,) = status.status(asked, {"ids": [job_id]})["jobs"]
+    assert (found["state"], os.path.exists(job_dir.secrets)) == ("lost", False)
+
+
+def make_array(root: Path) -> arrays.ArrayDir:
+    """Two jobs that have secrets and no directories."""
+    array = arrays.ArrayDir(str(root), "sweep-a")
+    os.makedirs(array.path)
+    os.makedirs(root / "jobs")
+    files.write_json(array.job, {**JOB, "id": "sweep-a", "commands": [["a"], ["b"]]})
+    files.write_json(array.secrets, {"KEY": "s3cret"})
+    os.utime(array.secrets, (1, 1))
+    return array
+
+
 @pytest.mark.parametrize("under_way", [True, False])
 def test_an_arrays_secrets_go_once_none_of_its_jobs_is_queued(
     tmp_path: Path, under_way: bool
 ) -> None:
-    array = arrays.ArrayDir(str(tmp_path), "sweep-a")
-    os.makedirs(array.path)
-    os.makedirs(tmp_path / "jobs")
-    files.write_json(array.job, {**JOB, "id": "sweep-a", "commands": [["a"], ["b"]]})
-    files.write_json(array.secrets, {"KEY": "s3cret"})
-    os.utime(array.secrets, (1, 1))
+    array = make_array(tmp_path)
     if under_way:
         with Submission(array):
             row(tmp_path, "sweep-a.0")
     else:
         row(tmp_path, "sweep-a.0")
     assert os.path.exists(array.secrets) == under_way
+
+
+def test_a_job_of_an_array_that_has_just_been_submitted_is_not_lost(tmp_path: Path) -> None:
+    """It has run already, and was handed over after the queue was asked."""
+    array = make_array(tmp_path)
+    job_dir = array.make_job(0)
+    os.utime(job_dir.secrets, (1, 1))
+    os.makedirs(job_dir.attempt(1).path)
+    files.write_json(job_dir.attempt(1).outcome, {"outcome": "interrupted", "progress": True})
+    assert row(tmp_path, job_dir.id)["state"] == "lost"
+    files.write_json(array.scheduler, {"id": "14"})
+    assert row(tmp_path, job_dir.id)["state"] == "queued"
 
 
 class Refusing(Idle):
@@ -333,6 +388,47 @@ def test_a_resume_whose_answer_was_lost_is_not_made_again(ended: JobDir) -> None
     assert jobs.resume(dray, request(ended.id))["scheduler_id"] == "15"
     assert os.path.exists(ended.end)
     assert dray.scheduler.submitted == 15
+
+
+class Told(Taking):
+    """As Kubernetes: the laptop tells what is queued, and creates what is to be."""
+
+    is_told = True
+
+    def queue(self) -> dict[str, Any]:
+        return self.queued
+
+
+FAILED = {"state": "failed", "reason": "exit code 1", "time": 2.0}
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_the_laptop_could_not_hand_over_is_taken_back_unless_it_goes_on(
+    ended: JobDir, goes_on: bool
+) -> None:
+    """Another laptop may have handed it over, and it may have ended since."""
+    dray = make_agent(Path(ended.root))
+    dray.scheduler = Told()
+    asked = request(ended.id)
+    description = {**files.read_record(ended.job), "resumed_after": 1}
+    asked["files"]["job.json"] = files.encode(description).decode()
+    assert jobs.resume(dray, asked)["end"] == FAILED
+    done = {**FAILED, "state": "done", "reason": ""}
+    if goes_on:
+        os.makedirs(ended.attempt(2).path)
+        files.write_json(ended.attempt(2).outcome, {"outcome": "done", "exit_code": 0})
+        files.write_json(ended.end, done)
+    jobs.discard(dray, {"job": asked["job"], "end": FAILED})
+    assert ended.ended() == (done if goes_on else FAILED)
+
+
+def test_a_job_that_goes_on_in_its_job_gets_no_second_one(ended: JobDir) -> None:
+    """The laptop had looked too early, and took it for lost."""
+    files.remove(ended.end)
+    dray = make_agent(Path(ended.root))
+    dray.scheduler = Told({ended.id: {"id": ended.id, "state": "running", "why": "", "start": ""}})
+    assert jobs.resume(dray, request(ended.id))["gone_on"] is True
+    assert files.read_record(ended.secrets) == {"KEY": "s3cret"}
 
 
 def test_a_resume_waits_for_a_batch_job_that_may_be_requeued(

@@ -78,6 +78,27 @@ def test_a_lost_answer_does_not_refuse_the_job_in_place_of_another(
     assert len(system.by_name) == 1
 
 
+class Overtaken(DirectApi):
+    """Another laptop is quicker: it creates the new Job as soon as the old one is deleted."""
+
+    def delete(self, path: str) -> Reply:
+        reply = super().delete(path)
+        self.system.answer("POST", "/apis/batch/v1/namespaces/sim/jobs", described())
+        return reply
+
+
+def test_a_job_that_another_laptop_has_put_in_place_is_found_again(
+    system: KubeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name does not become free, as it has been given again."""
+    monkeypatch.setattr("dray.clusters.kube.api.GONE_SECONDS", 0.0)
+    cluster = Cluster(Overtaken(system))
+    cluster.create_jobs([described()], {}, Replaces())
+    cluster.create_jobs([described()], SECRETS, ANEW)
+    (owner,) = system.secrets["walk-7f3k"]["metadata"]["ownerReferences"]
+    assert owner["uid"] == system.by_name["walk-7f3k"].uid
+
+
 def test_a_secret_is_sent_again_where_the_answer_is_lost(
     system: KubeSystem, cluster: Cluster
 ) -> None:

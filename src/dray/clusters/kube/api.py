@@ -139,13 +139,18 @@ class Cluster:
             self.api.delete(f"{path}?propagationPolicy=Background")
 
     def delete_and_wait(self, path: str) -> None:
-        """Delete an object, and wait until its name is free."""
+        """Delete an object, and wait until it is gone. Somebody else may have given its name to
+        another by then."""
+        uid = self._uid_at(path)
         self.api.delete(f"{path}?propagationPolicy=Background")
         until = time.monotonic() + GONE_SECONDS
-        while self.api.get(path).code != 404:
+        while uid and self._uid_at(path) == uid:
             if time.monotonic() > until:
                 raise ClusterError(f"{path.rsplit('/', 1)[1]} is still being deleted: try again")
             time.sleep(0.5)
+
+    def _uid_at(self, path: str) -> str:
+        return text_at(self.api.get(path).record, "metadata", "uid")
 
     def _create_secret(self, described: Object) -> None:
         """Create the Secret of a Job; where that fails, take the Job back. One of the same name may
@@ -388,6 +393,10 @@ class Cluster:
 
     def delete_jobs(self, place: Place, ids: Sequence[str]) -> None:
         self._delete(self.jobs, place, ids, "propagationPolicy=Background")
+
+    def delete_job(self, name: str) -> None:
+        """Delete this one Job, where a job may have several."""
+        self.api.delete(f"{self.jobs}/{name}?propagationPolicy=Background")
 
     def delete_pods(self, place: Place, ids: Sequence[str]) -> None:
         """Ask pods to end, each in its own grace period."""

@@ -13,17 +13,18 @@ from dray.clusters.kube.helper import NoRoom
 from dray.clusters.kube.submitting import SubmittingQueue
 from dray.clusters.kube.without_files import Told
 from dray.clusters.protocol import Statuses
-from dray.job.model import JobState
+from dray.job.model import JobState, JobView
 from dray.node.jobs.arrays import fold
 
 if TYPE_CHECKING:
     from dray.node.formats.records import Asked, QueueGroup
 
+WRITTEN_ENDS = (JobState.DONE, JobState.FAILED, JobState.STOPPED)
+
 
 class KubernetesQueue(SubmittingQueue):
     def __init__(self, cluster: PodCluster) -> None:
         super().__init__(cluster)
-        self._seen = Look({}, {}, {}, {})  # what the API server said last
         self._stopped: set[str] = set()  # that had nothing but their Jobs
 
     @property
@@ -70,6 +71,7 @@ class KubernetesQueue(SubmittingQueue):
             found = Statuses(self._told.of(asked, error.message))
             if all(one.is_unreadable for one in found.jobs.values()):
                 raise
+        self._clear_away(found.jobs)
         unknown = [one for one in asked if one not in found.jobs and one not in found.waiting]
         if self._early is not None and self._early.job_id in unknown:  # its directory never came
             self._take_back()
@@ -77,6 +79,15 @@ class KubernetesQueue(SubmittingQueue):
         for job_id in self._stopped.intersection(ids):
             more[job_id] = self._told.view(job_id, JobState.STOPPED, without_files.STOPPED)
         return Statuses({**found.jobs, **more}, found.waiting)
+
+    def _clear_away(self, views: Mapping[str, JobView]) -> None:
+        """Delete the Jobs of those that have written their end down, and whose node does not tell
+        that their pods have ended: Kubernetes would wait for that. Given up, a pod would only be
+        followed by another."""
+        for job_id in self._seen.overdue:
+            view = views.get(job_id)
+            if view is not None and not view.is_unreadable and view.state in WRITTEN_ENDS:
+                self.cluster.kube.delete_job(self._seen.named[job_id])
 
     def _status_of_many(self, ids: Sequence[str]) -> Statuses:
         """Ask the API server and the agent at the same time. The agent is told that all of them

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from dray.clusters.agent.cluster import AgentQueue
 from dray.clusters.kube import carrying, manifest, volumes
-from dray.clusters.kube.api import Replaces
+from dray.clusters.kube.api import Look, Replaces
 from dray.clusters.kube.cluster import PodCluster
 from dray.clusters.kube.early import EarlyJob
 from dray.clusters.kube.helper import NoRoom
@@ -36,6 +36,7 @@ class SubmittingQueue(AgentQueue):
         self._is_unclear = False  # whether a Job may be there that was being created
         self._end_before: End | None = None  # of the job that was resumed last
         self._has_gone_on = False  # whether somebody else had resumed it before
+        self._seen = Look({}, {}, {}, {})  # what the API server said last
         self._early: EarlyJob | None = None  # of the submission that is under way, or is unclear
 
     @property
@@ -106,6 +107,8 @@ class SubmittingQueue(AgentQueue):
         try:
             had_ended = resumes and self._end_before is not None
             replaces = Replaces(any=had_ended, ended=resumes)
+            if had_ended:
+                self._delete_former(plan.job.id, described)
             self.cluster.kube.create_jobs(described, secret_files(secrets), replaces)
         except LinkLost:
             raise
@@ -117,6 +120,13 @@ class SubmittingQueue(AgentQueue):
             raise
         if self.cluster.place().one_node:
             self.cluster.end_helper()
+
+    def _delete_former(self, job_id: str, described: Sequence[manifest.Object]) -> None:
+        """Delete the Job with which the job had ended: where its node is lost, Kubernetes would
+        wait for its pod."""
+        former = self._seen.named.get(job_id)
+        if former and former not in [one["metadata"]["name"] for one in described]:
+            self.cluster.kube.delete_job(former)
 
     def _require_volume(self) -> None:
         """Refuse what cannot work, which is known once somebody has looked: the first job finds

@@ -11,8 +11,10 @@ import time
 
 from ..formats import files, leases, shapes
 from ..formats.wire import VERSION, Refusal
+from ..jobs import arrays
 from ..root.images import RootImages
 from ..root.root import Root
+from ..root.submission import under_way
 from ..schedulers import scheduler
 from . import image_requests, jobs, root_requests, site, situation, status, storage
 from .serving import Conversation
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
 HANDING_OVER = 60.0  # seconds from a job's directory to its Job, where the laptop creates that
 IDLE = 900  # seconds without a request
 QUEUE_AGE = 2.0  # seconds for which one look at the queue serves everybody
-QUEUE = {"time": shapes.is_number, "asked": shapes.is_number, "text": shapes.is_text}
+QUEUE = {
+    "time": shapes.is_number,
+    "asked": shapes.is_number,
+    "under_way": shapes.is_texts,
+    "text": shapes.is_text,
+}
 
 
 class Agent(Conversation):
@@ -41,6 +48,7 @@ class Agent(Conversation):
         self.scheduler = batch
         self.images = RootImages(path, lambda: self.scheduler.queue())
         self.asked = 0.0  # when the scheduler was asked for the queue that we know
+        self.under_way = []  # type: List[str]  # what was being handed over then
         self.over = []  # type: List[Status]  # of jobs that this look has found ended
 
     def next_request(self) -> "Optional[Request]":
@@ -70,19 +78,25 @@ class Agent(Conversation):
             if not shapes.fits(known, QUEUE, QUEUE) or not site.is_young(known["time"], QUEUE_AGE):
                 os.utime(cache + ".lock")
                 asked = os.stat(cache + ".lock").st_mtime
-                text = self.scheduler.read_queue()
-                known = {"time": time.time(), "asked": asked, "text": text}
+                known = {"asked": asked, "under_way": under_way(self.root.path)}
+                known.update(text=self.scheduler.read_queue(), time=time.time())
                 try:
                     files.write_json(cache, known, durable=False)
                 except OSError:  # a full disk: the next one asks again
                     pass
-        self.asked = known["asked"]
+        self.asked, self.under_way = known["asked"], known["under_way"]
         return self.scheduler.parse_queue(known["text"])
 
     def submitted_since(self, job_dir: "JobDir") -> bool:
-        """Return whether the job may be newer than the queue that we know. Compares by the clock of
-        the file system, as the laptop's agents may be on several login nodes."""
-        for path in (job_dir.scheduler, job_dir.secrets):
+        """Return whether the job may be newer than the queue that we know: brought since then, or
+        being handed over at that moment, by an agent that may have been killed just after that. A
+        job of an array was brought with that, though its directory may say nothing of it. Compares by the clock of the file system, as the laptop's agents may be on several login
+        nodes."""
+        place = arrays.split(job_dir.id)
+        brought = [job_dir] if place is None else [job_dir, self.root.array(place[0])]
+        if any(one.id in self.under_way for one in brought):
+            return True
+        for path in [path for one in brought for path in (one.scheduler, one.secrets)]:
             try:
                 if os.lstat(path).st_mtime >= self.asked:
                     return True

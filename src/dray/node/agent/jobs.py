@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple  # noqa: F401
 
-    from ..formats.records import Answer, Request, Row
+    from ..formats.records import Answer, End, Request, Row
     from ..jobs.jobdir import JobDir
     from .agent import Agent
 
@@ -66,7 +66,7 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
 
 def discard(agent: "Agent", request: "Request") -> "Answer":
     """Take a submission back that the laptop could not hand over; a resumed job has the end that it
-    had before."""
+    had before. One that has gone on meanwhile stays: another laptop has handed it over."""
     record = request["job"]
     job_dir = agent.root.job(record["id"])
     if request.get("array"):
@@ -75,11 +75,13 @@ def discard(agent: "Agent", request: "Request") -> "Answer":
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
         if known.get("created") != record["created"] or job_dir.is_supervised():
             return {}
-        end = request.get("end")
-        if isinstance(end, dict):
+        end, description = request.get("end"), job_dir.description()
+        if description is None or has_gone_on(job_dir, description["resumed_after"]):
+            return {}
+        if isinstance(end, dict) and job_dir.ended() is None:
             staging.discard_secrets(job_dir.path)
             files.write_json(job_dir.end, end)
-        elif not job_dir.numbers():
+        elif not job_dir.numbers() and end is None:
             staging.remove(job_dir.path)
     return {}
 
@@ -187,9 +189,18 @@ def resume(agent: "Agent", request: "Request") -> "Answer":
         with Submission(agent.root.array(place[0])):  # which may be on its way to the scheduler
             number = resume_one(agent, request, after)
     agent.forget_queue()
-    if end is not None and job_dir.ended() is not None:  # another laptop was quicker
+    if agent.scheduler.is_told and not is_resumed(job_dir, request, end):
         return {"scheduler_id": number, "gone_on": True}
     return {"scheduler_id": number, "end": end}
+
+
+def is_resumed(job_dir: "JobDir", request: "Request", end: "Optional[End]") -> bool:
+    """Return whether the laptop is to create a Job now. Not where another laptop was quicker, nor
+    where the job goes on as it is: a Job that lives has it."""
+    description = job_dir.description()
+    if description is None or (end is not None and job_dir.ended() is not None):
+        return False
+    return bool(description["resumed_after"] == request["job"]["resumed_after"])
 
 
 def resume_one(agent: "Agent", request: "Request", after: str) -> str:

@@ -673,7 +673,7 @@ class Answer(TypedDict, total=False):
     cancel: List[str]
     interrupt: List[str]
     give_up: List[str]
-    gone_on: bool  # an attempt was made since the laptop looked: nothing was resumed
+    gone_on: bool  # an attempt was made since the laptop looked, or is: nothing was resumed
     # status, ids, remove
     jobs: List[Status]
     waiting: List[WaitingGroup]

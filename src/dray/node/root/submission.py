@@ -4,10 +4,11 @@ import os
 
 from ..formats import files
 from ..jobs import staging
+from .root import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, List
 
     from ..jobs.jobdir import JobDir
 
@@ -34,6 +35,17 @@ def submission_lock(job_dir: "JobDir") -> str:
 
 def being_submitted(job_dir: "JobDir") -> bool:
     return files.is_locked(submission_lock(job_dir))
+
+
+def under_way(root: str) -> "List[str]":
+    """List the jobs and arrays that are being handed to the scheduler right now."""
+    found = []
+    for kind in KINDS:
+        folder = os.path.join(root, kind)
+        for name in files.all_names_in(folder):
+            if name.startswith(staging.LOCK) and files.is_locked(os.path.join(folder, name)):
+                found.append(name[len(staging.LOCK) :])
+    return found
 
 
 def drop_secrets(job_dir: "JobDir", may_be_queued: "Callable[[], bool]") -> None:
