@@ -10,8 +10,10 @@ from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, Refused
 from dray.job.model import Finding, JobView
 from dray.launcher.context import Context
+from dray.launcher.entrances import Entrances
 from dray.launcher.watching import Watching, in_order
 from dray.project import PROJECT_FILE
+from dray.sessions.ssh.keys import Keys
 
 
 class Housekeeping:
@@ -68,6 +70,7 @@ class Housekeeping:
             )
         store.remove(*out_of_reach)
         mirrors.forget(self.context.config.home, ids)
+        Keys(self.context.config.home).forget(*ids)
         return list(ids)
 
     def _can_only_be_forgotten(self, job_id: str, cluster: Cluster) -> bool:
@@ -99,7 +102,11 @@ class Housekeeping:
     def doctor(self, name: str) -> list[Finding]:
         from dray.images.findings import image_findings  # only here
 
-        return [*self._own_findings(), *image_findings(), *self.context.cluster(name).doctor()]
+        cluster = self.context.cluster(name)
+        found = cluster.doctor()
+        if all(one.ok for one in found if one.what == "login"):
+            found += Entrances(self.context.config.home).findings(cluster)
+        return [*self._own_findings(), *image_findings(), *found]
 
     def _own_findings(self) -> list[Finding]:
         home = self.context.config.home
