@@ -274,7 +274,7 @@ def test_nothing_is_left_of_a_session_or_a_job(cluster: str, running: Enter, dra
     assert staying.communicate(timeout=60)[0] == b""
     assert staying.returncode == 255
     assert not door.exists()
-    assert not Path(f"/proc/{left}").exists()
+    wait_for(lambda: not Path(f"/proc/{left}").exists())
     assert far.keys.is_dir()
     refused = far.ssh("true")
     assert refused.returncode == 255
@@ -344,7 +344,8 @@ def test_a_node_that_sends_garbage(running: Enter, dray: Dray) -> None:
     door.write_text(told)
     assert ended.returncode == 255
     assert b"\x1b" not in ended.stderr
-    assert b"lets nobody in: \\x1b[2Jtrust me" in ended.stderr
+    assert b"lets nobody in: " in ended.stderr
+    assert b"\\x1b[2Jtrust me" in ended.stderr
     users = far.keys.parent.parent / "users"
     assert "ProxyCommand" not in users.read_text()
 

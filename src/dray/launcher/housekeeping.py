@@ -10,10 +10,8 @@ from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, Refused
 from dray.job.model import Finding, JobView
 from dray.launcher.context import Context
-from dray.launcher.entrances import Entrances
 from dray.launcher.watching import Watching, in_order
 from dray.project import PROJECT_FILE
-from dray.sessions.ssh.keys import Keys
 
 
 class Housekeeping:
@@ -70,6 +68,8 @@ class Housekeeping:
             )
         store.remove(*out_of_reach)
         mirrors.forget(self.context.config.home, ids)
+        from dray.sessions.ssh.keys import Keys  # not for a stop
+
         Keys(self.context.config.home).forget(*ids)
         return list(ids)
 
@@ -101,6 +101,7 @@ class Housekeeping:
 
     def doctor(self, name: str) -> list[Finding]:
         from dray.images.findings import image_findings  # only here
+        from dray.launcher.entrances import Entrances
 
         cluster = self.context.cluster(name)
         found = cluster.doctor()

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from .surroundings import Surroundings
 
 LONGEST_KEY = 4096
+KIND = "OPENSSH PRIVATE KEY-----"
 PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/=]{1,1000}")
-PRIVATE_KEY = re.compile(
-    r"-----BEGIN OPENSSH PRIVATE KEY-----\n[A-Za-z0-9+/=\n]+-----END [A-Z ]+\n"
-)
+PRIVATE_KEY = re.compile("-----BEGIN {0}\n[A-Za-z0-9+/=\n]+-----END {0}\n".format(KIND))
 # How the script below ends where no server can be started; sshd itself never ends like that.
 NO_SSHD, NO_NAME = 117, 118
 USER = "dray: user "  # what the script says first, on stderr

@@ -20,11 +20,13 @@ from dray.home import Home
 from dray.node.formats import files
 from dray.programs import calling
 from dray.records import NamedTuple
-from dray.sessions.ssh.names import Target, parse
+from dray.sessions.ssh.names import Target, find
 
 KEY, HOST_KEY, USER = "key", "host_key", "user"
 # Of Linux accounts and those of directories. It goes into a file of ssh's, and means nothing else.
-USER_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+\\$-]{0,99}")
+USER_NAME = re.compile(
+    r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]{0,50}\\)?[A-Za-z0-9_.][A-Za-z0-9_.@+$-]{0,99}"
+)
 LONGEST = 4096  # bytes of a key's file
 
 
@@ -50,7 +52,7 @@ class Keys:
         """Return the keys for a job, and make them where there are none. ``is_over`` tells which
         jobs need theirs no more."""
         place = self.jobs / target.name
-        if not place.is_dir():
+        if not place.is_dir() or not self.known_hosts.is_file():
             with self.lock():
                 if not place.is_dir():
                     self._sweep(is_over)
@@ -71,28 +73,37 @@ class Keys:
 
     def forget(self, *ids: str) -> None:
         """Remove the keys of these jobs."""
-        if self.jobs.is_dir() and self._of_jobs(lambda job: job in ids):
+        if any(one.job in ids for one in self._targets()):
             with self.lock():
                 self._sweep(lambda job: job in ids)
                 self._write_lists()
 
-    def _of_jobs(self, wanted: Callable[[str], bool]) -> list[str]:
-        names = files.names_in(str(self.jobs))
-        return [name for name in names if wanted(parse(name).job)]
+    def _targets(self) -> list[Target]:
+        found = map(find, sorted(names_in(self.jobs)))
+        return [one for one in found if one is not None]
 
     def _sweep(self, is_over: Callable[[str], bool]) -> None:
-        for name in self._of_jobs(is_over):
+        """Remove keys, and what a killed process has left half made."""
+        over = [one.name for one in self._targets() if is_over(one.job)]
+        for name in (*over, *(one for one in names_in(self.jobs) if one.startswith("."))):
             shutil.rmtree(self.jobs / name)
 
     def _write_lists(self) -> None:
         hosts, users = [], []
-        for name in sorted(self._of_jobs(lambda job: True)):
-            hosts.append(f"{name} {public(self.jobs / name / f'{HOST_KEY}.pub')}\n")
-            user = self.user_of(parse(name))
+        for one in self._targets():
+            hosts.append(f"{one.name} {public(self.jobs / one.name / f'{HOST_KEY}.pub')}\n")
+            user = self.user_of(one)
             if user:
-                users.append(f"Host {name}\n    User {user}\n")
+                users.append(f"Host {one.name}\n    User {user}\n")
         for path, lines in ((self.known_hosts, hosts), (self.users, users)):
             files.write_bytes(str(path), "".join(lines).encode(), durable=False)
+
+
+def names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def make(place: Path, name: str) -> None:
@@ -119,6 +130,7 @@ def make_key(path: Path, name: str) -> None:
         ) from None
     if ended.code:
         raise Refused(f"ssh-keygen has made no key: {ended.errors.strip()}")
+    os.chmod(f"{path}.pub", files.PRIVATE_FILE)
 
 
 def read(path: Path) -> str:

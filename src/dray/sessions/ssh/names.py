@@ -29,12 +29,20 @@ class Target(NamedTuple):
         return f"{self.job}{HOST if self.host else ''}{rank}{DOMAIN}"
 
 
-def parse(name: str) -> Target:
+def find(name: str) -> Target | None:
+    """Return what a host's name means; None where it is no job's."""
     found = FORM.fullmatch(name)
+    if found is None:
+        return None
+    return Target(found["job"], int(found["rank"] or 0), bool(found["host"]))
+
+
+def parse(name: str) -> Target:
+    found = find(name)
     if found is None:
         raise UsageError(
             f"'{name}' is not the name of a job",
             hint="JOB.dray, as dray ps shows JOB; JOB.rank1.dray for another rank, JOB.host.dray "
             "for outside its container.",
         )
-    return Target(found["job"], int(found["rank"] or 0), bool(found["host"]))
+    return found

@@ -25,10 +25,10 @@ class Passage(StandardFiles):
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self.said = bytearray()
-        for outlet in self.outlets:  # pipes to ssh, whose own ends block as before
-            if outlet.fd >= 0:
-                os.set_blocking(outlet.fd, False)
-                outlet.piece = 1 << 16
+        outlet = self.outlets[0]  # a pipe to ssh, which nobody else writes to
+        if outlet.fd >= 0:
+            os.set_blocking(outlet.fd, False)
+            outlet.piece = 1 << 16
 
     def errors(self, piece: bytes) -> None:
         self.said += piece[: max(MOST_SAID - len(self.said), 0)]
