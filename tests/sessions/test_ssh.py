@@ -24,7 +24,7 @@ from tests.conftest import Dray, Hpc, Pods, wait_for
 from tests.rigs.containers import Apptainer
 from tests.rigs.processes import free_ports
 from tests.rigs.ssh import Sshd
-from tests.sessions.conftest import Enter, Inside
+from tests.sessions.conftest import WAITING, Enter, Inside
 from tests.sessions.test_distrust import BECOME, HELLO
 from tests.sessions.test_exec import TELL
 
@@ -284,8 +284,10 @@ def test_nothing_is_left_of_a_session_or_a_job(cluster: str, running: Enter, dra
     assert far.host not in (far.keys.parent.parent / "known_hosts").read_text()
 
 
-def test_keys_are_private_and_go_with_the_job(running: Enter, dray: Dray) -> None:
-    far = Far(running("local"))
+def test_keys_are_private_and_go_with_the_job(dray: Dray) -> None:
+    job = dray.run("--", "python3", "-c", WAITING)
+    wait_for((dray.jobs / job / "attempts/001/door.json").exists, 60)
+    far = Far(Inside(dray, job))
     far.output("true")
     for path in (far.keys, *far.keys.parent.parent.rglob("*")):
         assert not path.stat().st_mode & 0o077, path

@@ -46,7 +46,7 @@ def test_an_account(name: str) -> None:
     assert checked_user(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a b", "a\nb", "a\tb", "a\\", "%h", '"x', "#x"])
+@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a\nb", "a\tb", "a\\", "%h", '"x', "#x"])
 def test_what_is_no_account(name: str) -> None:
     assert checked_user(name) == ""
 

@@ -8,16 +8,17 @@ from pathlib import Path
 
 from dray.clusters.protocol import Cluster
 from dray.config import loading
-from dray.errors import ClusterError, NotFound, Refused
+from dray.errors import ClusterError, DrayError, NotFound, Refused
 from dray.launcher.context import Context
 from dray.launcher.jobs import Jobs
 from dray.launcher.sessions import ENDED, Sessioning
 from dray.node.sessions.sshd import FIND, NO_SSHD
 from dray.records import NamedTuple
 from dray.sessions.executing import read_output
-from dray.sessions.ssh import config, proxy
+from dray.sessions.ssh import config
 from dray.sessions.ssh.keys import Keys, Pair, checked_user
 from dray.sessions.ssh.names import Target, parse
+from dray.sessions.ssh.proxy import Served, serve, why_not
 from dray.transport.ways import Way
 
 LOOK = f"{FIND}\nid -un; pwd; find_sshd; :"
@@ -60,7 +61,7 @@ class SshAccess:
             told = read_output(self._way(target), words, MOST_TOLD, host=target.host)
         user, folder, sshd, *_ = [*told.decode("utf-8", "replace").split("\n"), "", "", ""]
         if not sshd:
-            raise self._why_not(target, proxy.Served(NO_SSHD, ""))
+            raise self._why_not(target, Served(NO_SSHD, ""))
         if not checked_user(user) or not folder.startswith("/") or not folder.isprintable():
             raise ClusterError(f"{target.job}: as whom it runs, and where, cannot be read")
         self._pair(target)
@@ -87,7 +88,7 @@ class SshAccess:
 
     def _serve(self, target: Target) -> int:
         with self._explained(target):
-            served = proxy.serve(self._way(target), self._pair(target), target)
+            served = serve(self._way(target), self._pair(target), target)
         if served.has_let_in:
             if served.has_no_terminal:
                 self.context.reporter.say(NO_TERMINAL.format(job=target.job))
@@ -141,7 +142,7 @@ class SshAccess:
                     self.keys.forget(target.job)
                 raise
 
-    def _why_not(self, target: Target, served: proxy.Served) -> Exception:
+    def _why_not(self, target: Target, served: Served) -> DrayError:
         view = self.context.open_store().view(target.job)
         is_contained = view is not None and view.spec.container is not None
-        return proxy.why_not(served, target, is_contained)
+        return why_not(served, target, is_contained)
