@@ -554,6 +554,41 @@ def test_an_image_without_a_server(
     assert Far(inside, ".host.dray").output("echo [$TRAIN_HOME]").strip() == "[]"
 
 
+@pytest.mark.containers
+def test_a_server_in_the_image(
+    dray: Dray, ordinary_hpc: Hpc, apptainer: Apptainer, running: Enter
+) -> None:
+    """The programs of this machine, as an image that has an sshd, for an ordinary user."""
+    ordinary_hpc.offer(dray)
+    image = ordinary_hpc.home / "image"
+    make_image(image)
+    ordinary_hpc.host.hand_over(image)
+    apptainer.offer_in(ordinary_hpc.bin)
+    binds = '[job.container]\nbinds = ["/usr:/usr:ro"]\n'
+    dray.write("dray.toml", f'[job]\nimage = "{image}"\n{binds}')
+    inside = running("hpc", "--secret", "TOKEN", TOKEN="it's")
+    far = Far(inside)
+    seen = far.output('echo "$TOKEN" $TRAIN_HOME $SLURM_JOB_PARTITION; pwd; id -un').split()
+    user = ordinary_hpc.host.user
+    assert seen == ["it's", "/opt/train", *seen[2:-2], inside.output("pwd"), user]
+    given = os.urandom(200_000)
+    assert far.ssh("cat", given=given).stdout == given
+    assert Far(inside, ".host.dray").output("echo [$TRAIN_HOME]").strip() == "[]"
+    (ordinary_hpc.bin / "apptainer").unlink()
+
+
+def make_image(image: Path) -> None:
+    for name in ("usr", "etc", "tmp", "proc", "dev", "dray", "run", "var/tmp", "sys", "root"):
+        (image / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (image / name).symlink_to(f"usr/{name}")
+    for name in ("passwd", "group"):
+        shutil.copy(f"/etc/{name}", image / "etc" / name)
+    own = image / ".singularity.d/env/90-environment.sh"
+    own.parent.mkdir(parents=True)
+    own.write_text("export TRAIN_HOME=/opt/train\n")
+
+
 @pytest.mark.kubernetes
 def test_a_pod_without_a_server(dray: Dray, pods: Pods, running: Enter) -> None:
     pods.offer(dray, image="registry.local/python:1")

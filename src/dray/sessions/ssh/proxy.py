@@ -77,5 +77,8 @@ def why_not(served: Served, target: Target, is_contained: bool) -> DrayError:
         return Refused(f"there is no sshd {where}", hint=without)
     if served.code == sshd.NO_NAME:
         return Refused(f"the user of {job} has no name there, and sshd needs one", hint=without)
+    if "chroot(" in served.said:
+        reason = f"{job} runs as root without root's rights, and sshd needs them then"
+        return Refused(reason, hint=f"Run it as another account; {without}")
     told = last_lines(served.said.partition("\n")[2])
     return ClusterError(f"{job}: sshd there lets nobody in: {told}", hint=without)
