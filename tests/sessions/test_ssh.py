@@ -181,6 +181,51 @@ def serves(far: Far) -> None:
         assert process.wait(60) == 0
 
 
+def test_as_vs_code_does_it(running: Enter) -> None:
+    """A script on stdin that starts a server, which stays, and a SOCKS proxy to reach it by; then
+    all of it again on another connection."""
+    far = Far(running("local"))
+    socks, there = free_ports(2)
+    server = f"import socket; s = socket.create_server(('127.0.0.1', {there}))\n"
+    server += "while True: c, _ = s.accept(); c.sendall(b'from the node'); c.close()"
+    start = f"nohup python3 -c {shlex.quote(server)} >/dev/null 2>&1 &\necho listening\n"
+    assert far.ssh("sh", given=start.encode(), flags=("-T",)).stdout == b"listening\n"
+    words = [
+        "/usr/bin/ssh",
+        "-F",
+        str(far.config),
+        "-T",
+        "-D",
+        f"127.0.0.1:{socks}",
+        far.host,
+        "sh",
+    ]
+    with subprocess.Popen(
+        words, env=far.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"echo $DRAY_JOB_ID\n")
+        process.stdin.flush()
+        assert process.stdout.readline().decode().strip() == far.inside.job
+        assert through_socks(socks, there) == b"from the node"
+        process.stdin.write(b"exit 3\n")
+        process.stdin.close()
+        assert process.wait(60) == 3
+
+
+def through_socks(port: int, there: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as near:
+        near.sendall(b"\5\1\0")
+        assert near.recv(2) == b"\5\0"
+        near.sendall(b"\5\1\0\1" + socket.inet_aton("127.0.0.1") + there.to_bytes(2, "big"))
+        assert near.recv(10)[:2] == b"\5\0"
+        received = b""
+        while piece := near.recv(100):
+            received += piece
+        return received
+
+
 @everywhere
 def test_a_terminal(cluster: str, running: Enter) -> None:
     inside = running(cluster)
@@ -282,6 +327,26 @@ def test_nothing_is_left_of_a_session_or_a_job(cluster: str, running: Enter, dra
     assert f"dray resume {inside.job}".encode() in refused.stderr
     assert not far.keys.exists()
     assert far.host not in (far.keys.parent.parent / "known_hosts").read_text()
+
+
+# The server alone, with a patience of its own.
+STAYING = """
+import os, socket, subprocess, sys
+from dray.node.sessions import server
+server.IDLE, server.TICK = 0.2, 0.1
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1] + "/s")
+listening.listen()
+subprocess.Popen(["sh", "-c", "sleep 1; touch " + sys.argv[1] + "/done"])
+server.Server(listening, {}).run()
+"""
+
+
+def test_what_was_left_running_is_not_ended_for_lack_of_visitors(tmp_path: Path) -> None:
+    """As an editor's own server between two connections; it ends with the attempt."""
+    words = [sys.executable, "-c", STAYING, str(tmp_path)]
+    assert subprocess.run(words, timeout=60, check=False).returncode == 0
+    assert (tmp_path / "done").exists()
 
 
 def test_keys_are_private_and_go_with_the_job(dray: Dray) -> None:

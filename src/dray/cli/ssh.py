@@ -36,7 +36,7 @@ def command(
     for this connection. Its keys are made for this job and end with it.
 
     --config adds one line to ~/.ssh/config, once. From then on ssh JOB.dray works, and with it
-    scp, rsync, VS Code's Remote-SSH and PyCharm. Another rank is JOB.rank1.dray, and outside the
+    scp, rsync and VS Code's Remote-SSH. Another rank is JOB.rank1.dray, and outside the
     container it is JOB.host.dray.
     """
     if proxy or prepare:

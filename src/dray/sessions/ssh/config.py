@@ -14,7 +14,7 @@ from pathlib import Path
 from dray import plain_files
 from dray.errors import Refused
 from dray.node.formats import files
-from dray.sessions.ssh.keys import KEY, Keys
+from dray.sessions.ssh.keys import KEY, USER, Keys
 from dray.sessions.ssh.names import DOMAIN
 
 OWN = "~/.ssh/config"
@@ -67,8 +67,9 @@ def quoted(path: Path) -> str:
 
 
 def include_text(keys: Keys) -> str:
-    """Write dray's own file. The account that a job runs as is found before ssh needs it."""
-    prepare = f"{own_command('ssh', '--prepare', '--')} '%h'"
+    """Write dray's own file. The account that a job runs as is found before ssh needs it, once."""
+    is_known = f"test -s '{keys.jobs}/%h/{USER}'"
+    prepare = f"{is_known} || {own_command('ssh', '--prepare', '--')} '%h'"
     lines = [
         f'Match host "*{DOMAIN},{NO_QUOTES}" exec "{prepare}"',
         f"    Include {quoted(keys.users)}",
