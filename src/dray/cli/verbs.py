@@ -22,6 +22,8 @@ VERBS = {
     "Into a running job": {
         "exec": "run a program beside a job's command",
         "shell": "open a shell there, and come back to it after a lost link",
+        "ssh": "log in there with ssh, scp, rsync or an editor",
+        "code": "open its folder in VS Code, Cursor or VSCodium",
         "lab": "open JupyterLab on a cluster, in the browser here",
         "forward": "forward ports of a job's node to this machine, or back",
     },
@@ -54,7 +56,6 @@ ELSEWHERE = {
     "get": "dray show JOB",
     "submit": "dray run -- COMMAND",
     "launch": "dray run -- COMMAND",
-    "ssh": "dray shell JOB",
     "bash": "dray shell JOB",
     "port-forward": "dray forward JOB PORT",
     "attach": "dray logs -f JOB",

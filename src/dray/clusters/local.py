@@ -15,6 +15,7 @@ from dray import background
 from dray.clusters.protocol import (
     Appended,
     Conversion,
+    Entrance,
     Found,
     ImagePart,
     ImageState,
@@ -289,6 +290,16 @@ class LocalSessions:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
+
+    def entrance(self) -> Entrance:
+        """Make a folder as a job does for its socket."""
+        from dray.node.sessions import door  # only here
+
+        try:
+            os.rmdir(door.make_folder())
+        except OSError as error:
+            return Entrance("", f"there is no place for a socket: {error}")
+        return Entrance("a socket of this machine")
 
     def way(self, job_id: str, rank: int) -> Way:
         from dray.node.sessions.entering import find_door  # only here

@@ -19,7 +19,7 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.pbs import DIALECT, GPU_RESOURCE
-from dray.clusters.protocol import Situation
+from dray.clusters.protocol import Entrance, Situation
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_size
 from dray.node.formats import files
@@ -257,6 +257,9 @@ class PbsCluster(BatchCluster):
         if isinstance(work, JobArray):
             return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
         return make_plan(work, self.name, self.settings)
+
+    def entrance(self) -> Entrance:
+        return Entrance("", "PBS starts no program beside a running job")
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

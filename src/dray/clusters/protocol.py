@@ -305,8 +305,18 @@ class ImageStore(Protocol):
         """Remove an image, and the layers that no other image has."""
 
 
+class Entrance(NamedTuple):
+    """Which way leads into a cluster's running jobs, as far as can be told without one; '' where
+    there is none, with the reason."""
+
+    way: str
+    reason: str = ""
+
+
 class Sessions(Protocol):
     """The way into a running job."""
+
+    def entrance(self) -> Entrance: ...
 
     def way(self, job_id: str, rank: int) -> Way:
         """Return the way to a rank's command, which can be opened more than once. Raises Refused,

@@ -20,7 +20,7 @@ from dray.clusters.agent.facts import (
 )
 from dray.clusters.agent.script import ROOT, attempt_lines
 from dray.clusters.options.slurm import EXCLUSIVE, GPU_FLAG
-from dray.clusters.protocol import Situation
+from dray.clusters.protocol import Entrance, Situation
 from dray.clusters.queues.slurm_reasons import reason_of
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.node.formats import files
@@ -28,6 +28,9 @@ from dray.node.jobs import arrays
 from dray.node.processes import layout
 from dray.node.schedulers.slurm import SUBMIT, minutes, parse_time_left
 from dray.records import replace
+
+OVERLAPS = (20, 11)  # the Slurm in which steps began to share what a job has
+
 
 # -- pure ---------------------------------------------------------------------------------------
 
@@ -223,6 +226,14 @@ def way_to_resume(hello: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     return way if preemption == "OFF" else f"{way}; preemption: {preemption}"
 
 
+def entrance_of(version: str) -> Entrance:
+    """Say how a running job is entered, by the version that Slurm tells: 'slurm 22.05.8'."""
+    found = re.search(r"([0-9]{1,4})\.([0-9]{1,4})", version)
+    if found and (int(found[1]), int(found[2])) < OVERLAPS:
+        return Entrance("", f"srun --overlap came with Slurm 20.11, and this is {version}")
+    return Entrance("srun --overlap, from the login node")
+
+
 def account_findings(accounts: list[str], chosen: str | None) -> list[Finding]:
     """Check the chosen account; return nothing where Slurm keeps no accounts."""
     if not accounts:
@@ -273,6 +284,9 @@ class SlurmCluster(BatchCluster):
     def array_size(self) -> int:
         most = self.known_facts().get("config", {}).get("MaxArraySize", "")
         return min(number(most) or 1, ARRAY_SIZE) if most else ARRAY_SIZE
+
+    def entrance(self) -> Entrance:
+        return entrance_of(self.known_facts().get("slurm", ""))
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)

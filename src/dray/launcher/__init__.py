@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dray.launcher.resuming import Changes
     from dray.launcher.running import How, Running
     from dray.launcher.sessions import Sessioning
+    from dray.launcher.ssh_access import SshAccess
     from dray.launcher.tickets import Ticket
 
 __all__ = ["GONE", "JobFilter", "Launcher", "Listing"]
@@ -161,6 +162,12 @@ class Launcher:
         from dray.launcher.sessions import Sessioning
 
         return Sessioning(self.context)
+
+    @cached_property
+    def ssh(self) -> SshAccess:
+        from dray.launcher.ssh_access import SshAccess
+
+        return SshAccess(self.context)
 
     # -- understanding: explaining, queues, tickets
 

@@ -68,6 +68,9 @@ class Housekeeping:
             )
         store.remove(*out_of_reach)
         mirrors.forget(self.context.config.home, ids)
+        from dray.sessions.ssh.keys import Keys  # not for a stop
+
+        Keys(self.context.config.home).forget(*ids)
         return list(ids)
 
     def _can_only_be_forgotten(self, job_id: str, cluster: Cluster) -> bool:
@@ -98,8 +101,13 @@ class Housekeeping:
 
     def doctor(self, name: str) -> list[Finding]:
         from dray.images.findings import image_findings  # only here
+        from dray.launcher.entrances import Entrances
 
-        return [*self._own_findings(), *image_findings(), *self.context.cluster(name).doctor()]
+        cluster = self.context.cluster(name)
+        found = cluster.doctor()
+        if all(one.ok for one in found if one.what == "login"):
+            found += Entrances(self.context.config.home).findings(cluster)
+        return [*self._own_findings(), *image_findings(), *found]
 
     def _own_findings(self) -> list[Finding]:
         home = self.context.config.home

@@ -9,10 +9,12 @@ from functools import partial
 from dray.clusters.protocol import Cluster, Sessions
 from dray.errors import Refused
 from dray.launcher.context import Context
+from dray.launcher.entrances import Entrances
 from dray.launcher.jobs import Jobs
 from dray.sessions.forwarding import Forward
 from dray.transport.ways import Way
 
+ENDED = "it has ended"
 HINTS = (
     ("ended", "dray logs {job} shows what it wrote; dray resume {job} starts it again."),
     ("waits", "dray show {job} says what it waits for."),
@@ -31,7 +33,7 @@ class Sessioning:
         from dray.sessions.executing import execute
 
         job_id, cluster = self.jobs.find_here(reference)
-        with explained(job_id):
+        with self.entering(job_id, cluster):
             return execute(self.way(job_id, cluster, rank), argv, host=host)
 
     def show(
@@ -48,7 +50,7 @@ class Sessioning:
 
         job_id, cluster = self.jobs.find_here(reference)
         way = partial(self.way, job_id, cluster, rank)
-        with explained(job_id):
+        with self.entering(job_id, cluster):
             return show(way, argv, self.context.reporter.say, host=host, again=again)
 
     def forward(
@@ -67,10 +69,16 @@ class Sessioning:
         forwarding = Forwarding(forwards, self.context.reporter.say)
         try:
             ready([one.name() for one in forwarding.doors])
-            with explained(job_id):
+            with self.entering(job_id, cluster):
                 forwarding.run(partial(self.way, job_id, cluster, rank))
         finally:
             forwarding.close()
+
+    @contextmanager
+    def entering(self, job_id: str, cluster: Cluster) -> Iterator[None]:
+        """Explain why a job is not entered, and remember for ``doctor`` whether it was."""
+        with explained(job_id), Entrances(self.context.config.home).remembered(cluster, job_id):
+            yield
 
     def way(self, job_id: str, cluster: Cluster, rank: int = 0) -> Way:
         sessions: Sessions | None = cluster.sessions

@@ -7,7 +7,7 @@ import select
 import signal
 import stat
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from dray.errors import Refused
 from dray.node.sessions.ends import Outlet
@@ -24,11 +24,16 @@ LONGEST = 1000  # characters of what the other side says
 def execute(way: Way, argv: Sequence[str], *, host: bool = False) -> int:
     """Run the program, and return its exit code."""
     asked = {"what": "program", "argv": list(argv), "host": host}
+    return code_of(run_with(way, asked, StandardFiles).outcome)
+
+
+def run_with(way: Way, asked: dict[str, Any], kind: type[Files]) -> Files:
+    """Run what is asked for, with the files of this process, until it has ended."""
     with Connection(way) as connection:
-        ends: list[StandardFiles] = []
+        ends: list[Files] = []
 
         def make(channel: Channel) -> End:
-            ends.append(StandardFiles(channel))
+            ends.append(kind(channel))
             return ends[0]
 
         connection.link.open(asked, make)
@@ -41,11 +46,12 @@ def execute(way: Way, argv: Sequence[str], *, host: bool = False) -> int:
                 signals.interests(wanted)
                 files.interests(wanted)
                 connection.turn(wanted)
-        return code_of(files.outcome)
+        return files
 
 
-def read_output(way: Way, argv: Sequence[str], most: int) -> bytes:
+def read_output(way: Way, argv: Sequence[str], most: int, *, host: bool = False) -> bytes:
     """Run the program without input, and return what it writes. Raises Refused where it fails."""
+    asked = {"what": "program", "argv": list(argv), "host": host}
     with Connection(way) as connection:
         ends: list[Output] = []
 
@@ -53,7 +59,7 @@ def read_output(way: Way, argv: Sequence[str], most: int) -> bytes:
             ends.append(Output(channel, most))
             return ends[0]
 
-        connection.link.open({"what": "program", "argv": list(argv)}, make).finish()
+        connection.link.open(asked, make).finish()
         output = ends[0]
         while output.outcome is None:
             if not connection.link.is_alive:
@@ -101,13 +107,13 @@ class StandardFiles(End):
         self.channel = channel
         self.outcome: Mapping[str, Any] | None = None
         self._has_input = is_open(0)
-        self._outlets = [Outlet(channel, fd if is_open(fd) else -1, piece_for(fd)) for fd in (1, 2)]
-        self._has_reader = self._outlets[0].fd >= 0
+        self.outlets = [Outlet(channel, fd if is_open(fd) else -1, piece_for(fd)) for fd in (1, 2)]
+        self._has_reader = self.outlets[0].fd >= 0
         self._interrupts = 0
 
     @property
     def is_done(self) -> bool:
-        return self.outcome is not None and all(one.is_empty for one in self._outlets)
+        return self.outcome is not None and all(one.is_empty for one in self.outlets)
 
     def pass_on(self, number: int) -> None:
         """Pass a signal on to the program. Who presses Ctrl-C again and again means us."""
@@ -121,10 +127,10 @@ class StandardFiles(End):
         self.outcome = {**record, "error": record.get("error", "")}
 
     def data(self, piece: bytes) -> None:
-        self._outlets[0].take(piece)
+        self.outlets[0].take(piece)
 
     def errors(self, piece: bytes) -> None:
-        self._outlets[1].take(piece)
+        self.outlets[1].take(piece)
 
     def exited(self, record: dict[str, Any]) -> None:
         self.outcome = record
@@ -135,9 +141,9 @@ class StandardFiles(End):
     def interests(self, wanted: Interests) -> None:
         if self._has_input and self.channel.room():
             wanted.add(0, READ, self._read)
-        for outlet in self._outlets:
+        for outlet in self.outlets:
             outlet.interests(wanted)
-        if self._has_reader and self._outlets[0].fd < 0:  # nobody reads what it writes any more
+        if self._has_reader and self.outlets[0].fd < 0:  # nobody reads what it writes any more
             raise BrokenPipeError
 
     def _read(self) -> None:
@@ -150,6 +156,9 @@ class StandardFiles(End):
         else:
             self._has_input = False
             self.channel.finish()
+
+
+Files = TypeVar("Files", bound=StandardFiles)
 
 
 class CommandMissing(Refused):

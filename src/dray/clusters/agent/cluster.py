@@ -15,7 +15,7 @@ from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.files import AgentFiles
 from dray.clusters.agent.images import AgentImages
 from dray.clusters.agent.upload import Change, change_of, pack_of
-from dray.clusters.protocol import Sessions, Situation, Statuses, Unsent
+from dray.clusters.protocol import Entrance, Sessions, Situation, Statuses, Unsent
 from dray.errors import ClusterError, Refused, StorageError
 from dray.job.model import (
     Capabilities,
@@ -77,7 +77,11 @@ class BatchCluster:
     def sessions(self) -> Sessions:
         from dray.clusters.agent.sessions import AgentSessions  # not for a listing of jobs
 
-        return AgentSessions(self.agent)
+        return AgentSessions(self.agent, self.entrance)
+
+    def entrance(self) -> Entrance:
+        """Say which way leads into running jobs."""
+        return Entrance(f"a socket of the job's, from a login on {self.agent.channel.place}")
 
     def make_link(self) -> AgentLink:
         """Return the way to the agent."""

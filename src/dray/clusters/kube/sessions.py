@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dray.clusters.agent import answers
 from dray.clusters.kube.api import Cluster
 from dray.clusters.kube.manifest import CONTAINER, Place
+from dray.clusters.protocol import Entrance
 from dray.errors import Refused
 from dray.transport.kubectl import Kubectl, PodExec
 from dray.transport.link import AgentLink
@@ -31,6 +32,9 @@ class PodSessions:
         self.kube = kube
         self.kubectl = kubectl
         self.place = place
+
+    def entrance(self) -> Entrance:
+        return Entrance("kubectl exec, to the job's own pods")
 
     def way(self, job_id: str, rank: int) -> Way:
         """Ask the agent which pod a rank is in. What it says may be the job's own invention: it

@@ -7,6 +7,7 @@
     door        a listening socket beside the command, which starts a server for who knocks
     server      the node's side, a process beside the command
     programs    processes and terminals that it starts
+    sshd        an SSH server among these, for one connection
     surroundings  what these see
     listening   ports of the node that lead to the laptop
     entering    what the laptop starts on a login node, to be led to the door

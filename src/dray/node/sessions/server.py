@@ -18,6 +18,7 @@ from .listening import Listening
 from .programs import Program, Terminal, last_of, send_to_group
 from .ready import READ, Interests
 from .relay import peer_of
+from .sshd import Sshd
 from .surroundings import Surroundings
 
 TYPE_CHECKING = False
@@ -42,6 +43,7 @@ class Wrong(Exception):
 class Server:
     def __init__(self, listening: "socket.socket", described: "Dict[str, Any]") -> None:
         self.listening = listening
+        self.folder = os.path.dirname(listening.getsockname())  # the door's: it goes with it
         self.described = described
         self.links = []  # type: List[Link]
         self.terminals = []  # type: List[Terminal]
@@ -60,9 +62,18 @@ class Server:
         self.is_over = self.is_over or number == signal.SIGTERM
 
     def run(self) -> None:
-        while not self.is_over and time.monotonic() < self.busy_at + IDLE:
+        while not self.is_over and not self._is_idle():
             self._turn()
         self._end()
+
+    def _is_idle(self) -> bool:
+        """Return whether nobody was here for a while, and nothing was left running, as an editor
+        does with its own server until it is connected again."""
+        is_late = time.monotonic() > self.busy_at + IDLE
+        if is_late and process.descendants(os.getpid()):
+            self.busy_at = time.monotonic()
+            return False
+        return is_late
 
     def _turn(self) -> None:
         wanted, seconds = Interests(), TICK
@@ -170,6 +181,10 @@ class Server:
             program = Program(channel, self._around(record), argv)
             channel.end = program
             self.programs[program.pid] = program
+        elif what == "ssh":
+            sshd = Sshd(channel, self._around(record), self.folder, record)
+            channel.end = sshd
+            self.programs[sshd.pid] = sshd
         elif what == "terminal":
             self._open_terminal(channel, record)
         elif what == "tcp":

@@ -5,11 +5,12 @@ import os
 import pwd
 
 from ..containers import container
+from ..formats import files
 from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
 NO_SHELLS = ("nologin", "false", "true")
 PATIENCE = 60  # seconds for a container to start
@@ -32,6 +33,29 @@ class Surroundings:
         if self.container is None or not path.startswith(inside):
             return path
         return os.path.join(self.container["run"], path[len(inside) :])
+
+    def make_folder(self, place: str) -> "Tuple[str, str]":
+        """Make a private folder below ``place``, or where the container sees it; return its path,
+        and what it is called inside."""
+        name = "beside-" + os.urandom(6).hex()
+        above, inside = (place, place)
+        if self.container is not None:
+            above, inside = self.container["run"], container.RUN
+        os.mkdir(os.path.join(above, name), files.PRIVATE_FOLDER)
+        return os.path.join(above, name), os.path.join(inside, name)
+
+    def script_shell(self) -> str:
+        """Return a shell for scripts: outside the container bash where it is, which keeps the
+        functions that are among the variables."""
+        is_bash = self.container is None and os.access("/bin/bash", os.X_OK)
+        return "/bin/bash" if is_bash else "/bin/sh"
+
+    def take_variable(self, name: str) -> str:
+        """Leave a variable out of what is started from now on, and return its value."""
+        if self.container is not None:
+            return ""
+        self.env = dict(self.env)
+        return str(self.env.pop(name, ""))
 
     def start(
         self,
