@@ -57,11 +57,6 @@ class NotAnExpression(ValueError):
 # -- arithmetic ---------------------------------------------------------------------------------
 
 
-def plain(name: str) -> str:
-    """Return how an expression spells a parameter: ``num_envs`` is --num-envs, or --num_envs."""
-    return name.lstrip("-").replace("-", "_")
-
-
 def parse(formula: str) -> "Any":
     if len(formula) > LONGEST:
         raise NotAnExpression("a formula of more than {} characters".format(LONGEST))
@@ -97,9 +92,8 @@ def dotted(node: "Any") -> str:
     return ""
 
 
-def evaluate(formula: str, values: "Mapping[str, Any]") -> "Any":
-    """Compute a formula from the parameters that it names."""
-    known = {plain(name): values[name] for name in values}
+def evaluate(formula: str, known: "Mapping[str, Any]") -> "Any":
+    """Compute a formula from the values that it names."""
     try:
         return bounded(value_of(parse(formula), known))
     except (ArithmeticError, TypeError, RecursionError) as error:
@@ -123,9 +117,10 @@ def value_of(node: "Any", known: "Mapping[str, Any]") -> "Any":
         return SIGNS[type(node.op)](numeric(value_of(node.operand, known)))
     if isinstance(node, ast.Call) and not node.keywords:
         return call(node, [numeric(value_of(one, known)) for one in node.args])
-    raise NotAnExpression("only numbers, parameters, + - * / // % ** and {} are understood".format(
-        ", ".join(sorted(FUNCTIONS))
-    ))
+    known_ones = ", ".join(sorted(FUNCTIONS))
+    raise NotAnExpression(
+        "only numbers, parameters, + - * / // % ** and {} are understood".format(known_ones)
+    )
 
 
 def call(node: "Any", given: "List[Any]") -> "Any":

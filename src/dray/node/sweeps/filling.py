@@ -7,8 +7,7 @@ the same function, so nothing here can fail on a node that did not fail there.
 """
 
 import re
-
-from .expressions import plain
+from collections import Counter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,16 +34,35 @@ def fill(
     seed: int = 0,
 ) -> "List[str]":
     """Return the command of a trial; raise NoSuchName for a word that cannot be filled."""
-    texts = {"trial": str(trial), "repeat": str(repeat), "seed": str(seed)}
-    for one in space:
-        for name in (one["name"], plain(one["name"]), one["name"].lstrip("-")):
-            texts[name] = text_of(values[one["name"]], emission(one) == ASSIGNMENT)
+    own = {
+        one["name"]: text_of(values[one["name"]], emission(one) == ASSIGNMENT) for one in space
+    }
+    names = names_of(space)
+    texts = {name: own[names[name]] for name in names}
+    texts.update(trial=str(trial), repeat=str(repeat), seed=str(seed))
     argv = [filled(word, texts) for word in template]
-    named = names_in(template)
+    named = {names.get(name) for name in names_in(template)}
     for one in space:
-        if not named.intersection((one["name"], plain(one["name"]), one["name"].lstrip("-"))):
-            argv += added(one, texts[one["name"]])
+        if one["name"] not in named:
+            argv += added(one, own[one["name"]])
     return argv
+
+
+def short_name(name: str) -> str:
+    """Return what people call a parameter: ``num_envs`` of ``--num-envs``, ``lr`` of
+    ``agent.params.lr``."""
+    return re.split("[./]", name.lstrip("-+"))[-1].replace("-", "_") or name
+
+
+def names_of(space: "Space") -> "Dict[str, str]":
+    """Return the full names of parameters, by what may be written for each: the full name, or the
+    short one where only one parameter has it."""
+    full = [one["name"] for one in space]
+    count = Counter(short_name(name) for name in full)
+    short = {short_name(name): name for name in full if count[short_name(name)] == 1}
+    found = {name: short[name] for name in short if name not in NUMBERS}
+    found.update((name, name) for name in full)
+    return found
 
 
 def names_in(template: "Sequence[str]") -> "Set[str]":

@@ -9,6 +9,7 @@ import json
 import math
 
 from . import expressions
+from .filling import short_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,13 +134,21 @@ def values_at(space: "Space", point: "Point", number: int) -> "Values":
 
 
 def complete(space: "Space", values: "Values", number: int) -> "Values":
-    """Add what is not learnt, in the space's order: a formula may name what stands before it, or
-    any learnt parameter."""
+    """Add what is not learnt: a formula or a table may need others, whose turn comes first."""
     found = dict(values)
-    for one in space:
-        if one["kind"] not in LEARNT:
+    waiting = [one for one in space if one["kind"] not in LEARNT]
+    while waiting:
+        ready = [one for one in waiting if all(name in found for name in needs_of(one))]
+        if not ready:
+            raise ValueError("{} needs what is not there".format(waiting[0]["name"]))
+        for one in ready:
             found[one["name"]] = follow(one, found, number)
+        waiting = [one for one in waiting if one["name"] not in found]
     return {one["name"]: found[one["name"]] for one in space}
+
+
+def needs_of(parameter: "Parameter") -> "List[str]":
+    return list(parameter.get("of") or ())
 
 
 def follow(parameter: "Parameter", values: "Values", number: int) -> "Any":
@@ -149,9 +158,10 @@ def follow(parameter: "Parameter", values: "Values", number: int) -> "Any":
     if kind == "drawn":
         return parameter["values"][number % len(parameter["values"])]
     if kind == "formula":
-        return expressions.evaluate(parameter["formula"], values)
+        known = {short_name(name): values[name] for name in needs_of(parameter)}
+        return expressions.evaluate(parameter["formula"], known)
     if kind == "table":
-        return look_up(parameter, [values[name] for name in parameter["of"]])
+        return look_up(parameter, [values[name] for name in needs_of(parameter)])
     raise ValueError("{} is of an unknown kind: {}".format(parameter["name"], kind))
 
 
