@@ -97,6 +97,11 @@ class EndRequests:
         kill_by = min(self.in_grace(), self.limit.at)
         self.current = self.current or self._at_limit(reason, kill_by)
 
+    def by_rule(self, reason: str, cause: str) -> None:
+        """Request the end because a rule of the job's sweep says so."""
+        if self.current is None:
+            self.current = EndRequest("stopped", reason, self.in_grace(), cause=cause)
+
     def by_memory(self, used: int, most: int) -> None:
         """Request the end at once: the command uses more memory than was asked for."""
         scale, unit = (2.0**30, "GB") if most >= 2**30 else (2.0**20, "MB")

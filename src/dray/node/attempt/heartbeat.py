@@ -4,10 +4,12 @@ import time
 
 from ..code import worktree
 from ..formats import files
+from ..formats.messages import print_message
 from ..formats.pace import HEARTBEAT
 from ..jobs.log_times import LogTimes
 from ..metrics import sources
 from ..processes import cgroup
+from ..sweeps import trial
 from .outcomes import write_to_log
 
 TYPE_CHECKING = False
@@ -47,7 +49,10 @@ class Heartbeat:
         self.command = command
         self.requests = requests
         self.next = 0.0
-        self.metrics = sources.Watch(job, job_dir.outputs, attempt)
+        self.complaint = ""  # the last error of a comparison
+        self.trial = trial.Following(job_dir, job) if trial.is_trial(job) else None
+        note = self.trial.note if self.trial is not None else None
+        self.metrics = sources.Watch(job, job_dir.outputs, attempt, note)
         self.log_times = LogTimes(attempt.log, attempt.log_times)
         self.imports = []  # type: List[str]  # what its Pythons have said of their imports
 
@@ -60,6 +65,7 @@ class Heartbeat:
         self._watch_memory()
         self.look_for_imports()
         self.metrics.look()
+        self._compare()
         self._record_log_times()
         beat = {
             "heartbeat": time.time(),
@@ -79,6 +85,21 @@ class Heartbeat:
         except OSError:  # a full disk must not end the attempt
             pass
 
+    def _compare(self) -> None:
+        """Let a trial of a sweep be compared with others, and end it where that says so. Whatever
+        goes wrong with that, the command runs on."""
+        if self.trial is None or self.requests.current is not None:
+            return
+        try:
+            reason = self.trial.look(self.metrics)
+        except Exception as error:
+            if repr(error) != self.complaint:
+                print_message("the trial could not be compared: {!r}".format(error))
+            self.complaint = repr(error)
+            return
+        if reason:
+            self.requests.by_rule(reason, trial.PRUNED)
+
     def _comes_near(self) -> bool:
         """Return whether the memory's limit has come near just now. That is written down at once:
         where the kernel kills all that is in the container, it was the last sign of life."""
@@ -97,6 +118,9 @@ class Heartbeat:
     def last_metric(self) -> "Any":
         """Read the metrics and the log once more, and return the metric's last value."""
         self.metrics.look(last=True)
+        if self.trial is not None:
+            self.trial.look(self.metrics)
+            self.trial.write(self.metrics)
         self._record_log_times(last=True)
         return self.metrics.value()
 

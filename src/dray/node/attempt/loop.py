@@ -11,6 +11,7 @@ from ..formats.messages import print_message
 from ..jobs import policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
+from ..sweeps import trial
 from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
 from .supervisor import Supervisor
 
@@ -43,6 +44,9 @@ class Site:
         time.sleep(decision.delay)
         return True
 
+    def give_up_turn(self) -> None:
+        """Give back what the turn has brought: no attempt is made."""
+
     def supervise(self, attempt: "AttemptDir") -> None:
         """Make this attempt, whose directory is there."""
         raise NotImplementedError
@@ -73,6 +77,10 @@ class AttemptLoop:
         while decision.again:
             if not self.site.wait_for_turn(decision):
                 return None
+            end = trial.ask(self.job_dir, self.job)
+            if end is not None:
+                self.site.give_up_turn()
+                return end
             self._make_attempt()
             decision = self.decide()
             if decision.again:
@@ -110,6 +118,7 @@ class AttemptLoop:
     def end(self, end: policy.Decision) -> None:
         """Write the job's end down, and tell those who wait for it."""
         self.site.before_end()
+        trial.tell_end(self.job_dir, self.job, end)
         end_job(self.job_dir, end)
         self.site.after_end()
         notices.at_end(self.job_dir)
