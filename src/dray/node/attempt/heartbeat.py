@@ -9,7 +9,6 @@ from ..formats.pace import HEARTBEAT
 from ..jobs.log_times import LogTimes
 from ..metrics import sources
 from ..processes import cgroup
-from ..sweeps import trial
 from .outcomes import write_to_log
 
 TYPE_CHECKING = False
@@ -21,11 +20,21 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..processes.cgroup import Meter
     from ..processes.gpu_use import Gauge
+    from ..sweeps.trial import Following
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
     from .command import Command
     from .end_requests import EndRequests
     from .ranks import Ranks
+
+
+def follow(job_dir: "JobDir", job: "Description") -> "Optional[Following]":
+    """Return what follows a trial of a sweep; None for any other job."""
+    if not job.get("sweep"):
+        return None
+    from ..sweeps.trial import Following  # with the sampler: not for every job
+
+    return Following(job_dir, job)
 
 
 class Heartbeat:
@@ -50,7 +59,7 @@ class Heartbeat:
         self.requests = requests
         self.next = 0.0
         self.complaint = ""  # the last error of a comparison
-        self.trial = trial.Following(job_dir, job) if trial.is_trial(job) else None
+        self.trial = follow(job_dir, job)
         note = self.trial.note if self.trial is not None else None
         self.metrics = sources.Watch(job, job_dir.outputs, attempt, note)
         self.log_times = LogTimes(attempt.log, attempt.log_times)
@@ -85,20 +94,23 @@ class Heartbeat:
         except OSError:  # a full disk must not end the attempt
             pass
 
-    def _compare(self) -> None:
-        """Let a trial of a sweep be compared with others, and end it where that says so. Whatever
-        goes wrong with that, the command runs on."""
-        if self.trial is None or self.requests.current is not None:
+    def _compare(self, last: bool = False) -> None:
+        """Let a trial of a sweep be compared with others, and end it where that says so; at the
+        ``last`` look, write down how it did. Whatever goes wrong with that, the command runs
+        on."""
+        if self.trial is None:
             return
         try:
             reason = self.trial.look(self.metrics)
+            if last:
+                self.trial.write(self.metrics)
         except Exception as error:
             if repr(error) != self.complaint:
                 print_message("the trial could not be compared: {!r}".format(error))
             self.complaint = repr(error)
             return
-        if reason:
-            self.requests.by_rule(reason, trial.PRUNED)
+        if reason and not last:
+            self.requests.by_rule(reason)
 
     def _comes_near(self) -> bool:
         """Return whether the memory's limit has come near just now. That is written down at once:
@@ -118,9 +130,7 @@ class Heartbeat:
     def last_metric(self) -> "Any":
         """Read the metrics and the log once more, and return the metric's last value."""
         self.metrics.look(last=True)
-        if self.trial is not None:
-            self.trial.look(self.metrics)
-            self.trial.write(self.metrics)
+        self._compare(last=True)
         self._record_log_times(last=True)
         return self.metrics.value()
 

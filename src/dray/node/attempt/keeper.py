@@ -17,7 +17,6 @@ from ..jobs import budget, policy, trouble
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
 from ..schedulers.queue import Grant, Queue, queue_of
-from ..sweeps.study import Study
 from .allotment import Allotment
 from .loop import AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
@@ -171,6 +170,8 @@ class Keeper(Site):
         at_once = sweep.get("at_once")
         if not at_once or self.slot is not None:
             return
+        from ..sweeps.study import Study  # only here
+
         self._give_ticket_back()
         slots = Queue(Study(self.job_dir.root, sweep["id"]).path)
         slots.make()

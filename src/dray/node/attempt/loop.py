@@ -11,7 +11,6 @@ from ..formats.messages import print_message
 from ..jobs import policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
-from ..sweeps import trial
 from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
 from .supervisor import Supervisor
 
@@ -77,7 +76,7 @@ class AttemptLoop:
         while decision.again:
             if not self.site.wait_for_turn(decision):
                 return None
-            end = trial.ask(self.job_dir, self.job)
+            end = self._ask_for_parameters()
             if end is not None:
                 self.site.give_up_turn()
                 return end
@@ -100,6 +99,20 @@ class AttemptLoop:
             return policy.Decision("stopped", "stopped on request")
         return decision
 
+    def _ask_for_parameters(self) -> "Optional[policy.Decision]":
+        """Get the parameters of a trial of a sweep; return its end where it is not to start."""
+        if not self.job.get("sweep"):
+            return None
+        from ..sweeps import trial  # with the sampler: not for every job
+
+        return trial.ask(self.job_dir, self.job)
+
+    def _tell_end_of_trial(self, end: policy.Decision) -> None:
+        if self.job.get("sweep"):
+            from ..sweeps import trial
+
+            trial.tell_end(self.job_dir, self.job, end)
+
     def _account_for_lost_attempt(self) -> None:
         unfinished = self.job_dir.unfinished()
         if unfinished is None:
@@ -118,7 +131,7 @@ class AttemptLoop:
     def end(self, end: policy.Decision) -> None:
         """Write the job's end down, and tell those who wait for it."""
         self.site.before_end()
-        trial.tell_end(self.job_dir, self.job, end)
+        self._tell_end_of_trial(end)
         end_job(self.job_dir, end)
         self.site.after_end()
         notices.at_end(self.job_dir)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import JobDir
     from ..metrics.sources import Point, Watch
 
-PRUNED = "pruned"  # the cause of an attempt's end
 DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
 NAMES_AT_MOST = 1000  # of metrics that are followed
 CLOSED = "the sweep is closed: no further trial starts"
@@ -238,7 +237,7 @@ def tell_end(job_dir: "JobDir", job: "Description", end: "policy.Decision") -> N
         attempts = job_dir.records()
         result = study.result(number)  # type: ResultRecord
         cause = attempts[-1].get("cause") if attempts else ""
-        result["state"] = "pruned" if cause == PRUNED else state_of(str(end.state))
+        result["state"] = "pruned" if cause == policy.PRUNED else state_of(str(end.state))
         result["reason"] = end.reason
         result["job"] = job_dir.id
         result["gpu_seconds"] = budget.spent(attempts) * budget.gpus_of(job)
