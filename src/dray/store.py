@@ -293,8 +293,8 @@ class Store:
         taken."""
         common = array.common
         rows = [
-            (job_id, cluster, place, common.name, common.created, json.dumps(command))
-            for job_id, command in zip(array.ids, array.commands, strict=True)
+            (job_id, cluster, place, common.name, common.created, json.dumps(array.command_of(at)))
+            for at, job_id in enumerate(array.ids)
         ]
         with self._writing() as connection:
             taken = connection.execute(
@@ -655,6 +655,11 @@ def read_spec(job_id: str, command: str, own: str, common: str | None) -> JobSpe
     if own:
         return JobSpec.from_dict(json.loads(own))
     record = {**json.loads(common or ""), "id": job_id, "command": json.loads(command)}
+    if record.get("sweep"):
+        from dray.node.jobs.arrays import split, trial_at  # only for a trial
+
+        place = split(job_id)
+        record["sweep"] = trial_at(record["sweep"], place[1] if place else 0)
     return JobSpec.from_dict(record)
 
 

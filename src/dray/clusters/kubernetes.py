@@ -47,7 +47,7 @@ from dray.job.model import (
 )
 from dray.node.code.packs import Entry
 from dray.node.formats import faults, files
-from dray.node.jobs.arrays import fold
+from dray.node.jobs.arrays import fold, size_of
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api
@@ -88,9 +88,9 @@ def make_array_plan(
 ) -> Plan:
     """One directory for all, and a Job for each: a queue may admit them one by one, and each is
     resumed by itself. The manifest is that of the first one."""
-    common = {**description(array.common), "commands": array.commands}
+    common = {**description(array.common), **array.to_dict()}
     first = manifest.job_manifest(array.common, settings, place, index=0)
-    return Plan(
+    plan = Plan(
         job=array.common,
         cluster=cluster,
         files={"job.json": json.dumps(common), "manifest.json": json.dumps(first, indent=2)},
@@ -98,6 +98,7 @@ def make_array_plan(
         notes=plan_notes(array.common, place),
         is_array=True,
     )
+    return plan.of_sweep(array)
 
 
 def create_words(place: Place, path: str) -> tuple[str, ...]:
@@ -500,7 +501,7 @@ class KubernetesQueue(AgentQueue):
     def _manifests(self, plan: Plan) -> list[manifest.Object]:
         if not plan.is_array:
             return [json.loads(plan.files["manifest.json"])]
-        jobs = len(json.loads(plan.files["job.json"])["commands"])
+        jobs = size_of(json.loads(plan.files["job.json"]))
         settings, place = self.cluster.settings, self.cluster.place()
         return [
             manifest.job_manifest(plan.job, settings, place, index=index) for index in range(jobs)

@@ -119,7 +119,7 @@ class Running:
         ids: list[str] = []
         for array in self._arrays(commands):
             self._tell(array.common)
-            number = len(array.commands)
+            number = array.size
             settings = private_settings(self.context.config, cluster.name, None, number)
             private = private_values(array.common.secrets, settings)
             ids += self._submission(cluster, array, private, snapshot=snapshot).submit()
