@@ -9,7 +9,6 @@ elu,relu,tanh         one of these; each is a number, true, false, JSON in [] or
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
@@ -17,15 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dray.checks import Malformed
 from dray.errors import UsageError, nearest
-from dray.sweep.study import (
-    EMITS,
-    RESERVED,
-    Parameter,
-    parameter_name,
-    plain_value,
-    short_name,
-    usual_emit,
-)
+from dray.node.sweeps import expressions, sampler
+from dray.node.sweeps.filling import NoSuchName, fill, names_in, names_of
+from dray.sweep.study import EMITS, RESERVED, Parameter, parameter_name, plain_value, usual_emit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,7 +165,7 @@ def fields_of(name: str, form: str, table: Mapping[str, Any]) -> dict[str, Any]:
         raise SpaceError(name, f"{form} = {value!r} is not a list")
     if form == "table":
         of = tuple(map(str, table.get("of", ())))
-        return {"kind": form, "of": of, "rows": [rows_of(name, one) for one in value]}
+        return {"kind": form, "of": of, "rows": tuple(rows_of(name, one) for one in value)}
     return {"kind": form, "values": read_value(name, value)}
 
 
@@ -233,44 +226,24 @@ def whole(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
         if one.name in space:
             raise SpaceError(one.name, f"the parameter '{one.name}' is there twice")
         space[one.name] = one
-    names = names_of(space)
-    for one in space.values():
+    names = names_of(records_of(space.values()))
+    for one in list(space.values()):
         if one.kind == "formula":
             space[one.name] = one._replace(of=formula_parts(one, names))
         elif one.kind == "table":
             space[one.name] = one._replace(of=tuple(known(one, part, names) for part in one.of))
-    for name in space:
-        refuse_circle(space, name)
+    for one in sorted(space.values(), key=lambda parameter: len(origins(space, parameter.name))):
+        refuse_without_value(space, one.name)
     return tuple(space.values())
-
-
-def names_of(names: Iterable[str]) -> dict[str, str]:
-    """Return what parameters may be called: by their full name, or by the short one where no other
-    has the same."""
-    found = {name: name for name in names}
-    short: dict[str, list[str]] = {}
-    for name in found:
-        short.setdefault(short_name(name), []).append(name)
-    only = {brief: full[0] for brief, full in short.items() if len(full) == 1}
-    return {**only, **found}
 
 
 def formula_parts(parameter: Parameter, names: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters that a formula is made of."""
     try:
-        tree = ast.parse(parameter.formula, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise SpaceError(
-            parameter.name, f"'{parameter.formula}' is not arithmetic: write =num_envs*horizon//4"
-        ) from None
-    called = {node.func.id for node in ast.walk(tree) if is_call(node)}  # type: ignore[attr-defined]
-    used = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    wanted = dict.fromkeys(name for name in used if name not in called)
-    return tuple(known(parameter, name, names) for name in wanted)
-
-
-def is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        wanted = expressions.names_in(parameter.formula)
+    except expressions.NotAnExpression as error:
+        raise SpaceError(parameter.name, f"{error}: write =num_envs*horizon//4") from None
+    return tuple(known(parameter, name, names) for name in sorted(wanted))
 
 
 def known(parameter: Parameter, name: str, names: Mapping[str, str]) -> str:
@@ -280,45 +253,49 @@ def known(parameter: Parameter, name: str, names: Mapping[str, str]) -> str:
     raise SpaceError(parameter.name, f"there is no parameter '{name}'.{guess}")
 
 
-def refuse_circle(space: Mapping[str, Parameter], start: str) -> None:
-    waiting, seen = list(space[start].of), set()
+def origins(space: Mapping[str, Parameter], name: str) -> set[str]:
+    """Return all parameters that one is made of, at any depth."""
+    waiting, found = list(space[name].of), set[str]()
     while waiting:
-        name = waiting.pop()
-        if name == start:
-            raise SpaceError(start, f"'{start}' is made of itself")
-        if name not in seen:
-            seen.add(name)
-            waiting += space[name].of
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += space[one].of
+    return found
 
 
-def grid_size(space: Sequence[Parameter]) -> int:
-    """Return how many configurations a grid of this space has. Raises SpaceError for a range that
-    has no steps."""
-    size = 1
-    for one in space:
-        if one.kind == "choice":
-            size *= len(one.values)
-        elif one.kind in ("float", "int"):
-            if one.step is None or one.log:
-                raise SpaceError(one.name, "a grid needs values, or a range with steps")
-            size *= math.floor((one.high - one.low) / one.step + 1e-9) + 1
-    return size
+def refuse_without_value(space: Mapping[str, Parameter], name: str) -> None:
+    """Refuse what has no value in the first configuration: it would fail on every node."""
+    needed = origins(space, name)
+    if name in needed:
+        raise SpaceError(name, f"'{name}' is made of itself")
+    try:
+        sampler.spread_evenly(records_of(space[one] for one in (*needed, name)), 0, 0)
+    except (ValueError, TypeError) as error:
+        raise SpaceError(name, str(error)) from None
+
+
+def merged(weaker: Sequence[Parameter], stronger: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """Put parameters of a file and of flags together: a flag replaces what the file says."""
+    return tuple({one.name: one for one in (*weaker, *stronger)}.values())
+
+
+def records_of(space: Iterable[Parameter]) -> list[Any]:
+    """Return the space as the node side has it."""
+    return [one.to_dict() for one in space]
 
 
 # -- the command --------------------------------------------------------------------------------
 
-PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-
 
 def check_template(command: Sequence[str], space: Sequence[Parameter]) -> None:
     """Refuse a command in which braces name something that is not varied."""
-    names = [*names_of(one.name for one in space), *RESERVED]
-    for word in command:
-        for found in PLACEHOLDER.finditer(word):
-            if found[0] in ("{{", "}}") or found[1] in names:
-                continue
-            told = f"'{found[0]}' in '{word}' is no parameter of the sweep."
-            guess = nearest(found[1], names) if found[1] else ""
-            raise UsageError(
-                f"{told}{guess}", hint="Write {{ and }} for braces that the command shall get."
-            )
+    records = records_of(space)
+    try:
+        fill(command, records, sampler.spread_evenly(records, 0, 0))
+    except NoSuchName as error:
+        names = [*names_of(records), *RESERVED]
+        unknown = sorted(name for name in names_in(command) if name not in names)
+        guess = nearest(unknown[0], names) if unknown else ""
+        valid = ", ".join(f"{{{name}}}" for name in names)
+        raise UsageError(f"{error}.{guess}", hint=f"There is {valid}.") from None

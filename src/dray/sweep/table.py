@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dray.job.quantities import show_duration
+from dray.node.sweeps.filling import short_name
 from dray.records import NamedTuple
-from dray.sweep.study import LEARNT, Parameter, Study, Trial, short_name
+from dray.sweep.study import LEARNT, Parameter, Study, Trial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
