@@ -198,12 +198,6 @@ def usual_emit(name: str) -> str:
     return "flag" if name.startswith("-") else "assignment"
 
 
-def short_name(name: str) -> str:
-    """Return what people call a parameter: ``num_envs`` of ``--num-envs``, ``lr`` of
-    ``agent.params.lr``."""
-    return re.split(r"[./]", name.lstrip("-+"))[-1].replace("-", "_") or name
-
-
 # -- what each field has to be, in a record that was written elsewhere ----------------------------
 
 
