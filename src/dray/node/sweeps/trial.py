@@ -14,6 +14,7 @@ from ..metrics import sources
 from . import asking, stopping
 from .expressions import Condition, NotAnExpression
 from .filling import fill
+from .space import complete, learnt, point_of
 from .study import Study
 
 TYPE_CHECKING = False
@@ -94,6 +95,21 @@ def change(job: "Description", study: "StudyRecord", trial: "TrialRecord") -> No
     job["env"] = dict(own, **(job.get("env") or {}))
     job["metrics"] = dict(job.get("metrics") or {}, main=watched(job, study))  # type: ignore[typeddict-item]
     job["sweep"] = dict(job["sweep"], values=values)  # type: ignore[typeddict-item]
+
+
+def as_filled(
+    job: "Description", study: "StudyRecord", told: "Dict[str, Any]"
+) -> "Optional[Description]":
+    """Return the description of a trial with the parameters that somebody tells; None if they are
+    not of the sweep's space. What follows from others is computed, whatever is told."""
+    configuration = job["sweep"]["trial"] // study["repeats"]
+    try:
+        point_of(study["space"], told)
+        chosen = {one["name"]: told[one["name"]] for one in learnt(study["space"])}
+        change(job, study, {"values": complete(study["space"], chosen, configuration)})
+    except DAMAGE:
+        return None
+    return job
 
 
 def variables(job_id: str, sweep: str, number: int, values: "Dict[str, Any]") -> "Dict[str, str]":
