@@ -12,7 +12,6 @@ import click
 
 from dray.cli.output import age, launcher, one_line, print_json, table, terminal_width
 from dray.cli.parameters import (
-    BEFORE_COMMAND,
     ClusterName,
     Completed,
     Parsed,
@@ -36,6 +35,7 @@ from dray.sweep.options import SWEEP
 from dray.sweep.study import Parameter, Stop, Study
 
 WIDEST = 200  # columns of a table that goes to no terminal
+BEHIND = "dray.cli.sweep.command"  # the words of the command, in the context
 LARGEST_SEED = 2**31
 # What the options of a job say already: its name, and the metric that matters.
 OF_JOB = ("sweep.name", "sweep.metric")
@@ -65,6 +65,15 @@ def command() -> None:
     """
 
 
+class CommandBehindDashes(click.Command):
+    """A verb with arguments of its own in front of --, and the words of a command behind it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[BEHIND] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
 # -- starting -------------------------------------------------------------------------------------
 
 
@@ -84,14 +93,8 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@command.command("start", context_settings=BEFORE_COMMAND)
-@click.option(
-    "--file",
-    "path",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="A TOML file with [sweep] and [sweep.space], and [job] as in dray.toml. Flags win.",
-)
+@command.command("start", cls=CommandBehindDashes, options_metavar="[OPTIONS] -- COMMAND…")
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
 @click.option(
     "--space",
     "space",
@@ -106,7 +109,9 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--stop-total", type=click.IntRange(1), metavar="STEP", help="The steps of a whole training."
 )
 @job_options
+@click.pass_context
 def start(
+    ctx: click.Context,
     path: str | None,
     space: tuple[str, ...],
     command: tuple[str, ...],
@@ -118,16 +123,22 @@ def start(
 ) -> None:
     """Submit the trials of a sweep, with the code of this folder as it is now.
 
+    FILE is a TOML file with [sweep] and [sweep.space], and [job] as in dray.toml; flags win.
     Prints only the sweep's id to stdout. {lr} in COMMAND stands for the value of lr, {trial},
     {repeat} and {seed} for those numbers; a parameter that is not named there is added at the end,
     as --name VALUE or name=VALUE. Two braces stand for one.
     """
+    if command:
+        raise UsageError(
+            f"'{command[0]}' is one word too many in front of --",
+            hint="The command stands behind --: dray sweep start --space … -- python train.py",
+        )
     found = sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
     flags = job_flags(values)
     settings = {**found.settings, **sweep_flags(values)}
     verbs = launcher({**job_settings(found), **flags}, submits=True)
     study = described(found, space, settings, flags, (stop_first, stop_total))
-    words = command or settings.get("sweep.command") or ()
+    words = ctx.meta[BEHIND] or settings.get("sweep.command") or ()
     sweep_id = verbs.sweeping.start(
         study,
         words,
