@@ -18,6 +18,7 @@ from dray.launcher.context import Context, unclaimed
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
 from dray.node.sweeps import sampler
+from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import fill
 from dray.node.sweeps.space import complete, learnt, point_of
 from dray.node.sweeps.stopping import rungs_of
@@ -121,6 +122,11 @@ class Sweeping:
                 f"the sampler {study.sampler} is not there yet",
                 hint="There is tpe, random, quasi and grid.",
             )
+        for text in study.stop_if:
+            try:
+                Condition(text)
+            except NotAnExpression as error:
+                raise UsageError(f"--stop-if: {error}") from error
         if study.stop and not study.stop.first and not study.stop.total:
             raise UsageError(
                 f"--stop {study.stop.rule} needs to know when trials are compared",
