@@ -235,8 +235,8 @@ def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
 def test_a_condition_ends_a_trial(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(
-        dray, "local", "--trials", "1", "--space", "reward=1..2", "--stop-if", "reward > 0.5 after 3",
-        *RESUMES, command=("how=slow",),
+        dray, "local", "--trials", "1", "--space", "reward=1..2",
+        "--stop-if", "reward > 0.5 after 3", *RESUMES, command=("how=slow",),
     )  # fmt: skip
     ended = dray.wait(f"{sweep}.0")
     assert (ended["state"], ended["reason"]) == (
@@ -336,9 +336,7 @@ def test_another_machine_finds_a_sweep(far: Dray, hpc: Hpc, tmp_path: Path) -> N
     wait_for(other.nothing_runs)
 
 
-def test_a_submission_whose_answer_is_lost_is_found_again(
-    far: Dray, hpc: Hpc, link: Link
-) -> None:
+def test_a_submission_whose_answer_is_lost_is_found_again(far: Dray, hpc: Hpc, link: Link) -> None:
     """The link breaks once the array is on its way: Slurm has it once, and dray knows it."""
     far("doctor", "hpc")
     done = threading.Event()

@@ -44,7 +44,7 @@ OF_JOB = ("sweep.name", "sweep.metric")
 class SweepId(Completed):
     name = "sweep"
 
-    def words(self, ctx: click.Context) -> list[tuple[str, str]]:  # noqa: ARG002
+    def words(self, ctx: click.Context) -> list[tuple[str, str]]:
         with known_jobs() as store:
             found = store.sweeps() if store else []
         return [(one.id, f"{age(one.created)} ago on {one.cluster}") for one in found]
@@ -112,6 +112,7 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_context
 def start(
     ctx: click.Context,
+    /,
     path: str | None,
     space: tuple[str, ...],
     command: tuple[str, ...],
