@@ -1,24 +1,29 @@
-"""Estimates how much each parameter matters: how differently the best configurations are spread
-along it than all of them are.
+"""Estimates how much each parameter matters: how much of the order of the configurations it alone
+explains.
 
-That is the idea of PED-ANOVA (Watanabe et al., 2023), with histograms: where the best quarter lies
-where all lie, the parameter does not matter. It needs no model, and does not mistake what the
-sampler has preferred for what is good. What a few points differ by chance is taken off."""
+The configurations are ranked, and put into bins along the parameter: what the bins' mean ranks
+differ by, against all differences, is its share (an analysis of variance, of ranks, as values may
+lie far apart). What shuffled ranks would explain by chance is taken off. Interactions of parameters
+are not seen."""
 
 from __future__ import annotations
 
 import math
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dray.node.sweeps import space as spaces
 from dray.records import NamedTuple
 from dray.sweep.study import LEARNT, Parameter, Study, Trial
 from dray.sweep.table import Configuration, configurations, ranking
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 FEWEST = 12  # configurations below which nothing can be said
-FEWEST_BINS, MOST_BINS, PER_BIN = 3, 8, 3  # of a range; good ones for each bin
+FEWEST_BINS, MOST_BINS, PER_BIN = 3, 8, 6  # of a range; configurations for each bin
 SHUFFLES = 50
 BEST = 4  # one of so many counts as good
 
@@ -41,55 +46,46 @@ def importances(study: Study, trials: Sequence[Trial]) -> list[Importance]:
     found = []
     for parameter in study.space:
         if parameter.kind in LEARNT:
-            everywhere, good = units(parameter, judged), units(parameter, best)
-            found.append(
-                Importance(parameter, beyond_chance(parameter, everywhere, good), good, best)
-            )
+            places = [place_of(parameter, one) for one in judged]
+            good = tuple(one for one in places[: len(best)] if one is not None)
+            found.append(Importance(parameter, explained(parameter, places), good, best))
     total = sum(one.share for one in found) or 1.0
     shares = [one._replace(share=one.share / total) for one in found]
     return sorted(shares, key=lambda one: -one.share)
 
 
-def units(parameter: Parameter, found: Sequence[Configuration]) -> tuple[float, ...]:
-    """Return where the values lie, 0 to 1; what is not of the space is left out."""
-    return tuple(unit for one in found for unit in unit_of(parameter, one))
-
-
-def unit_of(parameter: Parameter, one: Configuration) -> Iterator[float]:
-    record = parameter.to_dict()
+def place_of(parameter: Parameter, one: Configuration) -> float | None:
+    """Return where its value lies, 0 to 1; None where it is not of the space."""
     value = next((trial.to_dict()["values"] for trial in one.trials if trial.values), {})
+    record: Any = parameter.to_dict()
     try:
-        place = spaces.to_unit(record, value.get(parameter.name))  # type: ignore[arg-type]
+        place = spaces.to_unit(record, value.get(parameter.name))
     except spaces.NoSuchPoint:
-        return
-    many = len(parameter.values)
-    yield (place + 0.5) / many if parameter.kind == "choice" else place
+        return None
+    return (place + 0.5) / len(parameter.values) if parameter.kind == "choice" else place
 
 
-def beyond_chance(
-    parameter: Parameter, everywhere: Sequence[float], good: Sequence[float]
-) -> float:
-    """Return how differently the good ones are spread, less what as many that were picked at random
-    would be."""
-    bins = max(min(len(good) // PER_BIN, MOST_BINS), FEWEST_BINS)
+def explained(parameter: Parameter, places: Sequence[float | None]) -> float:
+    """Return the share of the order that a parameter explains, beyond chance. ``places`` are in the
+    order of the ranking."""
+    known = [(rank, place) for rank, place in enumerate(places) if place is not None]
+    ranks = [float(rank) for rank, _ in known]
+    bins = max(min(len(known) // PER_BIN, MOST_BINS), FEWEST_BINS)
     bins = len(parameter.values) if parameter.kind == "choice" else bins
-    if bins < 2 or not good:
+    if bins < 2 or len(known) < FEWEST:
         return 0.0
-    base, rng = histogram(everywhere, bins), random.Random(0)
-    picked = [rng.sample(everywhere, min(len(good), len(everywhere))) for _ in range(SHUFFLES)]
-    chance = [divergence(base, histogram(one, bins)) for one in picked]
+    where = [min(int(place * bins), bins - 1) for _, place in known]
+    rng = random.Random(0)
+    chance = [between(rng.sample(ranks, len(ranks)), where) for _ in range(SHUFFLES)]
     expected = statistics.fmean(chance) + statistics.pstdev(chance)
-    return max(divergence(base, histogram(good, bins)) - expected, 0.0)
+    return max(between(ranks, where) - expected, 0.0)
 
 
-def divergence(base: Sequence[float], other: Sequence[float]) -> float:
-    """Return Pearson's divergence of a histogram from another."""
-    return sum(own * (mine / own - 1) ** 2 for own, mine in zip(base, other, strict=True))
-
-
-def histogram(places: Sequence[float], bins: int) -> list[float]:
-    """Return the share of each bin; none is empty, as one point more or less says little."""
-    counts = [1.0 / bins] * bins
-    for place in places:
-        counts[min(int(place * bins), bins - 1)] += 1
-    return [count / (len(places) + 1) for count in counts]
+def between(ranks: Sequence[float], where: Sequence[int]) -> float:
+    """Return the variance of the bins' means, as a share of all variance."""
+    groups: dict[int, list[float]] = {}
+    for rank, at in zip(ranks, where, strict=True):
+        groups.setdefault(at, []).append(rank)
+    middle = statistics.fmean(ranks)
+    among = sum(len(one) * (statistics.fmean(one) - middle) ** 2 for one in groups.values())
+    return among / (sum((rank - middle) ** 2 for rank in ranks) or 1.0)

@@ -18,7 +18,7 @@ from dray.drawing import (
 from dray.node.sweeps import space as spaces
 from dray.node.sweeps.filling import short_name
 from dray.records import NamedTuple
-from dray.sweep.importance import FEWEST, Importance, importances, unit_of
+from dray.sweep.importance import FEWEST, Importance, importances, place_of
 from dray.sweep.study import LEARNT, Parameter, Study, Trial
 from dray.sweep.table import configurations, show_value
 
@@ -153,7 +153,8 @@ def parallel_picture(study: Study, trials: Sequence[Trial]) -> str:
 def courses(study: Study, trials: Sequence[Trial], axes: Sequence[Parameter]) -> list[Course]:
     found = []
     for one in configurations(study, trials):
-        places = [unit for parameter in axes for unit in unit_of(parameter, one)]
+        every = [place_of(parameter, one) for parameter in axes]
+        places = [place for place in every if place is not None]
         mean = one.mean
         if len(places) == len(axes) and mean is not None and math.isfinite(mean):
             found.append(Course(tuple(places), mean, one.is_full))
