@@ -56,10 +56,10 @@ def importances(study: Study, trials: Sequence[Trial]) -> list[Importance]:
 
 def place_of(parameter: Parameter, one: Configuration) -> float | None:
     """Return where its value lies, 0 to 1; None where it is not of the space."""
-    value = next((trial.to_dict()["values"] for trial in one.trials if trial.values), {})
+    values = [trial.to_dict()["values"] for trial in one.trials if trial.values]
     record: Any = parameter.to_dict()
     try:
-        place = spaces.to_unit(record, value.get(parameter.name))
+        place = spaces.to_unit(record, values[0].get(parameter.name) if values else None)
     except spaces.NoSuchPoint:
         return None
     return (place + 0.5) / len(parameter.values) if parameter.kind == "choice" else place

@@ -175,7 +175,8 @@ def drawn_up(
         for one in shown
     ]
     used = sum(max(map(len, column)) + GAP for column in zip(*lead, strict=True))
-    columns, missing = [], []
+    columns: list[list[str]] = []
+    missing: list[str] = []
     for parameter in displayed(study):
         cells = [short_name(parameter.name)]
         cells += [show_value(one.values.get(parameter.name)) for one in shown]

@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HEADER = ("trial", "configuration", "job", "cluster", "state", "value", "step", "gpu_seconds")
-HEADER += ("reason",)
+HEADER = ["trial", "configuration", "job", "cluster", "state", "value", "step", "gpu_seconds"]
+HEADER += ["reason"]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet begins to compute at
 
 

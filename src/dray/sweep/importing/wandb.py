@@ -28,8 +28,8 @@ WORDS = {
     "${args_no_hyphens}": "{name}={{{name}}}",
 }
 DROPPED = ("project", "entity", "description", "controller", "job", "image_uri")
-KNOWN = ("method", "metric", "parameters", "program", "name", "command", "early_terminate")
-KNOWN += ("run_cap", *DROPPED)
+KNOWN = ["method", "metric", "parameters", "program", "name", "command", "early_terminate"]
+KNOWN += ["run_cap", *DROPPED]
 
 
 def recognises(text: Text) -> bool:
