@@ -348,7 +348,6 @@ class JobArray(NamedTuple):
     common: JobSpec
     commands: tuple[tuple[str, ...], ...] = ()
     count: int = 0
-    at_once: int | None = None  # how many may run at the same time
     study: Mapping[str, Any] = MappingProxyType({})  # of their sweep: see dray.sweep.study
 
     @property
@@ -362,6 +361,12 @@ class JobArray(NamedTuple):
     @property
     def ids(self) -> list[str]:
         return [f"{self.id}.{index}" for index in range(self.size)]
+
+    @property
+    def at_once(self) -> int | None:
+        """How many of them may run at the same time; None: as many as there is room for."""
+        most: int | None = self.common.sweep.get("at_once")
+        return most
 
     @property
     def part(self) -> dict[str, Any]:
@@ -433,6 +438,7 @@ class Capabilities(NamedTuple):
     found_by: str = ""  # a program that is there where a cluster of this kind is
     gpu_fractions: bool = False
     arrays: bool = False  # many jobs can be submitted in one step
+    limits_at_once: bool = False  # of jobs that were submitted together, only some run at a time
     launchers: tuple[str, ...] = ()  # what can start a command once for each task
     # The variables by which a library takes itself for a part of a batch job begin with this.
     batch_variables: str = ""

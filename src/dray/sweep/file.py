@@ -97,7 +97,7 @@ class _Reader:
         if found is None:
             raise ConfigError(
                 f"{self.document.path}: there is no [{show_key(key)}] in it",
-                hint="Write [sweep] and below it [sweep.space]: see docs/how-to/sweep.md.",
+                hint="Write [sweep] and below it [sweep.space]: see docs/how-to/run-a-sweep.md.",
             )
         if not isinstance(found, dict):
             raise self.error(key, "must be a table")

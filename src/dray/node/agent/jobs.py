@@ -36,6 +36,8 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
     if missing:
         return {"missing": missing}
     after = agent.images.awaited(request.get("image") or "")
+    if request.get("study"):
+        agent.root.begin_sweep(request["study"], request["part"])
     with Submission(job_dir) as lock:
         number = None
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}

@@ -254,7 +254,7 @@ class NeededCommandEnd(TypedDict):
 class CommandEnd(NeededCommandEnd, total=False):
     """How the command has ended, or why it did not start."""
 
-    cause: str  # of an interruption: "time", "signal", "node", "lost node" or "budget"
+    cause: str  # of an interruption: "time", "signal", "node", "lost node", "budget" or "pruned"
     hopeless: bool  # another attempt would meet the same
     rank: int  # of the task that went wrong first
 

@@ -159,6 +159,7 @@ def follow(parameter: "Parameter", values: "Values", number: int) -> "Any":
         return parameter["values"][number % len(parameter["values"])]
     if kind == "formula":
         known = {short_name(name): values[name] for name in needs_of(parameter)}
+        known.update((name, values[name]) for name in needs_of(parameter))
         return expressions.evaluate(parameter["formula"], known)
     if kind == "table":
         return look_up(parameter, [values[name] for name in needs_of(parameter)])
