@@ -175,7 +175,8 @@ def drawn_up(
         for one in shown
     ]
     used = sum(max(map(len, column)) + GAP for column in zip(*lead, strict=True))
-    columns, missing = [], []
+    columns: list[list[str]] = []
+    missing: list[str] = []
     for parameter in displayed(study):
         cells = [short_name(parameter.name)]
         cells += [show_value(one.values.get(parameter.name)) for one in shown]
@@ -285,7 +286,7 @@ def displayed(study: Study) -> list[Parameter]:
     return chosen + [one for one in study.space if one.kind in ("formula", "table", "drawn")]
 
 
-def show_value(value: Any) -> str:
+def show_value(value: Any, longest: int = LONGEST_CELL) -> str:
     """Show a parameter's value in a few characters: 3.1e-4, 4096, elu, [64,64]."""
     if isinstance(value, float):
         shown = f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e")
@@ -296,7 +297,7 @@ def show_value(value: Any) -> str:
         shown = f"{{{','.join(pairs)}}}"
     else:
         shown = "" if value is None else str(value)
-    return shown if len(shown) <= LONGEST_CELL else f"{shown[: LONGEST_CELL - 1]}…"
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 # -- for machines -------------------------------------------------------------------------------

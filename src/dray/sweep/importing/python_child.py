@@ -121,8 +121,8 @@ def grid_search(values: Any) -> Domain:
     return choice(values)
 
 
-TUNE = (choice, uniform, loguniform, quniform, qloguniform, randint, qrandint, lograndint)
-TUNE += (qlograndint, randn, qrandn, sample_from, grid_search)
+TUNE: list[Any] = [choice, uniform, loguniform, quniform, qloguniform, randint, qrandint]
+TUNE += [lograndint, qlograndint, randn, qrandn, sample_from, grid_search]
 
 
 # -- stand-in modules -----------------------------------------------------------------------------
