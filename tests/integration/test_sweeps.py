@@ -117,12 +117,12 @@ def test_twenty_trials_from_start_to_removal(far: Dray, on: str) -> None:
 @pytest.mark.parametrize("on", ["local", "hpc"])
 def test_a_trial_that_does_badly_is_pruned_and_can_go_on(far: Dray, on: str) -> None:
     """The first trial is better than the second, which waits half-way until somebody ends it."""
-    space = ("--space", "reward=9,2", "--space", "how=,slow", "--sampler", "grid")
+    space = ("--space", "reward=9,2", "--space", "how=fast,slow", "--sampler", "grid")
     flags = ("--stop", "asha", "--stop-first", "5", "--trials", "1", *RESUMES)
-    sweep = start(far, on, *flags, *space)  # reward=9, how=""
+    sweep = start(far, on, *flags, *space)  # reward=9 fast
     far("wait", "--timeout", "100s", sweep)
     assert [one["rungs"] for one in trials(far, sweep)] == [{"5": 9.0, "15": 9.0}]
-    far("sweep", "add", sweep, "3")  # reward=9 slow, reward=2, reward=2 slow
+    far("sweep", "add", sweep, "3")  # 9 slow, 2 fast, 2 slow
     last = f"{sweep}-2.2"
     ended = far.wait(last)
     assert ended["state"] == "stopped"
@@ -159,7 +159,9 @@ def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
 @pytest.mark.parametrize("on", ["local", "hpc"])
 def test_a_stopped_trial_is_resumed_with_the_same_parameters(far: Dray, on: str) -> None:
     command = ("how=slow",)
-    sweep = start(far, on, "--trials", "2", "--space", "reward=0..1:float", *RESUMES, command=command)
+    sweep = start(
+        far, on, "--trials", "2", "--space", "reward=0..1:float", *RESUMES, command=command
+    )
     job = f"{sweep}.1"
     out = jobs_on(far, on)
     wait_for(lambda: (out / job / "outputs/model_1.txt").exists(), 60)
@@ -179,7 +181,14 @@ def test_a_stopped_trial_is_resumed_with_the_same_parameters(far: Dray, on: str)
 def test_a_trial_that_is_killed_goes_on_with_the_same_parameters(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(
-        dray, "local", "--trials", "1", "--space", "reward=0..1:float", *RESUMES, command=("how=killed",)
+        dray,
+        "local",
+        "--trials",
+        "1",
+        "--space",
+        "reward=0..1:float",
+        *RESUMES,
+        command=("how=killed",),
     )
     ended = dray.wait(f"{sweep}.0")
     assert ended["state"] == "done"
@@ -281,7 +290,10 @@ def test_a_file_describes_a_sweep(dray: Dray) -> None:
         (("--space", "x=1..2:float"), "no command"),
         (("--space", "x=1..2:float", "--stop", "asha", "--", "true"), "when trials are compared"),
         (("--space", "x=1..2:float", "--sampler", "grid", "--", "true"), "no step"),
-        (("--space", "x=1..2:float", "--sampler", "optuna:GPSampler", "--", "true"), "not there yet"),
+        (
+            ("--space", "x=1..2:float", "--sampler", "optuna:GPSampler", "--", "true"),
+            "not there yet",
+        ),
         (("--space", "x=1..2:float", "--stop-if", "odd", "--", "true"), "is not a condition"),
     ],
 )
