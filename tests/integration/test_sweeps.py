@@ -227,7 +227,8 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
 def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(
-        dray, "local", "--trials", "2", "--repeats", "3", "--seed", "40", "--space", "reward=0..1:float",
+        dray, "local", "--trials", "2", "--repeats", "3", "--seed", "40",
+        "--space", "reward=0..1:float",
         command=("reward={reward}", "seed={seed}", "repeat={repeat}"),
     )  # fmt: skip
     dray("wait", "--timeout", "100s", sweep)
