@@ -231,7 +231,6 @@ DESCRIPTION = {
     "hold": is_moment,
     "origin": is_origin,
     "sweep": is_sweep,
-    "count": is_count,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {

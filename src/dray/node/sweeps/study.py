@@ -37,11 +37,20 @@ LARGEST_STUDY = 64 << 20  # bytes of sweep.json, which may have a value for each
 LARGEST_KNOWN = 256 << 20
 WORTH_KEEPING = 20  # files that were read, from which on the cache is written anew
 STATES = ("running", "done", "failed", "pruned", "stopped")
+
+
+def is_rungs(value: "Any") -> bool:
+    """Return whether these are values by step; null is one that is not a number."""
+    return isinstance(value, dict) and all(
+        one is None or shapes.is_number(one) for one in value.values()
+    )
+
+
 RESULT = {
     "job": shapes.is_id,
     "state": shapes.is_text,
     "step": shapes.is_count,
-    "rungs": shapes.is_record,
+    "rungs": is_rungs,
     "gpu_seconds": shapes.is_number,
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
