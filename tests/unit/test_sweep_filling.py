@@ -62,9 +62,7 @@ def test_a_short_name_that_two_have_is_no_name() -> None:
         ([{"a": 1, "b": False}], "[{a:1,b:False}]", "[{a:1,b:false}]"),
     ],
 )
-def test_values_are_written_as_their_readers_expect(
-    value: Any, flag: str, assignment: str
-) -> None:
+def test_values_are_written_as_their_readers_expect(value: Any, flag: str, assignment: str) -> None:
     assert text_of(value, as_assignment=False) == flag
     assert text_of(value, as_assignment=True) == assignment
 
