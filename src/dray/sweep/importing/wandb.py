@@ -102,7 +102,7 @@ class Reader:
         where = ("early_terminate",)
         table = self.table(where, content["early_terminate"])
         if table.get("type") != "hyperband":
-            raise self.error(where, f"type {table.get('type')!r}: only hyperband is known")
+            raise self.error((*where, "type"), f"{table.get('type')!r}: only hyperband is known")
         eta = self.count((*where, "eta"), table.get("eta", 3))
         stop: dict[str, Any] = {"rule": "asha", "factor": eta}
         if "min_iter" in table:

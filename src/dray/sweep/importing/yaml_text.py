@@ -34,7 +34,7 @@ WORDS: Mapping[str, Any] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 AMBIGUOUS = re.compile(
-    r"(?i:yes|no|on|off|y|n)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*_[0-9_]*|[-+]?[0-9]+:[0-5]?[0-9](?::.*)?|[-+]?\.(?i:inf|nan)"
+    r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*_[0-9_]*|[-+]?[0-9]+:[0-5]?[0-9](?::.*)?|[-+]?\.(?i:inf|nan)"
 )
 SPECIAL = {
     "&": "an anchor",
