@@ -1,4 +1,4 @@
-"""Sweeps for other tools, as far as this machine can tell; tests/sweeps has the tools themselves."""
+"""Sweeps for other tools, as far as this machine can tell; see tests/sweeps for the tools."""
 
 from __future__ import annotations
 

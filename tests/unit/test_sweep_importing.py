@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from dray.config import yaml_subset
 from dray.config.migration.found import Text
 from dray.config.reading import Document
 from dray.errors import ConfigError, UsageError
 from dray.node.sweeps import filling, sampler
 from dray.sweep import file, space
-from dray.sweep.importing import python_space, wandb, yaml_text
+from dray.sweep.importing import python_space, wandb
 from dray.sweep.importing.found import Imported
 
 ISAAC = """\
@@ -250,7 +251,7 @@ command:
 @pytest.fixture(params=["with PyYAML, if there is one", "without PyYAML"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without PyYAML":
-        monkeypatch.setattr(yaml_text, "by_pyyaml", lambda text: None)
+        monkeypatch.setattr(yaml_subset, "by_pyyaml", lambda text: None)
 
 
 @pytest.mark.usefixtures("reader")
@@ -312,7 +313,7 @@ def test_a_grid_needs_no_number_of_trials() -> None:
 
 
 def yaml(text: str) -> object:
-    return yaml_text.Reader(Text("a.yaml", text)).read().content
+    return yaml_subset.Reader(Text("a.yaml", text)).read().content
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Reads YAML as far as sweeps are written in it: blocks, one-line flow collections, quoted and
-plain scalars, folded and literal texts, comments.
+"""Reads YAML as far as settings of other tools are written in it: blocks, one-line flow
+collections, quoted and plain scalars, folded and literal texts, comments.
 
 Anything else (anchors, tags, several documents, scalars of several lines) is refused with its line,
 and read by PyYAML where that is installed. Words that YAML's versions understand differently (yes,
