@@ -455,17 +455,22 @@ class Store:
         """Return the sweeps that were submitted from here, the newest first."""
         with self._decoding():
             return [
-                SweepRow(*row[:4], json.loads(row[4]), json.loads(row[5]))
+                SweepRow._make([*row[:4], json.loads(row[4]), json.loads(row[5])])
                 for row in self._rows("SELECT * FROM sweeps ORDER BY created DESC")
             ]
 
     def in_sweep(self, sweep: str) -> list[str]:
         """Return the ids of a sweep's jobs, in the order of its trials; none if there is no such
         sweep."""
-        rows = self._rows("SELECT parts FROM sweeps WHERE id = ?", (sweep,)) if sweep.isascii() else ()
+        rows = (
+            self._rows("SELECT parts FROM sweeps WHERE id = ?", (sweep,)) if sweep.isascii() else ()
+        )
         with self._decoding():
             return [
-                one for row in rows for part in json.loads(row[0]) for one in self.in_array(part["id"])
+                one
+                for row in rows
+                for part in json.loads(row[0])
+                for one in self.in_array(part["id"])
             ]
 
     def rows_in(self, array: str) -> list[Row]:
@@ -487,7 +492,7 @@ class Store:
             return ours
         from dray.node.sweeps.trial import as_filled  # only for a trial
 
-        study = self._study(ours.sweep["id"])
+        study: Any = self._study(ours.sweep["id"])
         record = as_filled(ours.to_dict(), study, values) if study else None
         return JobSpec.from_dict(record) if record else ours
 

@@ -81,7 +81,7 @@ def study_folder(dray: Dray, sweep: str) -> Path:
 @pytest.mark.parametrize("on", ["local", "hpc"])
 def test_twenty_trials_from_start_to_removal(far: Dray, on: str) -> None:
     far.jobs = jobs_on(far, on)
-    space = ("--space", "reward=0..10", "--space", "steps=20..30:int", "--space", "kind=a,b")
+    space = ("--space", "reward=0..10:float", "--space", "steps=20..30:int", "--space", "kind=a,b")
     sweep = start(far, on, "--trials", "20", "--seed", "1", *space)
     far("wait", "--timeout", "100s", sweep)
     found = trials(far, sweep)
@@ -117,12 +117,12 @@ def test_twenty_trials_from_start_to_removal(far: Dray, on: str) -> None:
 @pytest.mark.parametrize("on", ["local", "hpc"])
 def test_a_trial_that_does_badly_is_pruned_and_can_go_on(far: Dray, on: str) -> None:
     """The first trial is better than the second, which waits half-way until somebody ends it."""
-    space = ("--space", "reward=9,2", "--space", "how=,slow", "--sampler", "grid")
+    space = ("--space", "reward=9,2", "--space", "how=fast,slow", "--sampler", "grid")
     flags = ("--stop", "asha", "--stop-first", "5", "--trials", "1", *RESUMES)
-    sweep = start(far, on, *flags, *space)  # reward=9, how=""
+    sweep = start(far, on, *flags, *space)  # reward=9 fast
     far("wait", "--timeout", "100s", sweep)
     assert [one["rungs"] for one in trials(far, sweep)] == [{"5": 9.0, "15": 9.0}]
-    far("sweep", "add", sweep, "3")  # reward=9 slow, reward=2, reward=2 slow
+    far("sweep", "add", sweep, "3")  # 9 slow, 2 fast, 2 slow
     last = f"{sweep}-2.2"
     ended = far.wait(last)
     assert ended["state"] == "stopped"
@@ -145,7 +145,7 @@ def test_a_trial_that_does_badly_is_pruned_and_can_go_on(far: Dray, on: str) -> 
 def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
     sweep = start(
         far, on, "--trials", "5", "--at-once", "1", "--max-failures", "1",
-        "--space", "reward=0..1", command=("how=crash",),
+        "--space", "reward=0..1:float", command=("how=crash",),
     )  # fmt: skip
     far("wait", "--timeout", "100s", sweep, check=False)
     found = trials(far, sweep)
@@ -159,7 +159,9 @@ def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
 @pytest.mark.parametrize("on", ["local", "hpc"])
 def test_a_stopped_trial_is_resumed_with_the_same_parameters(far: Dray, on: str) -> None:
     command = ("how=slow",)
-    sweep = start(far, on, "--trials", "2", "--space", "reward=0..1", *RESUMES, command=command)
+    sweep = start(
+        far, on, "--trials", "2", "--space", "reward=0..1:float", *RESUMES, command=command
+    )
     job = f"{sweep}.1"
     out = jobs_on(far, on)
     wait_for(lambda: (out / job / "outputs/model_1.txt").exists(), 60)
@@ -179,7 +181,14 @@ def test_a_stopped_trial_is_resumed_with_the_same_parameters(far: Dray, on: str)
 def test_a_trial_that_is_killed_goes_on_with_the_same_parameters(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(
-        dray, "local", "--trials", "1", "--space", "reward=0..1", *RESUMES, command=("how=killed",)
+        dray,
+        "local",
+        "--trials",
+        "1",
+        "--space",
+        "reward=0..1:float",
+        *RESUMES,
+        command=("how=killed",),
     )
     ended = dray.wait(f"{sweep}.0")
     assert ended["state"] == "done"
@@ -194,7 +203,7 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     dray.configure("[clusters.local]\ncpus = 8\n")
     sweep = start(
-        dray, "local", "--trials", "4", "--at-once", "2", "--space", "reward=0..1", *RESUMES,
+        dray, "local", "--trials", "4", "--at-once", "2", "--space", "reward=0..1:float", *RESUMES,
         command=("how=slow",),
     )  # fmt: skip
 
@@ -218,7 +227,7 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
 def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(
-        dray, "local", "--trials", "2", "--repeats", "3", "--seed", "40", "--space", "reward=0..1",
+        dray, "local", "--trials", "2", "--repeats", "3", "--seed", "40", "--space", "reward=0..1:float",
         command=("reward={reward}", "seed={seed}", "repeat={repeat}"),
     )  # fmt: skip
     dray("wait", "--timeout", "100s", sweep)
@@ -235,8 +244,8 @@ def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
 def test_a_condition_ends_a_trial(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(
-        dray, "local", "--trials", "1", "--space", "reward=1..2", "--stop-if", "reward > 0.5 after 3",
-        *RESUMES, command=("how=slow",),
+        dray, "local", "--trials", "1", "--space", "reward=1..2:float",
+        "--stop-if", "reward > 0.5 after 3", *RESUMES, command=("how=slow",),
     )  # fmt: skip
     ended = dray.wait(f"{sweep}.0")
     assert (ended["state"], ended["reason"]) == (
@@ -277,12 +286,15 @@ def test_a_file_describes_a_sweep(dray: Dray) -> None:
     ("words", "message"),
     [
         (("--", "true"), "nothing to vary"),
-        (("--space", "x=1..2", "--", "true", "{y}"), "stands for nothing"),
-        (("--space", "x=1..2"), "no command"),
-        (("--space", "x=1..2", "--stop", "asha", "--", "true"), "when trials are compared"),
-        (("--space", "x=1..2", "--sampler", "grid", "--", "true"), "no step"),
-        (("--space", "x=1..2", "--sampler", "optuna:GPSampler", "--", "true"), "not there yet"),
-        (("--space", "x=1..2", "--stop-if", "odd", "--", "true"), "is not a condition"),
+        (("--space", "x=1..2:float", "--", "true", "{y}"), "stands for nothing"),
+        (("--space", "x=1..2:float"), "no command"),
+        (("--space", "x=1..2:float", "--stop", "asha", "--", "true"), "when trials are compared"),
+        (("--space", "x=1..2:float", "--sampler", "grid", "--", "true"), "no step"),
+        (
+            ("--space", "x=1..2:float", "--sampler", "optuna:GPSampler", "--", "true"),
+            "not there yet",
+        ),
+        (("--space", "x=1..2:float", "--stop-if", "odd", "--", "true"), "is not a condition"),
     ],
 )
 def test_what_cannot_run_is_refused_at_once(
@@ -297,7 +309,7 @@ def test_what_cannot_run_is_refused_at_once(
 
 def test_a_thousand_trials_are_one_small_array(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far, extra=["--hold"])
-    space = ("--space", "lr=1e-5..1e-1:log", "--space", "reward=0..1")
+    space = ("--space", "lr=1e-5..1e-1:log", "--space", "reward=0..1:float")
     sweep = start(far, "hpc", "--trials", "1000", "--at-once", "8", *space)
     try:
         queued = hpc.slurm.call("squeue", "-h", "-r", "-n", sweep, "-o", "%i").split()
@@ -322,7 +334,7 @@ def test_a_thousand_trials_are_one_small_array(far: Dray, hpc: Hpc) -> None:
 
 
 def test_another_machine_finds_a_sweep(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
-    sweep = start(far, "hpc", "--trials", "2", "--space", "reward=0..1")
+    sweep = start(far, "hpc", "--trials", "2", "--space", "reward=0..1:float")
     far("wait", "--timeout", "100s", sweep)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -336,9 +348,7 @@ def test_another_machine_finds_a_sweep(far: Dray, hpc: Hpc, tmp_path: Path) -> N
     wait_for(other.nothing_runs)
 
 
-def test_a_submission_whose_answer_is_lost_is_found_again(
-    far: Dray, hpc: Hpc, link: Link
-) -> None:
+def test_a_submission_whose_answer_is_lost_is_found_again(far: Dray, hpc: Hpc, link: Link) -> None:
     """The link breaks once the array is on its way: Slurm has it once, and dray knows it."""
     far("doctor", "hpc")
     done = threading.Event()
@@ -351,7 +361,7 @@ def test_a_submission_whose_answer_is_lost_is_found_again(
 
     watcher = threading.Thread(target=cut_once_written)
     watcher.start()
-    sweep = start(far, "hpc", "--trials", "3", "--space", "reward=0..1")
+    sweep = start(far, "hpc", "--trials", "3", "--space", "reward=0..1:float")
     done.set()
     watcher.join()
     far("wait", "--timeout", "100s", sweep)

@@ -110,7 +110,8 @@ def test_a_grid_has_every_point_once() -> None:
 def test_what_follows_from_others_is_found_in_the_order_of_need() -> None:
     space: Any = [
         {"name": "half", "kind": "formula", "formula": "batch // 2", "of": ["batch"]},
-        {"name": "batch", "kind": "formula", "formula": "max(envs, 3) * agent.lr", "of": ["--envs", "agent.lr"]},
+        {"name": "batch", "kind": "formula", "formula": "max(envs, 3) * agent.lr",
+         "of": ["--envs", "agent.lr"]},
         {"name": "--envs", "kind": "choice", "values": [8, 16]},
         {"name": "agent.lr", "kind": "int", "low": 2, "high": 2},
         {"name": "rows", "kind": "table", "of": ["--envs"], "rows": [[[8], "few"], [[16], "many"]]},

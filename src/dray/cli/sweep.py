@@ -104,6 +104,7 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_context
 def start(
     ctx: click.Context,
+    /,
     path: str | None,
     space: tuple[str, ...],
     command: tuple[str, ...],

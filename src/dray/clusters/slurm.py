@@ -249,7 +249,11 @@ def number(text: str) -> int:
 class SlurmCluster(BatchCluster):
     kind = "slurm"
     capabilities = BatchCluster.capabilities._replace(
-        arrays=True, limits_at_once=True, launchers=("srun",), batch_variables="SLURM_", found_by="sbatch"
+        arrays=True,
+        limits_at_once=True,
+        launchers=("srun",),
+        batch_variables="SLURM_",
+        found_by="sbatch",
     )
 
     def equipment(self) -> Equipment:

@@ -347,7 +347,7 @@ class JobArray(NamedTuple):
 
     common: JobSpec
     commands: tuple[tuple[str, ...], ...] = ()
-    count: int = 0
+    trials: int = 0
     study: Mapping[str, Any] = MappingProxyType({})  # of their sweep: see dray.sweep.study
 
     @property
@@ -356,7 +356,7 @@ class JobArray(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.commands) or self.count
+        return len(self.commands) or self.trials
 
     @property
     def ids(self) -> list[str]:
@@ -387,7 +387,7 @@ class JobArray(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the array's job.json adds to what the jobs have in common."""
-        return {"commands": self.commands} if self.commands else {"count": self.count}
+        return {"commands": self.commands} if self.commands else {"count": self.trials}
 
 
 class Plan(NamedTuple):

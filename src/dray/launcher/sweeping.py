@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
+MEASURES = ("value", "step", "rungs", "gpu_seconds")  # of a result
 ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
 
 
@@ -42,13 +43,17 @@ class Part(NamedTuple):
 
     id: str
     first: int
-    count: int
+    size: int
     at_once: int | None = None
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Part:
-        checks.required(record, id=PART["id"], first=PART["first"], count=PART["count"])
-        return cls(**checks.fields(record, PART))
+        read = checks.required(record, **PART)
+        return cls(read["id"], read["first"], read["count"], read["at_once"])
+
+    def to_dict(self) -> dict[str, Any]:
+        told = self._asdict()
+        return {"count": told.pop("size"), **told}
 
 
 PART: Mapping[str, checks.Check[Any]] = {
@@ -151,14 +156,14 @@ class Sweeping:
         """Submit further configurations of a sweep; return how many trials these are."""
         sweep = self.look(sweep_id)
         row = self._own(sweep_id)
-        first = max((one.first + one.count for one in sweep.parts), default=0)
+        first = max((one.first + one.size for one in sweep.parts), default=0)
         if sweep.study.sampler == "grid":
             left = sampler.grid_size(records_of(sweep.study.space)) - first // sweep.study.repeats
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
         cluster, common = self._again(row, sweep)
         del cluster
-        known = row._replace(parts=[dict(one._asdict()) for one in sweep.parts])
+        known = row._replace(parts=[one.to_dict() for one in sweep.parts])
         count = configurations * sweep.study.repeats
         self._submit(known, sweep.study, common, count, None, None)
         return count
@@ -230,7 +235,9 @@ class Sweeping:
         row = next((one for one in self.known() if one.id == sweep_id), None)
         name = row.cluster if row else on
         if name is None:
-            raise NotFound(f"there is no sweep '{sweep_id}'", hint="Another machine's: --on CLUSTER")
+            raise NotFound(
+                f"there is no sweep '{sweep_id}'", hint="Another machine's: --on CLUSTER"
+            )
         cluster = self.context.cluster(name)
         if row and row.place != cluster.files.path():
             raise ClusterError(
@@ -247,14 +254,14 @@ class Sweeping:
         trials = tuple(
             trial_of(study, part, index, rows, told, name)
             for part in parts
-            for index in range(part.count)
+            for index in range(part.size)
         )
         return Sweep(study, name, parts, trials, told.get("closed") is True)
 
     def _rows(self, parts: Iterable[Part], cluster: Cluster) -> dict[str, Row]:
         """Return what is known of the trials' jobs, after a look at those that have not ended."""
         store = self.context.open_store()
-        names = [f"{one.id}.{index}" for one in parts for index in range(one.count)]
+        names = [f"{one.id}.{index}" for one in parts for index in range(one.size)]
         self.watching.active_among(names)
         rows = {row.id: row for one in parts for row in store.rows_in(one.id)}
         unknown = [name for name in names if name not in rows]
@@ -314,7 +321,7 @@ def arrays_of(
         name = study.id if number == 1 else f"{study.id}-{number}"
         size = min(most, end - first)
         job = replace(common, id=name, sweep={**common.sweep, "first": first})
-        yield JobArray(job, count=size, study=study.to_dict())
+        yield JobArray(job, trials=size, study=study.to_dict())
         first += size
 
 
@@ -334,7 +341,7 @@ def trial_of(
     row = rows.get(job)
     result = record_in(told, "results", number)
     state = state_of(row.state if row else "", str(result.get("state", "")))
-    record = {key: result[key] for key in ("value", "step", "rungs", "gpu_seconds") if key in result}
+    record = {key: result[key] for key in MEASURES if key in result}
     if state == "running" and row is not None:
         record.update(latest(study, row))
     values = values_of(study, record_in(told, "trials", configuration), configuration)

@@ -209,8 +209,8 @@ def size_of(common: "Record") -> int:
     """Return the number of an array's jobs; 0 where its description is damaged."""
     commands = common.get("commands")
     if commands is None:
-        count = common.get("count")
-        return count if shapes.is_count(count) and 0 < count <= MOST_JOBS else 0
+        count = common.get("count")  # type: Any
+        return int(count) if shapes.is_count(count) and 0 < count <= MOST_JOBS else 0
     is_list = isinstance(commands, list) and all(shapes.is_texts(one) for one in commands)
     return len(commands) if is_list else 0
 

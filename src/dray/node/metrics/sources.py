@@ -372,9 +372,7 @@ def series(job: "Optional[Description]", job_dir: "JobDir") -> "Curve":
     return {"name": name, "points": [[one.step, one.value, one.attempt] for one in kept]}
 
 
-def all_points(
-    job: "Optional[Description]", job_dir: "JobDir"
-) -> "List[Dict[str, List[Point]]]":
+def all_points(job: "Optional[Description]", job_dir: "JobDir") -> "List[Dict[str, List[Point]]]":
     """Return what each source has, by name."""
     attempts = [job_dir.attempt(number) for number in job_dir.numbers()]
     found = []  # type: List[Dict[str, List[Point]]]

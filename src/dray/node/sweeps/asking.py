@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
     from ..formats.records import ResultRecord, StudyRecord, TrialRecord
-    from .space import Values
 
     Trials = Dict[int, TrialRecord]  # by configuration
     Results = Dict[int, ResultRecord]  # by trial

@@ -34,9 +34,7 @@ def fill(
     seed: int = 0,
 ) -> "List[str]":
     """Return the command of a trial; raise NoSuchName for a word that cannot be filled."""
-    own = {
-        one["name"]: text_of(values[one["name"]], emission(one) == ASSIGNMENT) for one in space
-    }
+    own = {one["name"]: text_of(values[one["name"]], emission(one) == ASSIGNMENT) for one in space}
     names = names_of(space)
     texts = {name: own[names[name]] for name in names}
     texts.update(trial=str(trial), repeat=str(repeat), seed=str(seed))

@@ -54,8 +54,10 @@ def spread_evenly(space: "Space", seed: int, number: int) -> "Values":
     for _ in range(50):
         ratio = (1 + ratio) ** (1.0 / (len(wanted) + 1))
     rng = random.Random("{}:shift".format(seed))
-    shares = [(rng.random() + (number + 1) * ratio ** -(at + 1)) % 1.0 for at in range(len(wanted))]
-    point = [spaces.spread(one, share) for one, share in zip(wanted, shares)]
+    point = []  # type: Point
+    for at, one in enumerate(wanted):
+        share = (rng.random() + (number + 1) * ratio ** -(at + 1)) % 1.0
+        point.append(spaces.spread(one, share))
     return spaces.values_at(space, point, number)
 
 
@@ -108,7 +110,7 @@ def divide(
 ) -> "Tuple[List[Point], List[Point]]":
     """Divide into the best tenth and the rest, each in the order in which they were told."""
     losses = sorted((loss, at) for at, (_, loss) in enumerate(points) if loss is not None)
-    best = {at for _, at in losses[: min(int(math.ceil(0.1 * len(points))), MOST_GOOD)]}
+    best = {at for _, at in losses[: min(math.ceil(0.1 * len(points)), MOST_GOOD)]}
     good = [points[at][0] for at in range(len(points)) if at in best]
     return good, [points[at][0] for at in range(len(points)) if at not in best]
 
@@ -142,8 +144,8 @@ class Mixture:
 
     def log_density(self, point: "Point") -> float:
         logs = list(self.log_weights)
-        for one, at in zip(self.kernels, point):
-            one.add_log_densities(at, logs)
+        for dimension, one in enumerate(self.kernels):
+            one.add_log_densities(point[dimension], logs)
         top = max(logs)
         return top + math.log(sum(math.exp(one - top) for one in logs))
 
@@ -196,8 +198,10 @@ class Numbers:
     def __init__(self, places: "List[float]") -> None:
         self.middles = list(places) + [0.5]
         self.widths = widths_of(places) + [1.0]
-        pairs = list(zip(self.middles, self.widths))
-        self.offsets = [-math.log(width * mass(middle, width)) - HALF_LOG_TAU for middle, width in pairs]
+        self.offsets = []  # type: List[float]
+        for at, middle in enumerate(self.middles):
+            width = self.widths[at]
+            self.offsets.append(-math.log(width * mass(middle, width)) - HALF_LOG_TAU)
         self.factors = [0.5 / (width * width) for width in self.widths]
 
     def draw(self, around: int, rng: random.Random) -> float:

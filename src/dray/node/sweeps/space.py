@@ -93,8 +93,8 @@ def from_unit(parameter: "Parameter", unit: "Union[int, float]") -> "Any":
 
 def on_raster(parameter: "Parameter", value: float, step: float) -> float:
     low, high = parameter["low"], parameter["high"]
-    last = int(math.floor((high - low) / float(step) + 1e-9))
-    steps = min(max(int(round((value - low) / float(step))), 0), last)
+    last = math.floor((high - low) / float(step) + 1e-9)
+    steps = min(max(round((value - low) / float(step)), 0), last)
     return float(DIGITS.format(low + step * steps))
 
 
@@ -110,7 +110,7 @@ def raster(parameter: "Parameter") -> "List[Any]":
     step = step_of(parameter)
     if not step:
         raise ValueError("{} has no step: a grid has no end there".format(parameter["name"]))
-    last = int(math.floor((parameter["high"] - parameter["low"]) / float(step) + 1e-9))
+    last = math.floor((parameter["high"] - parameter["low"]) / float(step) + 1e-9)
     found = [float(DIGITS.format(parameter["low"] + step * at)) for at in range(last + 1)]
     return [int(one) for one in found] if parameter["kind"] == "int" else found
 
@@ -129,8 +129,9 @@ def point_of(space: "Space", values: "Values") -> "Point":
 def values_at(space: "Space", point: "Point", number: int) -> "Values":
     """Return all values of the configuration of this number: those at the point, and what
     follows."""
-    pairs = zip(learnt(space), point)
-    return complete(space, {one["name"]: from_unit(one, at) for one, at in pairs}, number)
+    wanted = learnt(space)
+    values = {one["name"]: from_unit(one, point[at]) for at, one in enumerate(wanted)}
+    return complete(space, values, number)
 
 
 def complete(space: "Space", values: "Values", number: int) -> "Values":

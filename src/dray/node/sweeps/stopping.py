@@ -49,7 +49,7 @@ class Points:
         count = len(self.steps) if step is None else self.count_until(step)
         if not count:
             return None
-        last = self.values[count - int(math.ceil(count * LAST_SHARE)) : count]
+        last = self.values[count - math.ceil(count * LAST_SHARE) : count]
         return sum(last) / len(last)
 
 
@@ -73,9 +73,7 @@ def newly_passed(rule: "StopRule", points: Points, known: "Sequence[int]") -> "L
     return [
         rung
         for rung in rungs_of(rule)
-        if rung not in known
-        and rung <= points.last_step()
-        and points.count_until(rung) >= fewest
+        if rung not in known and rung <= points.last_step() and points.count_until(rung) >= fewest
     ]
 
 

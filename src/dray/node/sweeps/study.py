@@ -98,9 +98,10 @@ class Study:
         """Return its arrays, in the order of their trials."""
         folder = os.path.join(self.path, "parts")
         paths = [os.path.join(folder, name) for name in files.names_in(folder)]
-        found = [files.read_record(path) or {} for path in paths]
-        whole = [one for one in found if shapes.fits(one, PART, ("id", "first", "count"))]
-        return sorted(whole, key=lambda one: one["first"])  # type: ignore[misc]
+        read = [files.read_record(path) or {} for path in paths]
+        found = []  # type: List[Any]
+        found += [one for one in read if shapes.fits(one, PART, ("id", "first", "count"))]
+        return sorted(found, key=lambda one: one["first"])
 
     def close(self) -> None:
         """Let no further configuration start."""
@@ -250,9 +251,11 @@ def is_study(record: "Record") -> bool:
     space, seed = record.get("space"), record.get("seed")
     if not isinstance(space, list) or not all(isinstance(one, dict) for one in space):
         return False
-    if not all(shapes.is_text(one.get("name")) and shapes.is_text(one.get("kind")) for one in space):
+    if not all(
+        shapes.is_text(one.get("name")) and shapes.is_text(one.get("kind")) for one in space
+    ):
         return False
-    repeats = record.get("repeats")
+    repeats = record.get("repeats")  # type: Any
     return shapes.is_count(repeats) and repeats > 0 and shapes.is_count(seed)
 
 

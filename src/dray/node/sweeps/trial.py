@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
-    from ..formats.records import Description, ResultRecord, StudyRecord, TrialRecord
+    from ..formats.records import Description, ResultRecord, StudyRecord, TrialRecord  # noqa: F401
     from ..jobs.jobdir import JobDir
     from ..metrics.sources import Point, Watch
 
