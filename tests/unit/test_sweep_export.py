@@ -134,7 +134,7 @@ def test_a_curve_that_was_brought_along_is_not_changed() -> None:
 
 
 def test_a_journal_has_what_optuna_chooses_apart_from_what_follows() -> None:
-    _, _, line = optuna.journal(STUDY, [trial(0)])
+    *_, line = optuna.journal(STUDY, [trial(0)])
     assert line["params"] == {"agent.lr": 0.001, "--num_envs": 0, "units": 0}
     assert line["user_attrs"]["double"] == 1024
     assert json.loads(line["distributions"]["units"])["attributes"]["choices"][0] == "[64, 64]"
@@ -143,7 +143,7 @@ def test_a_journal_has_what_optuna_chooses_apart_from_what_follows() -> None:
 
 def test_a_value_that_is_not_of_the_space_is_an_attribute() -> None:
     odd = {**VALUES, "--num_envs": 7, "agent.lr": 5.0}
-    _, _, line = optuna.journal(STUDY, [trial(0, values=odd)])
+    *_, line = optuna.journal(STUDY, [trial(0, values=odd)])
     assert line["params"] == {"units": 0}
     assert line["user_attrs"]["--num_envs"] == 7
 
@@ -152,7 +152,7 @@ def test_a_journal_that_somebody_else_has_written_to_is_kept(tmp_path: Path) -> 
     path = tmp_path / "journal.log"
     optuna.write(path, STUDY, [trial(0)])
     optuna.write(path, STUDY, [trial(0), trial(1)])
-    assert len(path.read_text().splitlines()) == 4
+    assert len(path.read_text().splitlines()) == 5
     with path.open("a") as file:
         file.write('{"op_code": 2, "worker_id": "another", "study_id": 0}\n')
     before = path.read_text()

@@ -350,7 +350,7 @@ def test_simple_yaml_is_read(text: str, expected: object) -> None:
         ("a: [1, 2\n", 1, "does not end on its line"),
         ('a: "x\n', 1, "does not end on its line"),
         ("a: 1\na: 2\n", 2, "there twice"),
-        ("a: 1\n---\nb: 2\n", 2, "neither 'key: value'"),
+        ("a: 1\n---\nb: 2\n", 2, "a second document"),
         ("a:\n    b: 1\n  c: 2\n", 3, "indented unlike"),
         ("? a\n", 1, "a '?'"),
         ("[" * 100 + "]" * 100 + "\n", 1, "too deep"),
