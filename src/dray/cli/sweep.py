@@ -13,14 +13,15 @@ import click
 from dray.cli.output import age, launcher, one_line, print_json, table, terminal_width
 from dray.cli.parameters import (
     ClusterName,
-    Completed,
     Parsed,
     job_flags,
     job_options,
     json_option,
-    known_jobs,
     variable,
 )
+from dray.cli.sweep_export import export, picture
+from dray.cli.sweep_ids import SweepId
+from dray.cli.sweep_import import import_sweep
 from dray.cli.terminal import Shown, lines, say, tell, visible
 from dray.errors import UsageError
 from dray.job.model import JSON_VERSION
@@ -39,15 +40,6 @@ BEHIND = "dray.cli.sweep.command"  # the words of the command, in the context
 LARGEST_SEED = 2**31
 # What the options of a job say already: its name, and the metric that matters.
 OF_JOB = ("sweep.name", "sweep.metric")
-
-
-class SweepId(Completed):
-    name = "sweep"
-
-    def words(self, ctx: click.Context) -> list[tuple[str, str]]:
-        with known_jobs() as store:
-            found = store.sweeps() if store else []
-        return [(one.id, f"{age(one.created)} ago on {one.cluster}") for one in found]
 
 
 sweep_argument = click.argument("sweep", type=SweepId())
@@ -385,3 +377,7 @@ def go_on(sweep: str, most: int) -> None:
     verbs = launcher(submits=True)
     for job_id in verbs.sweeping.go_on(verbs.sweeping.find(sweep), most):
         tell(job_id)
+
+
+for verb in (export, picture, import_sweep):
+    command.add_command(verb)

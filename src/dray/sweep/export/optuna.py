@@ -56,7 +56,8 @@ def journal(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
             "study_name": study.id,
             "directions": [DIRECTIONS[study.mode]],
         },
-        {**about, "user_attr": {"metric": study.metric, "sampler": study.sampler}},
+        {**about, "user_attr": {"metric": study.metric}},
+        {**about, "user_attr": {"sampler": study.sampler}},
         *(trial_line(study, one) for one in begun),
     ]
 

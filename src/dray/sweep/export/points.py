@@ -17,8 +17,8 @@ def metric_name(study: Study) -> str:
 
 def points_of(trial: Trial, curves: Curves) -> list[tuple[int, float]]:
     """Return the curve of a trial: as it was brought along, else where it was compared; and its
-    last value."""
+    last value, where the curve does not reach so far."""
     found = dict(curves.get(trial.job) or trial.rungs)
     if trial.value is not None and trial.step is not None:
-        found[trial.step] = trial.value
+        found.setdefault(trial.step, trial.value)
     return sorted(found.items())

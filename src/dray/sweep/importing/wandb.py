@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
+from dray.config import yaml_subset
 from dray.config.migration.found import Text
 from dray.errors import ConfigError, nearest
 from dray.sweep import space
-from dray.sweep.importing import yaml_text
 from dray.sweep.importing.found import Imported
 from dray.sweep.options import USUAL_TRIALS
 from dray.sweep.study import Parameter
@@ -45,7 +45,7 @@ def read(text: Text) -> Imported:
 class Reader:
     def __init__(self, text: Text) -> None:
         self.text = text
-        self.yaml = yaml_text.read(text)
+        self.yaml = yaml_subset.read(text)
         self.notes: list[str] = []
         self.settings: dict[str, Any] = {}
 
@@ -102,7 +102,7 @@ class Reader:
         where = ("early_terminate",)
         table = self.table(where, content["early_terminate"])
         if table.get("type") != "hyperband":
-            raise self.error(where, f"type {table.get('type')!r}: only hyperband is known")
+            raise self.error((*where, "type"), f"{table.get('type')!r}: only hyperband is known")
         eta = self.count((*where, "eta"), table.get("eta", 3))
         stop: dict[str, Any] = {"rule": "asha", "factor": eta}
         if "min_iter" in table:
@@ -142,7 +142,7 @@ class Reader:
 
     # -- parameters -----------------------------------------------------------------------------
 
-    def parameters(self, path: yaml_text.Path, content: Any, before: str) -> list[Parameter]:
+    def parameters(self, path: yaml_subset.Path, content: Any, before: str) -> list[Parameter]:
         found: list[Parameter] = []
         for name, one in self.table(path, content).items():
             here = (*path, name)
@@ -159,7 +159,7 @@ class Reader:
                 raise self.error(here, str(error)) from None
         return found
 
-    def converted(self, path: yaml_text.Path, table: Mapping[str, Any]) -> dict[str, Any]:
+    def converted(self, path: yaml_subset.Path, table: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameter as [sweep.space] would have it."""
         if "probabilities" in table:
             self.notes.append(f"{path[-1]}: probabilities are left out")
@@ -179,7 +179,7 @@ class Reader:
             self.step(path, table, found)
         return found
 
-    def step(self, path: yaml_text.Path, table: Mapping[str, Any], found: dict[str, Any]) -> None:
+    def step(self, path: yaml_subset.Path, table: Mapping[str, Any], found: dict[str, Any]) -> None:
         step = self.number((*path, "q"), table.get("q", 1))
         if "log" in found:
             self.notes.append(f"{path[-1]} is logarithmic: its steps of {step:g} are left out")
@@ -192,9 +192,9 @@ class Reader:
 
     # -- checks ---------------------------------------------------------------------------------
 
-    def number(self, path: yaml_text.Path, value: Any) -> float:
+    def number(self, path: yaml_subset.Path, value: Any) -> float:
         """Read a number; PyYAML takes 1e-5 for a text."""
-        if isinstance(value, str) and yaml_text.FLOAT.fullmatch(value):
+        if isinstance(value, str) and yaml_subset.FLOAT.fullmatch(value):
             return float(value)
         if not space.is_number(value):
             missing = value is None
@@ -203,7 +203,7 @@ class Reader:
             )
         return value  # type: ignore[no-any-return]
 
-    def count(self, path: yaml_text.Path, value: Any) -> int:
+    def count(self, path: yaml_subset.Path, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.error(path, f"{value!r} is not a whole number of at least 1")
         return value
@@ -213,24 +213,24 @@ class Reader:
         table: Mapping[str, Any],
         key: str,
         known: Mapping[str, str],
-        path: yaml_text.Path = (),
+        path: yaml_subset.Path = (),
     ) -> str:
         value = str(table.get(key, ""))
         if value not in known:
             raise self.error((*path, key), f"'{value}' is none of {', '.join(known)}")
         return known[value]
 
-    def table(self, path: yaml_text.Path, value: Any) -> Mapping[str, Any]:
+    def table(self, path: yaml_subset.Path, value: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
             raise self.error(path, "must be a table of names")
         return value
 
-    def error(self, path: yaml_text.Path, message: str) -> ConfigError:
+    def error(self, path: yaml_subset.Path, message: str) -> ConfigError:
         known = next(path[:end] for end in range(len(path), -1, -1) if self.has_line(path[:end]))
         name = ".".join(map(str, path))
         return self.text.error(self.yaml.lines.get(known, 1), f"{name}: {message}")
 
-    def has_line(self, path: yaml_text.Path) -> bool:
+    def has_line(self, path: yaml_subset.Path) -> bool:
         return not path or path in self.yaml.lines
 
 
