@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-docker \
+.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps bench-sweep test-docker \
 	kubernetes-rig test-kubernetes test-kubernetes-long test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or containers or machines or sessions or hostile or trainers or docker or simulation or faults or kubernetes
+APART := crowd or containers or machines or sessions or hostile or trainers or sweeps or docker or simulation or faults or kubernetes
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
@@ -58,6 +58,10 @@ test-trainers: $(READY)  ## the trainers people use, from PyPI, interrupted and 
 	tests/rigs/install
 	tests/rigs/environment $(BIN)/python trainers
 	$(BIN)/pytest -n 2 --dist loadgroup -m trainers tests/trainers
+
+test-sweeps: $(READY)  ## the real Optuna, MLflow and TensorBoard, from PyPI
+	tests/rigs/environment $(BIN)/python sweeps
+	$(BIN)/pytest -n 2 --dist loadgroup -m sweeps tests/sweeps
 
 test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root
 	tests/rigs/install
@@ -114,6 +118,9 @@ bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
 	tests/rigs/install
 	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m bench
+
+bench-sweep: $(READY)  ## the sampler beside Optuna's; figures go to docs/explanation/sweeps.md
+	PYTHONPATH=src:. $$(tests/rigs/environment $(BIN)/python sweeps)/bin/python -m bench.sweep $(SEEDS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -69,6 +69,16 @@ MIGRATIONS = (
     "ALTER TABLE jobs ADD COLUMN place TEXT NOT NULL DEFAULT ''",
     # the last attempt, as a listing shows it; null: none, or not seen since this column is there
     "ALTER TABLE jobs ADD COLUMN last_attempt TEXT NOT NULL DEFAULT 'null'",
+    """
+    CREATE TABLE sweeps (
+        id TEXT PRIMARY KEY,
+        cluster TEXT NOT NULL,
+        place TEXT NOT NULL,  -- as that of a job
+        created REAL NOT NULL,
+        study TEXT NOT NULL,
+        parts TEXT NOT NULL  -- its arrays, in order
+    ) WITHOUT ROWID
+    """,
 )
 VERSION = len(MIGRATIONS)
 
@@ -115,6 +125,21 @@ ACTIVE = (JobState.QUEUED, JobState.RUNNING)
 Last = tuple[str, str, int]
 
 
+class SweepRow(NamedTuple):
+    """A sweep that was submitted from here."""
+
+    id: str
+    cluster: str
+    place: str
+    created: float
+    study: dict[str, Any]  # sweep.json
+    parts: list[dict[str, Any]]  # records.PartRecord
+
+    @property
+    def arrays(self) -> list[str]:
+        return [one["id"] for one in self.parts]
+
+
 class Damaged(StoreError):
     """The file is not a whole database."""
 
@@ -126,6 +151,7 @@ class Store:
         self.path = path
         self.patience = patience
         self.is_new = False  # just created: knows no job yet
+        self._studies: dict[str, dict[str, Any] | None] = {}  # of sweeps: they never change
         files.make_folder(str(path.parent))
         # Before it is opened: if the file is replaced right now, the new one is not taken for ours.
         self._identity = identify(path)
@@ -293,8 +319,8 @@ class Store:
         taken."""
         common = array.common
         rows = [
-            (job_id, cluster, place, common.name, common.created, json.dumps(command))
-            for job_id, command in zip(array.ids, array.commands, strict=True)
+            (job_id, cluster, place, common.name, common.created, json.dumps(array.command_of(at)))
+            for at, job_id in enumerate(array.ids)
         ]
         with self._writing() as connection:
             taken = connection.execute(
@@ -365,7 +391,7 @@ class Store:
             " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET state = excluded.state, reason = excluded.reason,"
             " submitted = 1, ended = excluded.ended, attempts = excluded.attempts,"
-            " spec = excluded.spec, metric = excluded.metric,"
+            " command = excluded.command, spec = excluded.spec, metric = excluded.metric,"
             " last_attempt = excluded.last_attempt"
             " WHERE cluster = excluded.cluster",  # one cluster does not speak for another
             (
@@ -407,6 +433,75 @@ class Store:
                 " (SELECT 1 FROM jobs WHERE id >= ?1 || '.' AND id < ?1 || '/')",
                 [(one,) for one in arrays],
             )
+            self._remove_empty_sweeps(connection, arrays)
+
+    # -- sweeps -------------------------------------------------------------------------------
+
+    def save_sweep(self, row: SweepRow) -> None:
+        """Record a sweep whose trials are about to be submitted, or another array of it."""
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO sweeps VALUES (?, ?, ?, ?, ?, ?)",
+                (*row[:4], json.dumps(row.study), json.dumps(row.parts)),
+            )
+
+    def _remove_empty_sweeps(self, connection: sqlite3.Connection, arrays: set[str]) -> None:
+        """Remove the sweeps of these arrays that have no job left."""
+        for row in self.sweeps() if arrays else ():
+            if not arrays.isdisjoint(row.arrays) and not any(map(self.in_array, row.arrays)):
+                connection.execute("DELETE FROM sweeps WHERE id = ?", (row.id,))
+
+    def sweeps(self) -> list[SweepRow]:
+        """Return the sweeps that were submitted from here, the newest first."""
+        with self._decoding():
+            return [
+                SweepRow._make([*row[:4], json.loads(row[4]), json.loads(row[5])])
+                for row in self._rows("SELECT * FROM sweeps ORDER BY created DESC")
+            ]
+
+    def in_sweep(self, sweep: str) -> list[str]:
+        """Return the ids of a sweep's jobs, in the order of its trials; none if there is no such
+        sweep."""
+        rows = (
+            self._rows("SELECT parts FROM sweeps WHERE id = ?", (sweep,)) if sweep.isascii() else ()
+        )
+        with self._decoding():
+            return [
+                one
+                for row in rows
+                for part in json.loads(row[0])
+                for one in self.in_array(part["id"])
+            ]
+
+    def rows_in(self, array: str) -> list[Row]:
+        """Return the jobs of an array, in no order."""
+        query = f"SELECT {', '.join(Row._fields)} FROM jobs WHERE id >= ? AND id < ?"
+        return [Row._make(row) for row in self._rows(query, ids_in(array))]
+
+    def array_spec(self, array: str) -> JobSpec | None:
+        """Return what the jobs of an array that was submitted from here have in common."""
+        rows = self._rows("SELECT spec FROM arrays WHERE id = ?", (array,))
+        with self._decoding():
+            return JobSpec.from_dict(json.loads(rows[0][0])) if rows else None
+
+    def _filled(self, ours: JobSpec, told: JobSpec) -> JobSpec:
+        """Return our description of a trial with the parameters that its cluster tells, if they are
+        of the sweep's space. What is made of them is our own."""
+        values = told.sweep.get("values")
+        if values is None or ours.sweep.get("values") is not None:
+            return ours
+        from dray.node.sweeps.trial import as_filled  # only for a trial
+
+        study: Any = self._study(ours.sweep["id"])
+        record = as_filled(ours.to_dict(), study, values) if study else None
+        return JobSpec.from_dict(record) if record else ours
+
+    def _study(self, sweep: str) -> dict[str, Any] | None:
+        if sweep not in self._studies:
+            rows = self._rows("SELECT study FROM sweeps WHERE id = ?", (sweep,))
+            with self._decoding():
+                self._studies[sweep] = json.loads(rows[0][0]) if rows else None
+        return self._studies[sweep]
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -609,6 +704,7 @@ class Store:
         told = view.spec
         if told.command:  # otherwise its description is damaged there
             ours = replace(ours, snapshot=told.snapshot, resumed_after=told.resumed_after)
+            ours = self._filled(ours, told) if ours.sweep else ours
         return replace(view, spec=ours)
 
     def intent_age(self, job_id: str) -> float | None:
@@ -655,6 +751,11 @@ def read_spec(job_id: str, command: str, own: str, common: str | None) -> JobSpe
     if own:
         return JobSpec.from_dict(json.loads(own))
     record = {**json.loads(common or ""), "id": job_id, "command": json.loads(command)}
+    if record.get("sweep"):
+        from dray.node.jobs.arrays import split, trial_at  # only for a trial
+
+        place = split(job_id)
+        record["sweep"] = trial_at(record["sweep"], place[1] if place else 0)
     return JobSpec.from_dict(record)
 
 

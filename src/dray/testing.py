@@ -104,6 +104,7 @@ class FakeCluster:
         self.gpus = gpus
         self.may_ask = True
         self.jobs: dict[str, FakeJob] = {}
+        self.sweeps: dict[str, dict[str, Any]] = {}  # as records.StudyFiles has them
         self.snapshots: set[str] = set()
         self.images = FakeImages()
         self.queue = FakeQueue(self, array_size)
@@ -243,6 +244,12 @@ class FakeQueue:
         self.may_have_got = False
         with self.cluster.answering("submit"):
             self.may_have_got = True
+            if plan.study:
+                known = self.cluster.sweeps.setdefault(
+                    plan.study["id"], {"parts": [], "trials": {}, "results": {}, "closed": False}
+                )
+                known["study"] = dict(plan.study)
+                known["parts"].append(dict(plan.part))
             for one in plan.each or (plan,):
                 self.cluster.take_code(one, code, progress)
                 self.cluster.jobs.setdefault(one.job.id, FakeJob(one.job, secrets))
@@ -322,6 +329,16 @@ class FakeFiles:
         with self.cluster.answering("metrics"):
             self.cluster.require(job_id)
             return Series()
+
+    def sweep(self, sweep_id: str) -> Mapping[str, Any]:
+        with self.cluster.answering("sweep"):
+            if sweep_id not in self.cluster.sweeps:
+                raise NotFound(f"there is no sweep {sweep_id}")
+            return self.cluster.sweeps[sweep_id]
+
+    def close_sweep(self, sweep_id: str) -> None:
+        with self.cluster.answering("sweep-close"):
+            self.cluster.sweeps[sweep_id]["closed"] = True
 
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection

@@ -22,6 +22,7 @@ from dray.job.model import Attempt, JobSpec
 from dray.node.formats import files, records, shapes
 from dray.node.notifications import notices, notify
 from dray.node.schedulers import kubernetes, local, queue
+from dray.node.sweeps import study
 from dray.programs import shipping
 
 STUB = Path(records.__file__).with_suffix(".pyi")
@@ -47,6 +48,8 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_links: ("Dict[str, str]",),
     shapes.is_origin: ("Origin",),
     shapes.is_metric: ("Metric",),
+    shapes.is_sweep: ("SweepPart",),
+    study.is_rungs: ("Dict[str, float]",),
     shapes.is_rule: ("TotalRule",),
     shapes.is_rules: ("List[Lookup]",),
     shapes.is_never: ("GivenPlaces",),
@@ -57,6 +60,7 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
         "Container",
         "SchedulerSettings",
         "Limits",
+        "Dict[str, Any]",
     ),
     notify.is_addresses: ("Dict[str, str]",),
     notify.is_channels: ("Dict[str, List[str]]",),
@@ -64,7 +68,10 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
 }
 # Types whose values are checked by a shape, and the keys that are made here or checked elsewhere.
 CHECKED = [
-    ("Description", shapes.DESCRIPTION, {"commands"}),  # of an array: see ArrayDir.common
+    ("Description", shapes.DESCRIPTION, {"commands", "count"}),  # of an array: see arrays
+    ("SweepPart", shapes.SWEEP, set()),
+    ("ResultRecord", {**study.RESULT, "value": shapes.is_number}, set()),
+    ("PartRecord", study.PART, set()),
     ("Resources", shapes.RESOURCES, set()),
     ("Resume", shapes.RESUME, set()),
     ("Limits", shapes.LIMITS, set()),
@@ -121,7 +128,11 @@ def test_what_nothing_lacks_is_required(name: str, needed: tuple[str, ...]) -> N
 @pytest.mark.parametrize(
     ("name", "written", "added"),
     [
-        ("Description", JobSpec, {"scheduler", "share", "commands"}),  # by the plan of a cluster
+        (
+            "Description",
+            JobSpec,
+            {"scheduler", "share", "commands", "count"},
+        ),  # by the plan of a cluster
         ("Resources", model.Resources, set()),
         ("Resume", model.Resume, {"given"}),
         ("Limits", model.Limits, set()),
@@ -139,7 +150,7 @@ def test_a_written_description_is_read_as_such() -> None:
     container = model.Container(image="/images/train.sif")
     spec = JobSpec(id="a-1", name="a", command=("true",), container=container)
     read = read_again(spec)
-    assert set(read) == keys("Description") - {"scheduler", "share", "commands"}
+    assert set(read) == keys("Description") - {"scheduler", "share", "commands", "count"}
     assert shapes.description(read) is read
 
 

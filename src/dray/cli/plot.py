@@ -4,12 +4,21 @@ Both pictures show the attempts that a training was made in: each has its own co
 vertical line stands where one was interrupted and the next took over.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby, pairwise
 from pathlib import Path
+
+from dray.drawing import (
+    CHARACTER_WIDTH,
+    FAINT,
+    GRID,
+    Axis,
+    round_ticks,
+    svg_line,
+    svg_picture,
+    svg_text,
+)
 
 
 @dataclass(frozen=True)
@@ -29,20 +38,6 @@ class Stretch:
     points: list[Point]
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Maps the values from low to high onto the positions from start to end."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def place(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
-
-
 def read_curve(path: Path) -> list[Point]:
     """Read the rows of a curve, which may be in the middle of being written."""
     rows = path.read_text().splitlines(keepends=True)[1:]
@@ -59,23 +54,6 @@ def stretches(points: Sequence[Point]) -> list[Stretch]:
         joint = result[-1].points[-1:] if result else []
         result.append(Stretch(attempt, [*joint, *group]))
     return result
-
-
-def round_ticks(low: float, high: float, most: int) -> list[float]:
-    """Choose round values that span low to high in at most so many intervals.
-
-    Of the spacings possible the one that reaches least beyond the data is taken, and of those
-    the finest.
-    """
-    high = high if high > low else low + 1
-    magnitude = 10 ** math.floor(math.log10((high - low) / most))
-    choices: list[tuple[float, float, int, int]] = []
-    for step in (magnitude * factor for factor in (1, 2, 2.5, 5, 10, 20)):
-        first, last = math.floor(low / step), math.ceil(high / step)
-        if last - first <= most:
-            choices.append(((last - first) * step, step, first, last))
-    _, step, first, last = min(choices)
-    return [step * i for i in range(first, last + 1)]
 
 
 def value_ticks(points: Sequence[Point], most: int) -> list[float]:
@@ -227,11 +205,8 @@ def attempt_style(attempt: int) -> str:
 
 # The palette of Okabe and Ito, which people with any kind of colour vision can tell apart.
 ATTEMPT_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-INK, FAINT, GRID = "#333333", "#888888", "#e6e6e6"
 WIDTH, HEIGHT = 900, 480
 LEFT, RIGHT, TOP, BOTTOM = 72, 868, 84, 416
-LABEL_SIZE = 12
-CHARACTER_WIDTH = 7.0  # of a label, at most
 
 
 def svg_plot(points: Sequence[Point], title: str) -> str:
@@ -243,44 +218,13 @@ def svg_plot(points: Sequence[Point], title: str) -> str:
     y = Axis(y_ticks[0], y_ticks[-1], BOTTOM, TOP)
     parts = stretches(points)
     elements = [
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         svg_text(LEFT, 36, title, size=19, weight="600"),
         *svg_y_axis(y, y_ticks),
         *svg_x_axis(x, iteration_ticks(shown, most=8)),
         *svg_attempts(x, parts),
         *svg_curve(x, y, parts),
     ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" font-family="Helvetica, Arial, sans-serif">\n'
-        + "\n".join(elements)
-        + "\n</svg>\n"
-    )
-
-
-def svg_text(
-    x: float,
-    y: float,
-    text: str,
-    size: int = LABEL_SIZE,
-    color: str = INK,
-    anchor: str = "start",
-    weight: str = "400",
-    turn: int = 0,
-) -> str:
-    turned = f' transform="rotate({turn} {x:g} {y:g})"' if turn else ""
-    return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" fill="{color}" '
-        f'text-anchor="{anchor}"{turned}>{escape(text)}</text>'
-    )
-
-
-def svg_line(x1: float, y1: float, x2: float, y2: float, color: str, dashes: str = "") -> str:
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return (
-        f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{color}"'
-        f' stroke-width="1"{dashed}/>'
-    )
+    return svg_picture(WIDTH, HEIGHT, elements)
 
 
 def svg_y_axis(y: Axis, ticks: Sequence[float]) -> list[str]:

@@ -10,6 +10,7 @@ VERBS = {
         "show": "describe one job and its attempts",
         "why": "tell what is the matter with a job: why it waits, or ended",
         "logs": "print or follow a job's output",
+        "sweep": "try many configurations, and show which are best",
         "board": "show jobs in TensorBoard, on this machine",
         "wait": "wait for jobs to end; exit code 1 if one failed",
         "stop": "stop a job, with a checkpoint first",

@@ -54,9 +54,9 @@ def make_array_plan(
 ) -> Plan:
     """One directory for all, and a Job for each: a queue may admit them one by one, and each is
     resumed by itself. The manifest is that of the first one."""
-    common = {**description(array.common), "commands": array.commands}
+    common = {**description(array.common), **array.to_dict()}
     first = manifest.job_manifest(array.common, settings, place, index=0)
-    return Plan(
+    plan = Plan(
         job=array.common,
         cluster=cluster,
         files={"job.json": json.dumps(common), "manifest.json": json.dumps(first, indent=2)},
@@ -64,6 +64,7 @@ def make_array_plan(
         notes=plan_notes(array.common, place),
         is_array=True,
     )
+    return plan.of_sweep(array)
 
 
 def create_words(place: Place, path: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 from dray import background
 from dray.clusters.protocol import (
@@ -61,10 +62,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dray.node.formats.records import PartRecord, StudyRecord
     from dray.node.root.images import RootImages
     from dray.transport.ways import Way
 
 LITTLE_SPACE = 1 << 30
+FAMILIES = {"ImageMissing": ImageMissing, "NotFound": NotFound}  # of what the root refuses
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -127,7 +130,7 @@ def make_plan(job: JobSpec, cluster: str, root: str, share: str | None = None) -
 
 class LocalCluster:
     kind = "local"
-    capabilities = Capabilities(is_local=True, gpu_fractions=True)
+    capabilities = Capabilities(is_local=True, gpu_fractions=True, limits_at_once=True)
     may_ask = True  # nobody has to log in here
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
@@ -335,6 +338,10 @@ class LocalQueue:
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
+        if plan.study:
+            with refusing():
+                study, part = cast("StudyRecord", plan.study), cast("PartRecord", plan.part)
+                self._files.begin_sweep(study, part)
         for one in plan.each or (plan,):
             self._submit(one, secrets, code, progress)
 
@@ -546,6 +553,14 @@ class LocalFiles:
             for one, piece in zip(parts, pieces, strict=True)
         ]
 
+    def sweep(self, sweep_id: str) -> Mapping[str, Any]:
+        with refusing():
+            return self._files.sweep_files(sweep_id)
+
+    def close_sweep(self, sweep_id: str) -> None:
+        with refusing():
+            self._files.close_sweep(sweep_id)
+
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         root = self._files
         told: Any = dict(rules)
@@ -676,7 +691,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except Refusal as error:
-        raise (ImageMissing if error.family == "ImageMissing" else Refused)(str(error)) from error
+        raise FAMILIES.get(error.family, Refused)(str(error)) from error
     except Exception as error:
         from dray.node.checkpoints.origin import NothingToGoOnFrom  # with all its formats
 

@@ -276,6 +276,13 @@ class JobFiles(Protocol):
         """Read what was written to the outputs that match since they had these lengths, by path.
         Where that is much, a part of it; nothing once all is known."""
 
+    def sweep(self, sweep_id: str) -> Mapping[str, Any]:
+        """Return all that the cluster has of a sweep, unchecked (records.StudyFiles). Raises
+        NotFound where it has none of that id."""
+
+    def close_sweep(self, sweep_id: str) -> None:
+        """Let no further trial of a sweep start."""
+
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         """Find the checkpoint of this name, or the newest whole one. ``rules`` apply where the job
         has none of its own. Raises Refused where there is no such checkpoint."""

@@ -35,12 +35,14 @@ OVERLAPS = (20, 11)  # the Slurm in which steps began to share what a job has
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def batch_script(job: JobSpec, settings: Mapping[str, Any], jobs: int = 0) -> str:
+def batch_script(
+    job: JobSpec, settings: Mapping[str, Any], jobs: int = 0, at_once: int | None = None
+) -> str:
     """Write the script for sbatch. It contains nothing of the user's command, which is in job.json.
     With a number of ``jobs``, it is the script of an array."""
     folder = f"{ROOT}/arrays/{job.id}" if jobs else f"{ROOT}/jobs/{job.id}"
     flags = [f"--output={folder}/{'%a' if jobs else 'batch'}.log", *sbatch_flags(job, settings)]
-    flags += [f"--array=0-{jobs - 1}"] if jobs else []
+    flags += [f"--array=0-{jobs - 1}{f'%{at_once}' if at_once else ''}"] if jobs else []
     lines = ["#!/bin/bash -l", *(f"#SBATCH {flag}" for flag in flags)]
     return "\n".join([*lines, *attempt_lines(folder, settings)]) + "\n"
 
@@ -112,18 +114,19 @@ def description(job: JobSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
 def make_array_plan(array: JobArray, cluster: str, settings: Mapping[str, Any]) -> Plan:
     """Plan one directory and one batch job for the whole array; job.sh is for a job of it that is
     resumed alone."""
-    common = {**description(array.common, settings), "commands": array.commands}
-    return Plan(
+    common = {**description(array.common, settings), **array.to_dict()}
+    plan = Plan(
         job=array.common,
         cluster=cluster,
         files={
             "job.json": json.dumps(common),
-            "batch.sh": batch_script(array.common, settings, len(array.commands)),
+            "batch.sh": batch_script(array.common, settings, array.size, array.at_once),
             "job.sh": batch_script(replace(array.common, id=arrays.JOB), settings),
         },
         command=(*SUBMIT, f"{ROOT}/arrays/{array.id}/batch.sh"),
         is_array=True,
     )
+    return plan.of_sweep(array)
 
 
 def find_problem(
@@ -257,7 +260,11 @@ def number(text: str) -> int:
 class SlurmCluster(BatchCluster):
     kind = "slurm"
     capabilities = BatchCluster.capabilities._replace(
-        arrays=True, launchers=("srun",), batch_variables="SLURM_", found_by="sbatch"
+        arrays=True,
+        limits_at_once=True,
+        launchers=("srun",),
+        batch_variables="SLURM_",
+        found_by="sbatch",
     )
 
     def equipment(self) -> Equipment:

@@ -92,7 +92,7 @@ def find_problem(job: JobSpec, have: Equipment | None) -> Problem | None:
 class SshCluster(BatchCluster):
     kind = "ssh"
 
-    capabilities = BatchCluster.capabilities._replace(gpu_fractions=True)
+    capabilities = BatchCluster.capabilities._replace(gpu_fractions=True, limits_at_once=True)
 
     def equipment(self) -> Equipment:
         return equipment_of(self.facts(), self.settings) or Equipment(cpus=0, memory=None, gpus=0)

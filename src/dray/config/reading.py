@@ -80,11 +80,14 @@ class Document:
             found = found[name]
         return found
 
-    def settings(self, known: Mapping[str, str] = MappingProxyType({})) -> FileSettings:
+    def settings(
+        self, known: Mapping[str, str] = MappingProxyType({}), besides: Sequence[str] = ()
+    ) -> FileSettings:
         """Read the file's settings. ``known`` are the kinds of clusters that another file defines:
-        a file that adds to a cluster need not repeat its kind."""
+        a file that adds to a cluster need not repeat its kind. ``besides``: a file for something
+        else has these tables, which are not read here, and of the others [job] alone."""
         try:
-            return _Reader(self, known).read(self.tables)
+            return _Reader(self, known, besides).read(self.tables)
         except (RecursionError, ValueError) as error:  # such as a number too long to be told
             raise ConfigError(f"{self.path}: a value cannot be read: {error}") from error
 
@@ -108,16 +111,19 @@ def read_file(path: Path) -> FileSettings:
 class _Reader:
     """Turns one document into settings."""
 
-    def __init__(self, document: Document, known: Mapping[str, str]) -> None:
+    def __init__(
+        self, document: Document, known: Mapping[str, str], besides: Sequence[str]
+    ) -> None:
         from dray.job.options import kinds  # no option is needed where there is no file
 
         self.document = document
+        self.valid = ["job", *besides] if besides else ["job", "snapshot", "notify", "clusters"]
         self.kinds = {**{name: name for name in kinds.BUILT_IN}, **known}
 
     def read(self, document: Mapping[str, Any]) -> FileSettings:
         from dray.job import options
 
-        self.check_names((), document, ["job", "snapshot", "notify", "clusters"])
+        self.check_names((), document, self.valid)
         settings: dict[str, Any] = {}
         known = [*options.JOB, *options.SNAPSHOT, *options.NOTIFY]
         for table in ("job", "snapshot", "notify"):

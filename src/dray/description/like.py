@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from dray.config import loading as configuration
@@ -24,6 +24,15 @@ from dray.records import asdict
 FILLED = ("job.resume.", "job.metrics.", CONTAINER, "job.outputs", "job.launch")
 RENAMED = {"args": "resume_args", "signal": "checkpoint_signal"}
 NOT_SET: tuple[Any, ...] = (None, "", (), {}, False)
+# What a trial of a sweep has besides: another job is none.
+TRIAL_VARIABLES = (
+    "DRAY_SWEEP",
+    "DRAY_TRIAL",
+    "DRAY_PARAMS",
+    "WANDB_RUN_GROUP",
+    "WANDB_RUN_ID",
+    "WANDB_RESUME",
+)
 SHAPE = ("job.recipe", "job.python", "job.resources.gpus", "job.resources.nodes")
 
 
@@ -62,7 +71,7 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
         "job.limits.total_time": spec.limits.total_time,
         "job.limits.gpu_hours": spec.limits.gpu_hours,
         "job.outputs": spec.outputs,
-        "job.env": own_variables(spec.env),
+        "job.env": own_variables(spec.env, without=TRIAL_VARIABLES if spec.sweep else ()),
         "job.secrets": spec.secrets,
     }
     for key, value in asdict(spec.resume).items():
@@ -80,10 +89,11 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
     return found
 
 
-def own_variables(env: Mapping[str, str]) -> dict[str, str]:
+def own_variables(env: Mapping[str, str], without: Collection[str] = ()) -> dict[str, str]:
     """Return the variables without those that a local job has from the shell it was submitted
     from."""
-    return {name: env[name] for name in env if not configuration.is_inherited(name)}
+    own = (name for name in env if name not in without)
+    return {name: env[name] for name in own if not configuration.is_inherited(name)}
 
 
 def as_before(spec: JobSpec, config: Config) -> Filled:

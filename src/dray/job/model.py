@@ -26,7 +26,7 @@ from dray.checks import (
 from dray.checks import text as text_of
 from dray.job.quantities import show_duration
 from dray.node.formats.files import encode
-from dray.node.formats.shapes import DESCRIPTION_VERSION, FIRST_VERSION, MOST_RECENT
+from dray.node.formats.shapes import DESCRIPTION_VERSION, FIRST_VERSION, MOST_RECENT, is_record
 from dray.node.jobs.staging import NOTIFY, SECRETS
 from dray.records import NamedTuple, asdict, dataclass, field, replace
 
@@ -161,6 +161,8 @@ class JobSpec:
     hold: float | None = None  # seconds for which a crashed attempt's allocation is kept
     # The checkpoint of another run that the first attempt begins from: see dray run --from
     origin: Mapping[str, str] = field(default_factory=dict)
+    # Which trial of which sweep it is, and with which parameters; empty: none. See dray.node.sweeps
+    sweep: Mapping[str, Any] = field(default_factory=dict)
     version: int = DESCRIPTION_VERSION  # of this description's form
 
     def to_dict(self) -> Description:
@@ -340,22 +342,52 @@ class Snapshot(NamedTuple):
 
 class JobArray(NamedTuple):
     """Jobs that are submitted together and differ only in their commands. ``common`` has the
-    array's id; job N has the id ``<id>.<N>``."""
+    array's id; job N has the id ``<id>.<N>``. Trials of a sweep have one command, which each of
+    them fills in when it starts, and are only counted."""
 
     common: JobSpec
-    commands: tuple[tuple[str, ...], ...]
+    commands: tuple[tuple[str, ...], ...] = ()
+    trials: int = 0
+    study: Mapping[str, Any] = MappingProxyType({})  # of their sweep: see dray.sweep.study
 
     @property
     def id(self) -> str:
         return self.common.id
 
     @property
+    def size(self) -> int:
+        return len(self.commands) or self.trials
+
+    @property
     def ids(self) -> list[str]:
-        return [f"{self.id}.{index}" for index in range(len(self.commands))]
+        return [f"{self.id}.{index}" for index in range(self.size)]
+
+    @property
+    def at_once(self) -> int | None:
+        """How many of them may run at the same time; None: as many as there is room for."""
+        most: int | None = self.common.sweep.get("at_once")
+        return most
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """Which trials of their sweep they are."""
+        first = self.common.sweep.get("first", 0)
+        return {"id": self.id, "first": first, "count": self.size, "at_once": self.at_once}
+
+    def command_of(self, index: int) -> tuple[str, ...]:
+        return self.commands[index] if self.commands else self.common.command
 
     def jobs(self) -> Iterator[JobSpec]:
-        for job_id, command in zip(self.ids, self.commands, strict=True):
-            yield replace(self.common, id=job_id, command=command)
+        from dray.node.jobs.arrays import trial_at  # not for a listing
+
+        for index, job_id in enumerate(self.ids):
+            job = replace(self.common, id=job_id, command=self.command_of(index))
+            trial = trial_at(dict(job.sweep), index) if job.sweep else {}
+            yield replace(job, sweep=trial)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the array's job.json adds to what the jobs have in common."""
+        return {"commands": self.commands} if self.commands else {"count": self.trials}
 
 
 class Plan(NamedTuple):
@@ -369,11 +401,18 @@ class Plan(NamedTuple):
     notes: tuple[str, ...] = ()
     is_array: bool = False
     each: tuple[Plan, ...] = ()  # of an array's jobs, where the cluster takes them one by one
+    study: Mapping[str, Any] = MappingProxyType({})  # of the sweep that they belong to,
+    part: Mapping[str, Any] = MappingProxyType({})  # and which of its trials they are
 
     @classmethod
     def one_by_one(cls, array: JobArray, cluster: str, each: Iterable[Plan]) -> Plan:
         """Plan an array as single jobs."""
-        return cls(job=array.common, cluster=cluster, files={}, command=(), each=tuple(each))
+        alone = cls(job=array.common, cluster=cluster, files={}, command=(), each=tuple(each))
+        return alone.of_sweep(array)
+
+    def of_sweep(self, array: JobArray) -> Plan:
+        """Add the sweep that the jobs are trials of, if they are."""
+        return self._replace(study=array.study, part=array.part) if array.study else self
 
 
 class Private(NamedTuple):
@@ -399,6 +438,7 @@ class Capabilities(NamedTuple):
     found_by: str = ""  # a program that is there where a cluster of this kind is
     gpu_fractions: bool = False
     arrays: bool = False  # many jobs can be submitted in one step
+    limits_at_once: bool = False  # of jobs that were submitted together, only some run at a time
     launchers: tuple[str, ...] = ()  # what can start a command once for each task
     # The variables by which a library takes itself for a part of a batch job begin with this.
     batch_variables: str = ""
@@ -478,6 +518,20 @@ def _metric(value: Any) -> dict[str, Any] | None:
         return None
 
 
+def _sweep(value: Any) -> dict[str, Any]:
+    """Read which trial of a sweep a job is, and its parameters."""
+    read = checks.fields(value, SWEEP)
+    if read and "id" not in read:
+        raise Malformed("a trial's sweep has no id")
+    return read
+
+
+def _parameters(value: Any) -> Mapping[str, Any]:
+    if not is_record(value):
+        raise Malformed(f"{checks.brief(value)} is not a record of parameters")
+    return checks.record(value)
+
+
 def _built(cls: Any, fields: Mapping[str, checks.Check[Any]]) -> checks.Check[Any]:
     return lambda value: cls(**checks.fields(value, fields))
 
@@ -496,6 +550,13 @@ LIMITS: Mapping[str, checks.Check[Any]] = {
     "total_time": optional(moment),
     "gpu_hours": optional(number),
     "start_by": optional(moment),
+}
+SWEEP: Mapping[str, checks.Check[Any]] = {
+    "id": checks.job_id,
+    "first": count,
+    "trial": count,
+    "at_once": optional(count),
+    "values": _parameters,
 }
 RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
@@ -551,6 +612,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "fail_on": several(integer, MOST_CODES),
     "hold": optional(moment),
     "origin": table(text_of),
+    "sweep": _sweep,
 }
 ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: integer(value, 1, 10**6),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dray.launcher.running import How, Running
     from dray.launcher.sessions import Sessioning
     from dray.launcher.ssh_access import SshAccess
+    from dray.launcher.sweeping import Sweeping
     from dray.launcher.tickets import Ticket
 
 __all__ = ["GONE", "JobFilter", "Launcher", "Listing"]
@@ -100,6 +101,12 @@ class Launcher:
         from dray.launcher.resuming import Resuming
 
         return Resuming(self.context, lambda: self.images).resume(reference, **changes)
+
+    @cached_property
+    def sweeping(self) -> Sweeping:
+        from dray.launcher.sweeping import Sweeping
+
+        return Sweeping(self.context)
 
     # -- looking: watching, jobs, logs
 

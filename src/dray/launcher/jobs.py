@@ -55,11 +55,12 @@ class Jobs:
         return ", ".join(told) + (" …" if len(found) > SOME else "")
 
     def find_all(self, references: Iterable[str]) -> list[str]:
-        """Return the ids that these mean; an array's id means all its jobs."""
+        """Return the ids that these mean; an array's or a sweep's id means all its jobs."""
         store = self.context.open_store()
         found: dict[str, None] = {}
         for reference in references:
-            found.update(dict.fromkeys(store.in_array(reference) or [self.find(reference)[0]]))
+            together = store.in_sweep(reference) or store.in_array(reference)
+            found.update(dict.fromkeys(together or [self.find(reference)[0]]))
         return list(found)
 
     def latest(self) -> str:

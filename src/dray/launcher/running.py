@@ -64,12 +64,12 @@ class Running:
         if like:
             again = self._like(like, command)
             return again.plan(command, snapshot=snapshot, start_from=start_from, notify=notify)
-        cluster = self._target()
+        cluster = self.target()
         job = self.describe(command)
         cluster.check(job)
         if start_from:
             job = self._given_checkpoints().planned(job, start_from)
-        submission = self._submission(cluster, job, snapshot=snapshot)
+        submission = self.submission(cluster, job, snapshot=snapshot)
         submission.freeze(only_look=True)
         notes = (*job.notes, *submission.missing_words())
         submission.work = replace(submission.job, notes=notes)
@@ -90,14 +90,14 @@ class Running:
         if like:
             again = self._like(like, command)
             return again.run(command, snapshot=snapshot, start_from=start_from, notify=notify)
-        cluster = self._target()
+        cluster = self.target()
         job = self.describe(command)
         cluster.check(job)
         settings = private_settings(self.context.config, cluster.name, notify)
         private = private_values(job.secrets, settings)
         with self._given(job, start_from, cluster) as (job, given):
-            self._tell(job)
-            work = self._submission(cluster, job, private, snapshot=snapshot, given=given)
+            self.tell(job)
+            work = self.submission(cluster, job, private, snapshot=snapshot, given=given)
             (job_id,) = work.submit()
         if notify is not None:
             self.context.open_store().add_event(ASKED if notify else QUIET, job_id)
@@ -107,7 +107,7 @@ class Running:
         """Return exactly what ``run_many`` would submit, without submitting it."""
         plans = []
         for array in self._arrays(commands):
-            submission = self._submission(self._target(), array, snapshot=snapshot)
+            submission = self.submission(self.target(), array, snapshot=snapshot)
             submission.freeze(only_look=True)
             plans.append(submission.plan())
         return plans
@@ -115,21 +115,21 @@ class Running:
     def run_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[str]:
         """Submit many commands that share all settings; on a batch system as one array. Returns the
         jobs' ids, in order."""
-        cluster = self._target()
+        cluster = self.target()
         ids: list[str] = []
         for array in self._arrays(commands):
-            self._tell(array.common)
-            number = len(array.commands)
+            self.tell(array.common)
+            number = array.size
             settings = private_settings(self.context.config, cluster.name, None, number)
             private = private_values(array.common.secrets, settings)
-            ids += self._submission(cluster, array, private, snapshot=snapshot).submit()
+            ids += self.submission(cluster, array, private, snapshot=snapshot).submit()
         return ids
 
     def submit(self, job: JobSpec, cluster: Cluster) -> str:
         """Submit a job of dray's own, without code."""
         return Submission(self.context, lambda: self.images, cluster, job).submit()[0]
 
-    def _submission(
+    def submission(
         self,
         cluster: Cluster,
         work: JobSpec | JobArray,
@@ -141,30 +141,30 @@ class Running:
         project = self.context.config.project if snapshot else None
         return Submission(self.context, lambda: self.images, cluster, work, private, project, given)
 
-    def _tell(self, job: JobSpec) -> None:
+    def tell(self, job: JobSpec) -> None:
         for note in job.notes:
             self.context.reporter.say(note)
 
-    def _target(self) -> Cluster:
+    def target(self) -> Cluster:
         self.context.config.require_trust()
         return self.context.cluster(self.context.config.on)
 
     def describe(self, command: Sequence[str]) -> JobSpec:
         """Make a job of a command and the settings."""
         config = self.context.config
-        base, filled = self._target().environment(), None
+        base, filled = self.target().environment(), None
         if self.again is not None and not command:
             from dray.description.like import as_before  # only for a job like another one
 
             filled = as_before(self.again, config)
         job = describe(command, config, base, time.time(), filled)
-        if job.container is None or self._target().capabilities.registry_images:
+        if job.container is None or self.target().capabilities.registry_images:
             return job
         return replace(job, container=self.images.resolve(job.container))
 
     def _arrays(self, commands: Sequence[Sequence[str]]) -> Iterator[JobArray]:
         """Divide many commands into arrays, each as large as the cluster accepts."""
-        cluster, config = self._target(), self.context.config
+        cluster, config = self.target(), self.context.config
         most = cluster.queue.array_size
         for start in range(0, len(commands), most):
             some = commands[start : start + most]

@@ -133,7 +133,7 @@ class Submission:
         """Return notes on words of the command that name files which are not in the code."""
         from dray.launcher import missing
 
-        command = self.work.commands[0] if isinstance(self.work, JobArray) else self.job.command
+        command = self.work.command_of(0) if isinstance(self.work, JobArray) else self.job.command
         if self.code is None or not command:
             return ()
         return missing.look(replace(self.job, command=command), self.code.manifest)

@@ -20,16 +20,21 @@ class Ended(NamedTuple):
     errors: str
 
 
-def ask(argv: Sequence[str]) -> Ended:
+def ask(argv: Sequence[str], patience: float | None = None) -> Ended:
+    """Run a program to its end, or for so many seconds."""
     tracing.trace_program(argv)
-    ended = subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        ended = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=patience,
+        )
+    except subprocess.TimeoutExpired:
+        return Ended(-1, "", f"it did not end within {patience:g} s")
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 

@@ -39,7 +39,13 @@ from dray.transport.link import AgentLink, Answer, BaseMissing
 from dray.transport.ssh import Ssh
 
 if TYPE_CHECKING:
-    from dray.node.formats.records import Asked, Origin, RequestedJob
+    from dray.node.formats.records import (
+        Asked,
+        Origin,
+        PartRecord,
+        RequestedJob,
+        StudyRecord,
+    )
 
 LITTLE_SPACE = 1 << 30
 ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
@@ -251,7 +257,9 @@ class AgentQueue:
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
-        for one in plan.each or (plan,):
+        for place, one in enumerate(plan.each or (plan,)):
+            if place == 0:  # with its sweep, if it has one
+                one = one._replace(study=plan.study, part=plan.part)
             self._send("submit", one, secrets, code, progress)
 
     def resume(
@@ -300,6 +308,9 @@ class AgentQueue:
         request: Asked = {"job": about, "files": contents, "command": list(plan.command)}
         if plan.is_array:
             request["array"] = True
+        if plan.study:
+            request["study"] = cast("StudyRecord", dict(plan.study))
+            request["part"] = cast("PartRecord", dict(plan.part))
         request["facts"] = self.cluster.known_facts().get("time")
         container = None if self.cluster.capabilities.registry_images else job.container
         request["image"] = container.image if container else None

@@ -82,6 +82,12 @@ class AgentFiles:
         with self.agent.call("appended", request) as answer, answers.reading(self.name):
             return answers.appended(answer.record, known, answer.payload())
 
+    def sweep(self, sweep_id: str) -> Mapping[str, Any]:
+        return self.agent.ask("sweep", id=sweep_id)
+
+    def close_sweep(self, sweep_id: str) -> None:
+        self.agent.ask("sweep-close", id=sweep_id)
+
     def checkpoint(self, job_id: str, name: str, rules: Mapping[str, Any]) -> Found:
         told = cast("Rules", dict(rules))
         answer = self.agent.ask("checkpoint", id=job_id, name=name, rules=told)

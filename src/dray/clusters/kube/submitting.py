@@ -15,6 +15,7 @@ from dray.clusters.kube.helper import NoRoom
 from dray.errors import ClusterError, DrayError, Refused
 from dray.job.model import Plan, Private, Snapshot
 from dray.node.formats import faults
+from dray.node.jobs.arrays import size_of
 from dray.reporter import Progress
 from dray.transport.channel import LinkLost
 from dray.transport.link import Answer
@@ -164,7 +165,7 @@ class SubmittingQueue(AgentQueue):
     def _manifests(self, plan: Plan) -> list[manifest.Object]:
         if not plan.is_array:
             return [json.loads(plan.files["manifest.json"])]
-        jobs = len(json.loads(plan.files["job.json"])["commands"])
+        jobs = size_of(json.loads(plan.files["job.json"]))
         settings, place = self.cluster.settings, self.cluster.place()
         return [
             manifest.job_manifest(plan.job, settings, place, index=index) for index in range(jobs)

@@ -159,6 +159,8 @@ VERBS = {
     "resume": jobs.resume,
     "settle": root_requests.settle,
     "situation": situation.look,
+    "sweep": root_requests.sweep,
+    "sweep-close": root_requests.close_sweep,
     "status": status.status,
     "stop": jobs.stop,
     "storage": storage.look,

@@ -36,6 +36,7 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
     if missing:
         return {"missing": missing}
     after = agent.images.awaited(request.get("image") or "")
+    begin_sweep(agent, request)
     with Submission(job_dir) as lock:
         number = None
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
@@ -84,6 +85,12 @@ def discard(agent: "Agent", request: "Request") -> "Answer":
         elif not job_dir.numbers() and end is None:
             staging.remove(job_dir.path)
     return {}
+
+
+def begin_sweep(agent: "Agent", request: "Request") -> None:
+    """Write down the sweep that the jobs are trials of, if they are."""
+    if request.get("study"):
+        agent.root.begin_sweep(request["study"], request["part"])
 
 
 def contents_of(agent: "Agent", request: "Request") -> "Tuple[Dict[str, bytes], Optional[str]]":

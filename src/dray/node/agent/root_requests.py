@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple  # noqa: F401
 
-    from ..formats.records import Answer, Curve, Request
+    from ..formats.records import Answer, Curve, Request, StudyFiles
     from .agent import Agent
 
 
@@ -95,6 +95,15 @@ def appended(agent: "Agent", request: "Request") -> "Answer":
 
 def remove(agent: "Agent", request: "Request") -> "Answer":
     return {"left": agent.root.remove(named(request))}
+
+
+def sweep(agent: "Agent", request: "Request") -> "StudyFiles":
+    return agent.root.sweep_files(request["id"])
+
+
+def close_sweep(agent: "Agent", request: "Request") -> "Answer":
+    agent.root.close_sweep(request["id"])
+    return {}
 
 
 def settle(agent: "Agent", request: "Request") -> "Answer":

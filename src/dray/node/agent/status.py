@@ -179,7 +179,7 @@ def status_in_damaged_array(
     array: "ArrayDir", job_id: str, queued: "Optional[Row]"
 ) -> "Optional[Status]":
     """Return the state of a job whose array is damaged; None where the array has no such job."""
-    if not array.is_damaged() or array.common()["commands"]:
+    if not array.is_damaged() or array.size():
         return None
     record = states.unknown_job(job_id)
     record["state"] = "queued" if queued else "lost"

@@ -8,7 +8,7 @@ from ..containers.images import Images
 from ..formats import files, locales
 from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
-from ..jobs.arrays import ArrayDir
+from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout
 from ..schedulers import scheduler
@@ -36,12 +36,12 @@ def attempt(path: str) -> int:
     job = trouble.with_retries(lambda: described(given))
     batch = scheduler.of_kind(job["scheduler"]["kind"])
     job_dir = given
-    if "commands" in job:
+    if is_array(job):
         array = ArrayDir(given.root, given.id)
         job_dir = array.job_dir(batch.own_index())
     allocation = Allocation(job_dir, job, batch)
     try:
-        if "commands" in job:
+        if is_array(job):
             trouble.with_retries(lambda: array.make_job(batch.own_index()))
             allocation = Allocation(job_dir, described(job_dir), batch)
         return run_alone(allocation)

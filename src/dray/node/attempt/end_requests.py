@@ -4,7 +4,7 @@ up, it uses too much memory, or it hangs when all is done."""
 import os
 import time
 
-from ..jobs import budget, trouble
+from ..jobs import budget, policy, trouble
 from ..processes import process
 
 TYPE_CHECKING = False
@@ -96,6 +96,11 @@ class EndRequests:
         reason = "time limit: ended after the last checkpoint that fits"
         kill_by = min(self.in_grace(), self.limit.at)
         self.current = self.current or self._at_limit(reason, kill_by)
+
+    def by_rule(self, reason: str) -> None:
+        """Request the end because a rule of the job's sweep says so."""
+        if self.current is None:
+            self.current = EndRequest("stopped", reason, self.in_grace(), cause=policy.PRUNED)
 
     def by_memory(self, used: int, most: int) -> None:
         """Request the end at once: the command uses more memory than was asked for."""

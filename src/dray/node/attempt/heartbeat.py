@@ -4,6 +4,7 @@ import time
 
 from ..code import worktree
 from ..formats import files
+from ..formats.messages import print_message
 from ..formats.pace import HEARTBEAT
 from ..jobs.log_times import LogTimes
 from ..metrics import sources
@@ -19,11 +20,21 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import AttemptDir, JobDir
     from ..processes.cgroup import Meter
     from ..processes.gpu_use import Gauge
+    from ..sweeps.trial import Following
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
     from .command import Command
     from .end_requests import EndRequests
     from .ranks import Ranks
+
+
+def follow(job_dir: "JobDir", job: "Description") -> "Optional[Following]":
+    """Return what follows a trial of a sweep; None for any other job."""
+    if not job.get("sweep"):
+        return None
+    from ..sweeps.trial import Following  # with the sampler: not for every job
+
+    return Following(job_dir, job)
 
 
 class Heartbeat:
@@ -47,7 +58,10 @@ class Heartbeat:
         self.command = command
         self.requests = requests
         self.next = 0.0
-        self.metrics = sources.Watch(job, job_dir.outputs, attempt)
+        self.complaint = ""  # the last error of a comparison
+        self.trial = follow(job_dir, job)
+        note = self.trial.note if self.trial is not None else None
+        self.metrics = sources.Watch(job, job_dir.outputs, attempt, note)
         self.log_times = LogTimes(attempt.log, attempt.log_times)
         self.imports = []  # type: List[str]  # what its Pythons have said of their imports
 
@@ -60,6 +74,7 @@ class Heartbeat:
         self._watch_memory()
         self.look_for_imports()
         self.metrics.look()
+        self._compare()
         self._record_log_times()
         beat = {
             "heartbeat": time.time(),
@@ -79,6 +94,24 @@ class Heartbeat:
         except OSError:  # a full disk must not end the attempt
             pass
 
+    def _compare(self, last: bool = False) -> None:
+        """Let a trial of a sweep be compared with others, and end it where that says so; at the
+        ``last`` look, write down how it did. Whatever goes wrong with that, the command runs
+        on."""
+        if self.trial is None:
+            return
+        try:
+            reason = self.trial.look(self.metrics)
+            if last:
+                self.trial.write(self.metrics)
+        except Exception as error:
+            if repr(error) != self.complaint:
+                print_message("the trial could not be compared: {!r}".format(error))
+            self.complaint = repr(error)
+            return
+        if reason and not last:
+            self.requests.by_rule(reason)
+
     def _comes_near(self) -> bool:
         """Return whether the memory's limit has come near just now. That is written down at once:
         where the kernel kills all that is in the container, it was the last sign of life."""
@@ -97,6 +130,7 @@ class Heartbeat:
     def last_metric(self) -> "Any":
         """Read the metrics and the log once more, and return the metric's last value."""
         self.metrics.look(last=True)
+        self._compare(last=True)
         self._record_log_times(last=True)
         return self.metrics.value()
 

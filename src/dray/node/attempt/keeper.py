@@ -11,12 +11,12 @@ import sys
 import time
 import traceback
 
-from ..formats import faults, locales
+from ..formats import faults, files, locales
 from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
-from ..schedulers.queue import Grant, queue_of
+from ..schedulers.queue import Grant, Queue, queue_of
 from .allotment import Allotment
 from .loop import AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
@@ -25,6 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn, Optional
 
+    from ..formats.records import Capacity, Resources  # noqa: F401
     from ..jobs.jobdir import AttemptDir
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -71,6 +72,7 @@ class Keeper(Site):
         self.alive = alive
         self.ticket = ticket
         self.grant = None  # type: Optional[Grant]
+        self.slot = None  # type: Optional[Grant]  # of those that its sweep may use at once
         self.job = described(job_dir)
         self.queue = queue_of(job_dir.root, self.job.get("share"))
         self.loop = AttemptLoop(job_dir, self.job, self)
@@ -108,6 +110,7 @@ class Keeper(Site):
         if decision.delay:
             time.sleep(decision.delay)
         self._wait_for_image()
+        self._wait_for_slot()
         wanted = self.job["resources"]
         if self.ticket is None:
             self.ticket = self.queue.take_ticket_again(self.job_dir.id, wanted)
@@ -134,9 +137,7 @@ class Keeper(Site):
             return
         batch = scheduler.of_kind(settings["kind"], self.job_dir.root)
         while images.maker(image, batch.queue) is not None:
-            if self.ticket is not None:
-                self.queue.leave(self.ticket)
-                self.ticket = None
+            self._give_ticket_back()
             time.sleep(IMAGE_LOOK)
 
     def _set_alarm(self) -> None:
@@ -153,9 +154,46 @@ class Keeper(Site):
         if pid == 0:
             self._be_supervisor(attempt, self.grant, keeper)
         self._clean_up_after(attempt, self._wait_for(pid))
+        self.give_up_turn()
+
+    def give_up_turn(self) -> None:
+        assert self.grant is not None
         self.grant.release()
+        self._leave_slot()
         faults.reach("keeper:attempt-ended")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+
+    def _wait_for_slot(self) -> None:
+        """Wait until few enough trials of the sweep run. Without a ticket of the machine's queue,
+        as other jobs need not wait for that."""
+        sweep = self.job.get("sweep") or {}
+        at_once = sweep.get("at_once")
+        if not at_once or self.slot is not None:
+            return
+        from ..sweeps.study import Study  # only here
+
+        self._give_ticket_back()
+        slots = Queue(Study(self.job_dir.root, sweep["id"]).path)
+        slots.make()
+        capacity = {"cpus": at_once, "gpus": 0, "memory": None}  # type: Capacity
+        if slots.read_capacity().get("cpus") != at_once:
+            files.write_json(slots.capacity, capacity)
+        one = {"cpus": 1, "gpus": 0.0, "memory": None}  # type: Resources
+        self._set_alarm()
+        self.slot = slots.wait_for_grant(
+            slots.take_ticket(self.job_dir.id, one), self.job_dir.id, one
+        )
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _leave_slot(self) -> None:
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None
+
+    def _give_ticket_back(self) -> None:
+        if self.ticket is not None:
+            self.queue.leave(self.ticket)
+            self.ticket = None
 
     def _be_supervisor(self, attempt: "AttemptDir", grant: Grant, keeper: int) -> "NoReturn":
         try:
@@ -169,6 +207,7 @@ class Keeper(Site):
             supervise(self.job_dir, self.job, attempt, allotment)
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on
                 grant.release()
+                self._leave_slot()
                 self.keep()
         except BaseException as error:
             print_message(traceback.format_exc())

@@ -43,6 +43,9 @@ class Site:
         time.sleep(decision.delay)
         return True
 
+    def give_up_turn(self) -> None:
+        """Give back what the turn has brought: no attempt is made."""
+
     def supervise(self, attempt: "AttemptDir") -> None:
         """Make this attempt, whose directory is there."""
         raise NotImplementedError
@@ -73,6 +76,10 @@ class AttemptLoop:
         while decision.again:
             if not self.site.wait_for_turn(decision):
                 return None
+            end = self._ask_for_parameters()
+            if end is not None:
+                self.site.give_up_turn()
+                return end
             self._make_attempt()
             decision = self.decide()
             if decision.again:
@@ -92,6 +99,20 @@ class AttemptLoop:
             return policy.Decision("stopped", "stopped on request")
         return decision
 
+    def _ask_for_parameters(self) -> "Optional[policy.Decision]":
+        """Get the parameters of a trial of a sweep; return its end where it is not to start."""
+        if not self.job.get("sweep"):
+            return None
+        from ..sweeps import trial  # with the sampler: not for every job
+
+        return trial.ask(self.job_dir, self.job)
+
+    def _tell_end_of_trial(self, end: policy.Decision) -> None:
+        if self.job.get("sweep"):
+            from ..sweeps import trial
+
+            trial.tell_end(self.job_dir, self.job, end)
+
     def _account_for_lost_attempt(self) -> None:
         unfinished = self.job_dir.unfinished()
         if unfinished is None:
@@ -110,6 +131,7 @@ class AttemptLoop:
     def end(self, end: policy.Decision) -> None:
         """Write the job's end down, and tell those who wait for it."""
         self.site.before_end()
+        self._tell_end_of_trial(end)
         end_job(self.job_dir, end)
         self.site.after_end()
         notices.at_end(self.job_dir)

@@ -19,7 +19,7 @@ from ..code import worktree
 from ..formats import files, locales
 from ..formats.messages import print_message
 from ..jobs import budget, trouble
-from ..jobs.arrays import ArrayDir
+from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described, too_late
 from ..processes import layout
 from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT, Kubernetes
@@ -59,7 +59,7 @@ def run(path: str) -> int:
         if not await_directory(job_dir):
             return INTERRUPTED
         job = trouble.with_retries(lambda: described(job_dir))
-        if "commands" in job:
+        if is_array(job):
             array, index = ArrayDir(job_dir.root, job_dir.id), batch.own_index()
             job_dir = trouble.with_retries(lambda: array.make_job(index))
             job = described(job_dir)

@@ -91,6 +91,24 @@ def write_json(path: str, value: "Any", durable: bool = True) -> None:
     write_bytes(path, encode(value), durable)
 
 
+def write_once(path: str, value: "Any") -> bool:
+    """Write a file that nobody has written yet; return False where somebody has. It appears whole,
+    by link(2), of which the first one wins, also over a network."""
+    new = "{}/.once-{}".format(os.path.dirname(path), os.urandom(6).hex())
+    write_bytes(new, encode(value))
+    try:
+        os.link(new, path)
+    except OSError as error:
+        if os.stat(new).st_nlink != 2:  # else it was made, and only the answer was lost
+            if error.errno == errno.EEXIST:
+                return False
+            raise
+    finally:
+        discard(new)
+    sync_folder(os.path.dirname(path))
+    return True
+
+
 def open_regular(path: str) -> "BinaryIO":
     """Open a file for reading. Raise OSError for a link, a pipe, or anything else that is no plain
     file. Never waits for somebody to write to a pipe."""

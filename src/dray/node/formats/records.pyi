@@ -137,6 +137,15 @@ class Origin(TypedDict, total=False):
     checkpoint: str
     snapshot: str
 
+class SweepPart(TypedDict, total=False):
+    """Which trial of which sweep the job is; empty: of none. See ``sweeps``."""
+
+    id: str
+    first: int  # of an array: the number of its first trial
+    trial: int
+    at_once: Optional[int]  # how many may run at the same time
+    values: Record  # the parameters, once it has asked for them: its command is filled then
+
 class NeededDescription(TypedDict):
     """What no description lacks: one that does is damaged."""
 
@@ -171,7 +180,11 @@ class Description(NeededDescription, total=False):
     fail_on: List[int]
     hold: Optional[float]
     origin: Origin
-    commands: List[List[str]]  # of an array only, whose job.json is that of all its jobs
+    sweep: SweepPart
+    # of an array only, whose job.json is that of all its jobs: every command, or how many there are
+    # where each makes its own of the common one
+    commands: List[List[str]]
+    count: int
 
 class Placeholder(TypedDict, total=False):
     """What is told of a job instead of its description, where that is damaged."""
@@ -241,7 +254,7 @@ class NeededCommandEnd(TypedDict):
 class CommandEnd(NeededCommandEnd, total=False):
     """How the command has ended, or why it did not start."""
 
-    cause: str  # of an interruption: "time", "signal", "node", "lost node" or "budget"
+    cause: str  # of an interruption: "time", "signal", "node", "lost node", "budget" or "pruned"
     hopeless: bool  # another attempt would meet the same
     rank: int  # of the task that went wrong first
 
@@ -410,6 +423,87 @@ class MachineQueue(TypedDict):
     capacity: Capacity
     jobs: List[QueuedHere]  # those that wait in order, then those that run
 
+# -- sweeps: see ``sweeps.study`` -------------------------------------------------------------
+
+class NeededParameter(TypedDict):
+    name: str
+    kind: str  # "choice", "float", "int", "formula", "table", "drawn" or "fixed"
+
+class Parameter(NeededParameter, total=False):
+    """A parameter of the space; which keys it has depends on its kind."""
+
+    emit: str  # how it gets into a command that does not name it: see ``filling``
+    values: List[Any]
+    low: float
+    high: float
+    log: bool
+    step: Optional[float]
+    formula: str
+    of: List[str]  # what a formula or a table is made of
+    rows: List[List[Any]]  # of a table: the values of those, and its own
+    value: Any
+
+class StopRule(TypedDict, total=False):
+    """How trials that do badly are ended early: see ``stopping``."""
+
+    rule: str  # "asha" or "median"
+    first: Optional[int]  # the step of the first look
+    factor: int
+    total: Optional[int]  # steps of a whole training
+
+class StudyRecord(TypedDict, total=False):
+    """sweep.json: written once, when the sweep is submitted."""
+
+    version: int
+    id: str
+    name: str
+    created: float
+    space: List[Parameter]
+    sampler: str
+    seed: int
+    metric: str
+    mode: str  # "max" or "min"
+    repeats: int
+    stop: Optional[StopRule]
+    stop_if: List[str]
+    max_failures: Optional[int]
+    pbt: Optional[Record]
+
+class TrialRecord(TypedDict, total=False):
+    """trials/<configuration>.json: written once, by the first of its trials that starts."""
+
+    values: Record
+    by: str  # which sampler chose them
+
+class ResultRecord(TypedDict, total=False):
+    """results/<trial>.json: written by that trial alone."""
+
+    job: str
+    state: str  # "running", "done", "failed", "pruned" or "stopped"
+    value: Optional[float]
+    step: Optional[int]
+    rungs: Dict[str, Optional[float]]  # by step; null: not a number
+    gpu_seconds: float
+    reason: str
+    promoted: bool  # it was pruned, and somebody let it go on
+
+class PartRecord(TypedDict):
+    """parts/<first>.json: an array of the sweep."""
+
+    id: str
+    first: int  # the number of its first trial
+    count: int
+    at_once: Optional[int]
+
+class StudyFiles(TypedDict):
+    """All that is known of a sweep below one root."""
+
+    study: StudyRecord
+    parts: List[PartRecord]
+    trials: Dict[str, TrialRecord]
+    results: Dict[str, ResultRecord]
+    closed: bool
+
 # -- images -----------------------------------------------------------------------------------
 
 class ImageRecord(TypedDict, total=False):
@@ -566,6 +660,8 @@ class Asked(TypedDict, total=False):
     files: Dict[str, str]  # of the job's directory
     command: List[str]
     array: bool
+    study: StudyRecord  # the sweep that it belongs to,
+    part: PartRecord  # and which of its trials they are
     image: Optional[str]
     facts: Optional[float]  # the time of those that the laptop has
     pack: Optional[str]
@@ -581,7 +677,8 @@ class Asked(TypedDict, total=False):
     queue: List[QueueGroup]
     ends: Dict[str, End]  # of jobs that may not know it themselves
     overdue: List[str]  # folded: their pods should have ended long ago
-    # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove
+    # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove, sweep,
+    # sweep-close
     id: str
     attempt: int
     offset: int

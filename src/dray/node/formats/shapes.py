@@ -122,6 +122,13 @@ def is_origin(value: "Any") -> bool:
     return is_variables(value) and is_path_inside(value.get("path", ""))
 
 
+def is_sweep(value: "Any") -> bool:
+    """Return whether this says which trial of a sweep a job is; an empty record: of none."""
+    if not is_record(value):
+        return False
+    return not value or fits(value, SWEEP, ("id",))
+
+
 def is_version(value: "Any") -> bool:
     """Return whether this can be the version of a description, which may be a later one."""
     return is_count(value) and value >= FIRST_VERSION
@@ -223,6 +230,7 @@ DESCRIPTION = {
     "fail_on": is_counts,
     "hold": is_moment,
     "origin": is_origin,
+    "sweep": is_sweep,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {
@@ -233,6 +241,13 @@ RESOURCES = {
     "time": is_moment,
     "time_min": is_moment,
     "gpu_type": is_text,
+}  # type: Shape
+SWEEP = {
+    "id": is_id,
+    "first": is_count,
+    "trial": is_count,
+    "at_once": is_count,
+    "values": is_record,
 }  # type: Shape
 LIMITS = {"total_time": is_moment, "gpu_hours": is_number, "start_by": is_moment}  # type: Shape
 METRICS = {"main": is_texts, "tensorboard": is_text, "pattern": is_pattern}  # type: Shape

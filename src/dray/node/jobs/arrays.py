@@ -1,7 +1,8 @@
 """Arrays: jobs that were submitted together and differ only in their commands.
 
     <root>/arrays/<array>/
-        job.json                 what the jobs have in common, and every job's command
+        job.json                 what the jobs have in common, and every job's command; or, for
+                                 trials of a sweep, one command that each fills in, and their count
         batch.sh, scheduler.json, secrets.json, notify.json, snapshot   as in a job's own directory
         job.sh                   the batch script of a job that continues on its own
         removed.json             which jobs have been removed
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Iterable,
         Iterator,
         List,
+        Mapping,
         Optional,
         Set,
         Tuple,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 RANGE = re.compile(r"(.+)\.([0-9]{1,9})-([0-9]{1,9})$")
 INDEX = re.compile(r"(.+)\.([0-9]{1,9})$")
 MOST_JOBS = 1000000  # in one request
+OF_ARRAY = ("commands", "count")  # keys of a description that no single job has
 JOB = "@JOB@"  # stands for the job's id in the script that each job may need for itself
 
 
@@ -100,18 +103,25 @@ class ArrayDir(JobDir):
         """Return what the jobs have in common. It never changes, so it is read only once."""
         if self._common is None:
             found = files.read_record(self.job, LARGEST_WITH_COMMANDS) or {}
-            commands = found.get("commands")
-            is_list = isinstance(commands, list) and all(shapes.is_texts(one) for one in commands)
-            self._common = found if is_list else {"commands": ()}
+            self._common = found if size_of(found) else {"commands": ()}
         return self._common
+
+    def size(self) -> int:
+        """Return how many jobs there are, or were before some were removed; 0 where the description
+        is damaged."""
+        return size_of(self.common())
 
     def description_of(self, index: int) -> "Optional[Record]":
         """Return what job.json in the job's own directory says; None if there is no such job."""
         common = self.common()
-        if index >= len(common["commands"]) or index in read_indices(self.removed):
+        if index >= self.size() or index in read_indices(self.removed):
             return None
-        own = {key: common[key] for key in common if key != "commands"}
-        own.update(id=job_id(self.id, index), command=common["commands"][index])
+        own = {key: common[key] for key in common if key not in OF_ARRAY}
+        own["id"] = job_id(self.id, index)
+        if "commands" in common:
+            own["command"] = common["commands"][index]
+        else:
+            own["sweep"] = trial_at(common.get("sweep") or {}, index)
         return own
 
     def job_dir(self, index: int) -> JobDir:
@@ -162,7 +172,7 @@ class ArrayDir(JobDir):
 
     def indices(self) -> "Set[int]":
         """Return the indices of the jobs that have not been removed."""
-        return set(range(len(self.common()["commands"]))) - read_indices(self.removed)
+        return set(range(self.size())) - read_indices(self.removed)
 
     def without_directory(self) -> "Set[int]":
         own = {split(name) for name in files.names_in(os.path.join(self.root, "jobs"))}
@@ -188,6 +198,28 @@ class ArrayDir(JobDir):
                 staging.remove(self.path)
         if not os.path.exists(self.path):
             files.discard(self.path + ".lock")
+
+
+def is_array(job: "Mapping[str, Any]") -> bool:
+    """Return whether this is the description of an array, and not of one job."""
+    return any(key in job for key in OF_ARRAY)
+
+
+def size_of(common: "Record") -> int:
+    """Return the number of an array's jobs; 0 where its description is damaged."""
+    commands = common.get("commands")
+    if commands is None:
+        count = common.get("count")  # type: Any
+        return int(count) if shapes.is_count(count) and 0 < count <= MOST_JOBS else 0
+    is_list = isinstance(commands, list) and all(shapes.is_texts(one) for one in commands)
+    return len(commands) if is_list else 0
+
+
+def trial_at(sweep: "Record", index: int) -> "Record":
+    """Return which trial of its sweep the job at this place of an array is."""
+    own = {key: sweep[key] for key in sweep if key != "first"}
+    own["trial"] = (sweep.get("first") or 0) + index
+    return own
 
 
 def read_indices(path: str) -> "Set[int]":

@@ -25,6 +25,7 @@ FRUITLESS_LIMIT = 2  # crashes, or time limits, in a row without a new checkpoin
 LOST_LIMIT = 3  # interruptions of any kind in a row without progress
 LONGEST_PAUSE = 300.0
 SHORT = 0.9  # of the time asked for: a slot no longer than that was shortened by the scheduler
+PRUNED = "pruned"  # the cause of an attempt that was ended by a rule of its sweep
 MOST_DOUBLINGS = 30  # by then any pause is the longest; keeps the number within a float
 
 

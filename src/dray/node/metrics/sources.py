@@ -300,7 +300,14 @@ class Watch:
     """Follows the metrics of one attempt. It is made before the command starts: everything there by
     then belongs to earlier attempts."""
 
-    def __init__(self, job: "Description", outputs: str, attempt: "AttemptDir") -> None:
+    def __init__(
+        self,
+        job: "Description",
+        outputs: str,
+        attempt: "AttemptDir",
+        note: "Optional[Callable[[Point], None]]" = None,
+    ) -> None:
+        self.note = note  # called with each point
         self.main = metrics_of(job).get("main") or []
         self.sources = sources(job, outputs, [attempt])
         self.latest = [{} for _ in self.sources]  # type: List[Dict[str, Point]]
@@ -324,6 +331,8 @@ class Watch:
         latest = self.latest[index]
         for point in source.read(latest=True):
             latest[point.name] = point
+            if self.note is not None:
+                self.note(point)
             self.courses.setdefault((index, point.name), Course()).add(point.value)
 
     def _for_each_source(self, act: "Callable[[Source], None]") -> None:
@@ -353,6 +362,18 @@ class Watch:
 def series(job: "Optional[Description]", job_dir: "JobDir") -> "Curve":
     """Return the main metric over all attempts: its name, and points of (step, value, attempt)."""
     main = metrics_of(job).get("main") or []
+    found = all_points(job, job_dir)
+    name = main_of(found, main)
+    if name is None:
+        return {"name": "", "points": []}
+    points = under(name, found)
+    assign_attempts(points, job_dir.records())
+    kept = thin_out(without_superseded(points))
+    return {"name": name, "points": [[one.step, one.value, one.attempt] for one in kept]}
+
+
+def all_points(job: "Optional[Description]", job_dir: "JobDir") -> "List[Dict[str, List[Point]]]":
+    """Return what each source has, by name."""
     attempts = [job_dir.attempt(number) for number in job_dir.numbers()]
     found = []  # type: List[Dict[str, List[Point]]]
     for source in sources(job, job_dir.outputs, attempts):
@@ -362,13 +383,7 @@ def series(job: "Optional[Description]", job_dir: "JobDir") -> "Curve":
                 found[-1].setdefault(point.name, []).append(point)
         except OSError:  # a folder of that name, or one that cannot be read
             pass
-    name = main_of(found, main)
-    if name is None:
-        return {"name": "", "points": []}
-    points = under(name, found)
-    assign_attempts(points, job_dir.records())
-    kept = thin_out(without_superseded(points))
-    return {"name": name, "points": [[one.step, one.value, one.attempt] for one in kept]}
+    return found
 
 
 def assign_attempts(points: "List[Point]", records: "List[AttemptRecord]") -> None:

@@ -12,6 +12,7 @@ from ..jobs import arrays, jobdir, staging, states
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
 from ..notifications import notices
+from . import sweeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
         Curve,
         Description,
         OutputFile,
+        PartRecord,
         Row,
         Rules,
         Status,
+        StudyFiles,
+        StudyRecord,
         UnsentNotice,
     )
 
@@ -91,8 +95,11 @@ class Root:
         from ..code import pack_store  # only here
 
         left = [path for job_id in ids for path in staging.remove(self.job(job_id).path)]
-        for array, indices in arrays.by_array(ids).items():
+        by_array = arrays.by_array(ids)
+        for array, indices in by_array.items():
             self.array(array).remove_jobs(indices)
+        if by_array:
+            sweeps.prune(self.path, list(by_array))
         for kind in KINDS:
             self.sweep(kind)
         pack_store.prune(self.path)
@@ -224,6 +231,20 @@ class Root:
         from ..checkpoints import giving
 
         giving.take(self.path, job, folder)
+
+    # -- sweeps ---------------------------------------------------------------------------------
+
+    def begin_sweep(self, study: "StudyRecord", part: "PartRecord") -> None:
+        """Write a sweep down, and which of its trials are about to be submitted."""
+        sweeps.begin(self.path, study, part)
+
+    def sweep_files(self, sweep_id: "Any") -> "StudyFiles":
+        """Return all that is known of a sweep here."""
+        return sweeps.look(self.path, sweep_id)
+
+    def close_sweep(self, sweep_id: "Any") -> None:
+        """Let no further trial of a sweep start."""
+        sweeps.close(self.path, sweep_id)
 
     # -- messages -------------------------------------------------------------------------------
 

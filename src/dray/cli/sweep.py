@@ -1,0 +1,383 @@
+"""Starts sweeps, and shows, extends and stops them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import click
+
+from dray.cli.output import age, launcher, one_line, print_json, table, terminal_width
+from dray.cli.parameters import (
+    ClusterName,
+    Parsed,
+    job_flags,
+    job_options,
+    json_option,
+    variable,
+)
+from dray.cli.sweep_export import export, picture
+from dray.cli.sweep_ids import SweepId
+from dray.cli.sweep_import import import_sweep
+from dray.cli.terminal import Shown, lines, say, tell, visible
+from dray.errors import UsageError
+from dray.job.model import JSON_VERSION
+from dray.job.options import JOB
+from dray.job.quantities import show_count
+from dray.launcher import Launcher
+from dray.launcher.sweeping import Sweep, best_trials, look_steps
+from dray.sweep import file as sweep_file
+from dray.sweep import space as spaces
+from dray.sweep import table as tables
+from dray.sweep.options import SWEEP
+from dray.sweep.study import Parameter, Stop, Study
+
+WIDEST = 200  # columns of a table that goes to no terminal
+BEHIND = "dray.cli.sweep.command"  # the words of the command, in the context
+LARGEST_SEED = 2**31
+# What the options of a job say already: its name, and the metric that matters.
+OF_JOB = ("sweep.name", "sweep.metric")
+
+
+sweep_argument = click.argument("sweep", type=SweepId())
+on_option = click.option(
+    "--on", type=ClusterName(), help="The cluster of a sweep that another machine has submitted."
+)
+
+
+@click.group("sweep")
+def command() -> None:
+    """Try many configurations of a training, each as a job of its own.
+
+    The trials are the cluster's own array: this machine may be switched off. Each asks for its
+    parameters when it starts, and is resumed over time limits and preemptions like any job.
+    """
+
+
+class CommandBehindDashes(click.Command):
+    """A verb with arguments of its own in front of --, and the words of a command behind it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[BEHIND] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
+# -- starting -------------------------------------------------------------------------------------
+
+
+def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that describe a sweep."""
+    for option in (one for one in reversed(SWEEP) if one.flag and one.key not in OF_JOB):
+        default = option.shown_default
+        text = f"{option.help}  [default: {default}]" if default else option.help
+        function = click.option(
+            option.flag,
+            variable(option),
+            metavar=option.metavar,
+            type=Parsed(option),
+            multiple=option.many,
+            help=text,
+        )(function)
+    return function
+
+
+@command.command("start", cls=CommandBehindDashes, options_metavar="[OPTIONS] -- COMMAND…")
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
+@click.option(
+    "--space",
+    "space",
+    multiple=True,
+    metavar="NAME=SPEC",
+    help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8. May be "
+    "repeated.",
+)
+@sweep_options
+@click.option("--stop-first", type=click.IntRange(1), metavar="STEP", help="The first comparison.")
+@click.option(
+    "--stop-total", type=click.IntRange(1), metavar="STEP", help="The steps of a whole training."
+)
+@job_options
+@click.pass_context
+def start(
+    ctx: click.Context,
+    /,
+    path: str | None,
+    space: tuple[str, ...],
+    command: tuple[str, ...],
+    no_snapshot: bool,
+    notify: bool | None,
+    stop_first: int | None,
+    stop_total: int | None,
+    **values: Any,
+) -> None:
+    """Submit the trials of a sweep, with the code of this folder as it is now.
+
+    FILE is a TOML file with [sweep] and [sweep.space], and [job] as in dray.toml; flags win.
+    Prints only the sweep's id to stdout. {lr} in COMMAND stands for the value of lr, {trial},
+    {repeat} and {seed} for those numbers; a parameter that is not named there is added at the end,
+    as --name VALUE or name=VALUE. Two braces stand for one.
+    """
+    if command:
+        raise UsageError(
+            f"'{command[0]}' is one word too many in front of --",
+            hint="The command stands behind --: dray sweep start --space … -- python train.py",
+        )
+    found = sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
+    flags = job_flags(values)
+    settings = {**found.settings, **sweep_flags(values)}
+    verbs = launcher({**job_settings(found), **flags}, submits=True)
+    study = described(found, space, settings, flags, (stop_first, stop_total))
+    words = ctx.meta[BEHIND] or settings.get("sweep.command") or ()
+    sweep_id = verbs.sweeping.start(
+        study,
+        words,
+        settings.get("sweep.trials"),
+        at_once=settings.get("sweep.at_once"),
+        snapshot=not no_snapshot,
+        notify=notify,
+    )
+    tell(sweep_id)
+    for line in begun(study, sweep_id, settings):
+        say(line)
+
+
+def sweep_flags(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags of the sweep that were given, by key."""
+    found = {}
+    for option in (one for one in SWEEP if one.flag and one.key not in OF_JOB):
+        value = values.get(variable(option))
+        if value is not None and value != ():
+            found[option.key] = option.parse(list(value)) if option.many else value
+    return found
+
+
+def job_settings(found: sweep_file.SweepFile) -> dict[str, Any]:
+    """Return what the file says of the jobs. It may come from anywhere: what decides which secrets
+    go out, or what runs besides the command, is said by the user."""
+    harmless = {one.key: one for one in JOB if one.harmless}
+    settings = {key: one for key, one in found.settings.items() if not key.startswith("sweep.")}
+    for key in settings:
+        if key not in harmless:
+            raise UsageError(
+                f"{found.path}: {key} is not taken from a sweep's file",
+                hint="Give it as a flag, or in dray.toml.",
+            )
+    if "sweep.name" in found.settings:
+        settings["job.name"] = found.settings["sweep.name"]
+    return settings
+
+
+def described(
+    found: sweep_file.SweepFile,
+    flags: tuple[str, ...],
+    settings: Mapping[str, Any],
+    job: Mapping[str, Any],
+    steps: tuple[int | None, int | None],
+) -> Study:
+    """Return the study that file and flags describe, without its id."""
+    told = found._replace(settings=settings)
+    main = job.get("job.metrics.main") or ()
+    return Study(
+        id="",
+        space=space_of(found.parameters, flags),
+        sampler=told.sweep("sampler"),
+        seed=chosen_seed(settings.get("sweep.seed")),
+        metric=main[0] if main else settings.get("sweep.metric", ""),
+        mode=told.sweep("mode"),
+        repeats=told.sweep("repeats"),
+        stop=stop_rule(settings.get("sweep.stop"), *steps),
+        stop_if=tuple(settings.get("sweep.stop_if", ())),
+        max_failures=settings.get("sweep.max_failures"),
+    )
+
+
+def chosen_seed(given: int | None) -> int:
+    return SystemRandom().randrange(LARGEST_SEED) if given is None else given
+
+
+def space_of(known: tuple[Parameter, ...], flags: tuple[str, ...]) -> tuple[Parameter, ...]:
+    try:
+        own = [spaces.from_flag(one) for one in flags]
+        found = spaces.whole(spaces.merged(known, own))
+    except spaces.SpaceError as error:
+        where = f"--space {error.name}: " if error.name else ""
+        raise UsageError(f"{where}{error}") from None
+    if not found:
+        raise UsageError(
+            "there is nothing to vary",
+            hint="Say what: --space lr=1e-5..1e-1:log, or [sweep.space] in a file.",
+        )
+    return found
+
+
+def stop_rule(rule: Stop | None, first: int | None, total: int | None) -> Stop | None:
+    if rule is None:
+        if first or total:
+            raise UsageError("--stop-first and --stop-total go with --stop asha or median")
+        return None
+    return rule._replace(first=first or rule.first, total=total or rule.total)
+
+
+def begun(study: Study, sweep_id: str, settings: Mapping[str, Any]) -> list[str]:
+    at_once = settings.get("sweep.at_once")
+    told = [show_count(len(study.space), "parameter")]
+    told += [f"{at_once} trials at once"] if at_once else []
+    if study.stop:
+        steps = ", ".join(map(str, look_steps(study)))
+        told.append(f"compared by {study.stop.rule} at step {steps}")
+    return [", ".join(told), f"queued; look at it with: dray sweep status {sweep_id}"]
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+@command.command("status")
+@click.argument("sweep", type=SweepId(), required=False)
+@click.option("-f", "--follow", is_flag=True, help="Refresh every few seconds, until Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="Every configuration.")
+@on_option
+@json_option
+def status(
+    sweep: str | None, follow: bool, everything: bool, on: str | None, as_json: bool
+) -> None:
+    """Show how a sweep stands: its configurations, the best first. Without SWEEP, list the
+    sweeps."""
+    verbs = launcher()
+    if sweep is None:
+        list_sweeps(verbs, as_json)
+        return
+    if follow and as_json:
+        raise UsageError("--follow is for people: call it with --json again and again instead")
+    sweep_id = sweep if on else verbs.sweeping.find(sweep)
+
+    def paint() -> list[str]:
+        found = verbs.sweeping.look(sweep_id, on)
+        most = len(found.trials) if everything else tables.USUAL_ROWS
+        shown = tables.status(found.study, found.trials, width(), most)
+        return [*laid_out(shown), *state_lines(found)]
+
+    if follow:
+        from dray.cli.watching import watch_jobs  # only here
+
+        watch_jobs(verbs, paint)
+        return
+    if as_json:
+        print_record(verbs.sweeping.look(sweep_id, on))
+        return
+    tell(lines(paint()))
+
+
+def list_sweeps(verbs: Launcher, as_json: bool) -> None:
+    found = verbs.sweeping.known()
+    if as_json:
+        print_json(
+            [
+                {
+                    "version": JSON_VERSION,
+                    "id": one.id,
+                    "cluster": one.cluster,
+                    "created": one.created,
+                    "trials": sum(part["count"] for part in one.parts),
+                }
+                for one in found
+            ]
+        )
+        return
+    if not found:
+        say("no sweeps; start one with: dray sweep start --space lr=1e-5..1e-1:log -- COMMAND")
+        return
+    rows = [
+        (one.id, one.cluster, str(sum(part["count"] for part in one.parts)), age(one.created))
+        for one in found
+    ]
+    tell(table(("ID", "CLUSTER", "TRIALS", "AGE"), rows))
+
+
+def width() -> int:
+    return min(terminal_width(), WIDEST)
+
+
+def laid_out(shown: tables.Table) -> list[str]:
+    body = table(shown.header, shown.rows, shown.state_column) if shown.rows else ""
+    return [*map(visible, shown.above), *map(Shown, body.split("\n")), *map(visible, shown.below)]
+
+
+def state_lines(sweep: Sweep) -> list[str]:
+    return ["closed: no further trial starts"] if sweep.is_closed else []
+
+
+def print_record(sweep: Sweep) -> None:
+    record = tables.as_record(sweep.study, sweep.trials)
+    told = {"cluster": sweep.cluster, "closed": sweep.is_closed, "time": time.time()}
+    print_json({"version": JSON_VERSION, **told, **record})
+
+
+@command.command("best")
+@sweep_argument
+@click.option("-n", "most", type=click.IntRange(1), default=5, metavar="N", show_default=True)
+@click.option("--command", "as_command", is_flag=True, help="Print the commands alone.")
+@on_option
+@json_option
+def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool) -> None:
+    """Show the best configurations, of those that were trained to their end."""
+    verbs = launcher()
+    found = verbs.sweeping.look(sweep if on else verbs.sweeping.find(sweep), on)
+    if as_json:
+        print_record(found)
+        return
+    if as_command:
+        for trial in best_trials(found, most):
+            tell(one_line(verbs.sweeping.command_of(found, trial)))
+        return
+    tell(lines(laid_out(tables.best(found.study, found.trials, width(), most))))
+
+
+# -- changing -------------------------------------------------------------------------------------
+
+
+@command.command("add")
+@sweep_argument
+@click.argument("number", type=click.IntRange(1, 10**6))
+def add(sweep: str, number: int) -> None:
+    """Submit NUMBER further configurations of a sweep, with the code and the settings of the first
+    ones."""
+    verbs = launcher(submits=True)
+    sweep_id = verbs.sweeping.find(sweep)
+    say(f"{show_count(verbs.sweeping.add(sweep_id, number), 'trial')} more in {sweep_id}")
+
+
+@command.command("stop")
+@sweep_argument
+@click.option("--now", is_flag=True, help="Kill at once, without asking for a checkpoint.")
+@click.option("--waiting", is_flag=True, help="Only those that have not begun; the others go on.")
+def stop(sweep: str, now: bool, waiting: bool) -> None:
+    """Start no further trial, and stop those that run, with a checkpoint first."""
+    verbs = launcher()
+    sweep_id = verbs.sweeping.find(sweep)
+    number = verbs.sweeping.stop(sweep_id, now=now, waiting=waiting)
+    say(f"{sweep_id} is closed; {show_count(number, 'trial')} stopped")
+
+
+@command.command("go-on")
+@sweep_argument
+@click.option(
+    "--best",
+    "most",
+    type=click.IntRange(1),
+    required=True,
+    metavar="N",
+    help="How many: those that came farthest, of them the best.",
+)
+def go_on(sweep: str, most: int) -> None:
+    """Let trials that were pruned go on from their checkpoints, to their end."""
+    verbs = launcher(submits=True)
+    for job_id in verbs.sweeping.go_on(verbs.sweeping.find(sweep), most):
+        tell(job_id)
+
+
+for verb in (export, picture, import_sweep):
+    command.add_command(verb)

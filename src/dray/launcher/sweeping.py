@@ -1,0 +1,415 @@
+"""Sweeps: submits their trials as arrays, and puts together what is known of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dray import checks
+from dray.checks import Malformed
+from dray.clusters.protocol import Cluster
+from dray.errors import ClusterError, NotFound, Refused, UsageError
+from dray.job.model import JobArray, JobSpec
+from dray.job.quantities import show_count
+from dray.launcher.context import Context, unclaimed
+from dray.launcher.notifying import private_settings, private_values
+from dray.launcher.running import Running
+from dray.node.sweeps import sampler
+from dray.node.sweeps.expressions import Condition, NotAnExpression
+from dray.node.sweeps.filling import fill
+from dray.node.sweeps.space import complete, learnt, point_of
+from dray.node.sweeps.stopping import rungs_of
+from dray.records import NamedTuple, replace
+from dray.store import Row, SweepRow
+from dray.sweep import table
+from dray.sweep.options import USUAL_TRIALS
+from dray.sweep.space import check_template, records_of
+from dray.sweep.study import Study, Trial
+
+if TYPE_CHECKING:
+    from dray.launcher.housekeeping import Housekeeping
+
+MOST_PARTS = 10_000
+ACTIVE = ("queued", "running")
+MEASURES = ("value", "step", "rungs", "gpu_seconds")  # of a result
+ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
+
+
+class Part(NamedTuple):
+    """An array of a sweep: the trials from ``first`` on."""
+
+    id: str
+    first: int
+    size: int
+    at_once: int | None = None
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Part:
+        read = checks.required(record, **PART)
+        return cls(read["id"], read["first"], read["count"], read["at_once"])
+
+    def to_dict(self) -> dict[str, Any]:
+        told = self._asdict()
+        return {"count": told.pop("size"), **told}
+
+
+PART: Mapping[str, checks.Check[Any]] = {
+    "id": checks.job_id,
+    "first": checks.count,
+    "count": lambda value: checks.integer(value, 1, 10**6),
+    "at_once": checks.optional(checks.count),
+}
+
+
+class Sweep(NamedTuple):
+    """A sweep as it is now."""
+
+    study: Study
+    cluster: str
+    parts: tuple[Part, ...]
+    trials: tuple[Trial, ...]
+    is_closed: bool = False
+
+
+class Sweeping:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.running = Running(context)
+        self.watching = self.running.watching
+
+    @cached_property
+    def _housekeeping(self) -> Housekeeping:
+        from dray.launcher.housekeeping import Housekeeping
+
+        return Housekeeping(self.context)
+
+    # -- submitting -----------------------------------------------------------------------------
+
+    def start(
+        self,
+        study: Study,
+        command: Sequence[str],
+        configurations: int | None,
+        *,
+        at_once: int | None = None,
+        snapshot: bool = True,
+        notify: bool | None = None,
+    ) -> str:
+        """Submit a sweep and return its id. Of ``study`` all but the id, the name and the time are
+        used; a grid without a number of configurations has all."""
+        cluster, common = self._described(command, study, at_once)
+        configurations = self._number(study, configurations)
+        study = study._replace(id=common.id, name=common.name, created=common.created)
+        common = replace(common, sweep={"id": study.id, "at_once": at_once})
+        row = SweepRow(study.id, cluster.name, cluster.files.path(), study.created, {}, [])
+        self.running.tell(common)
+        self._submit(row, study, common, configurations * study.repeats, snapshot, notify)
+        return study.id
+
+    def _described(
+        self, command: Sequence[str], study: Study, at_once: int | None
+    ) -> tuple[Cluster, JobSpec]:
+        """Return the cluster, and what all trials have in common; refuse what cannot run."""
+        cluster = self.running.target()
+        common = self.running.describe(command)
+        cluster.check(common)
+        check_template(common.command, study.space)
+        if at_once and not cluster.capabilities.limits_at_once:
+            raise Refused(
+                f"{cluster.name} cannot limit how many trials run at once",
+                hint="Leave out --at-once, or add trials bit by bit: dray sweep add",
+            )
+        if study.sampler.startswith("optuna:"):
+            raise Refused(
+                f"the sampler {study.sampler} is not there yet",
+                hint="There is tpe, random, quasi and grid.",
+            )
+        for text in study.stop_if:
+            try:
+                Condition(text)
+            except NotAnExpression as error:
+                raise UsageError(f"--stop-if: {error}") from error
+        if study.stop and not study.stop.first and not study.stop.total:
+            raise UsageError(
+                f"--stop {study.stop.rule} needs to know when trials are compared",
+                hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
+                "--stop-first 100",
+            )
+        return cluster, common
+
+    def _number(self, study: Study, asked: int | None) -> int:
+        """Return how many configurations there are to be."""
+        if study.sampler != "grid":
+            return asked or USUAL_TRIALS
+        try:
+            most = sampler.grid_size(records_of(study.space))
+        except ValueError as error:
+            raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1") from error
+        if asked and asked > most:
+            raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
+        return asked or most
+
+    def add(self, sweep_id: str, configurations: int) -> int:
+        """Submit further configurations of a sweep; return how many trials these are."""
+        sweep = self.look(sweep_id)
+        row = self._own(sweep_id)
+        first = max((one.first + one.size for one in sweep.parts), default=0)
+        if sweep.study.sampler == "grid":
+            left = sampler.grid_size(records_of(sweep.study.space)) - first // sweep.study.repeats
+            if configurations > left:
+                raise UsageError(f"the grid has only {show_count(left, 'point')} left")
+        cluster, common = self._again(row, sweep)
+        del cluster
+        known = row._replace(parts=[one.to_dict() for one in sweep.parts])
+        count = configurations * sweep.study.repeats
+        self._submit(known, sweep.study, common, count, None, None)
+        return count
+
+    def _own(self, sweep_id: str) -> SweepRow:
+        found = [one for one in self.context.open_store().sweeps() if one.id == sweep_id]
+        if not found:
+            raise NotFound(
+                f"there is no sweep '{sweep_id}' that was submitted from here",
+                hint="dray sweep status lists them.",
+            )
+        return found[0]
+
+    def _again(self, row: SweepRow, sweep: Sweep) -> tuple[Cluster, JobSpec]:
+        """Return what further trials have in common: what the first ones have, their code too."""
+        cluster = self.context.cluster(row.cluster)
+        self.context.config.require_trust()
+        common = self.context.open_store().array_spec(sweep.parts[0].id)
+        if common is None:
+            raise Refused(f"the trials of {row.id} have been removed: start another sweep")
+        return cluster, replace(common, created=time.time(), resumed_after=0)
+
+    def _submit(
+        self,
+        row: SweepRow,
+        study: Study,
+        common: JobSpec,
+        count: int,
+        snapshot: bool | None,
+        notify: bool | None,
+    ) -> None:
+        """Submit so many further trials, as arrays of which each is as large as the cluster takes.
+        ``snapshot`` None: with the code that ``common`` names."""
+        cluster, store = self.context.cluster(row.cluster), self.context.open_store()
+        for array in arrays_of(row, study, common, count, cluster.queue.array_size):
+            settings = private_settings(self.context.config, cluster.name, notify, array.size)
+            private = private_values(common.secrets, settings)
+            work = self.running.submission(cluster, array, private, snapshot=bool(snapshot))
+            row = row._replace(study=study.to_dict(), parts=[*row.parts, array.part])
+            store.save_sweep(row)
+            work.submit()
+            if work.job.id != array.id:  # its id was taken
+                row = row._replace(parts=[*row.parts[:-1], {**array.part, "id": work.job.id}])
+                store.save_sweep(row)
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def known(self) -> list[SweepRow]:
+        """Return the sweeps that were submitted from here, the newest first."""
+        return self.context.open_store().sweeps()
+
+    def find(self, reference: str) -> str:
+        """Return the sweep that this id, or unique beginning of one, means."""
+        ids = [one.id for one in self.known()]
+        found = [one for one in ids if one == reference] or [
+            one for one in ids if reference and one.startswith(reference)
+        ]
+        if len(found) > 1:
+            raise UsageError(f"'{reference}' is not unique: {', '.join(found[:10])}")
+        if not found:
+            raise NotFound(
+                f"there is no sweep '{reference}'", hint="dray sweep status lists the sweeps."
+            )
+        return found[0]
+
+    def look(self, sweep_id: str, on: str | None = None) -> Sweep:
+        """Ask the sweep's cluster how it is. ``on``: of a sweep that another machine has
+        submitted."""
+        row = next((one for one in self.known() if one.id == sweep_id), None)
+        name = row.cluster if row else on
+        if name is None:
+            raise NotFound(
+                f"there is no sweep '{sweep_id}'", hint="Another machine's: --on CLUSTER"
+            )
+        cluster = self.context.cluster(name)
+        if row and row.place != cluster.files.path():
+            raise ClusterError(
+                f"{sweep_id} was submitted to {name} with other settings: it is in {row.place}",
+                hint="Run dray in the project that it was submitted from.",
+            )
+        told = cluster.files.sweep(sweep_id)
+        try:
+            study = Study.from_dict(row.study if row else checks.record(told.get("study")))
+            parts = checks.several(Part.from_dict, MOST_PARTS)(told.get("parts"))
+        except Malformed as error:
+            raise ClusterError(f"{sweep_id} on {name} is damaged: {error}") from error
+        rows = self._rows(parts, cluster)
+        trials = tuple(
+            trial_of(study, part, index, rows, told, name)
+            for part in parts
+            for index in range(part.size)
+        )
+        return Sweep(study, name, parts, trials, told.get("closed") is True)
+
+    def _rows(self, parts: Iterable[Part], cluster: Cluster) -> dict[str, Row]:
+        """Return what is known of the trials' jobs, after a look at those that have not ended."""
+        store = self.context.open_store()
+        names = [f"{one.id}.{index}" for one in parts for index in range(one.size)]
+        self.watching.active_among(names)
+        rows = {row.id: row for one in parts for row in store.rows_in(one.id)}
+        unknown = [name for name in names if name not in rows]
+        if unknown:  # another machine has submitted them
+            store.save(unclaimed(store, cluster.queue.status(unknown).jobs.values()))
+            rows = {row.id: row for one in parts for row in store.rows_in(one.id)}
+        return rows
+
+    def command_of(self, sweep: Sweep, trial: Trial) -> tuple[str, ...]:
+        """Return the command of a trial that has its parameters."""
+        spec = self.context.open_store().array_spec(sweep.parts[0].id)
+        if spec is None:
+            raise Refused(f"{sweep.study.id} is not known to have been submitted from here")
+        repeat = trial.number % sweep.study.repeats
+        seed = sweep.study.seed + repeat
+        space = records_of(sweep.study.space)
+        values = trial.to_dict()["values"]
+        return tuple(fill(spec.command, space, values, trial.number, repeat, seed))
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def stop(self, sweep_id: str, *, now: bool = False, waiting: bool = False) -> int:
+        """Let no further trial start, and stop those that run, after a checkpoint or at once; with
+        ``waiting``, only those that have not begun. Returns how many were stopped."""
+        sweep = self.look(sweep_id)
+        cluster = self.context.cluster(sweep.cluster)
+        cluster.files.close_sweep(sweep_id)
+        states = ("queued",) if waiting else ACTIVE
+        ids = [one.job for one in sweep.trials if one.state in states]
+        if len(ids) == 1:  # which may have ended meanwhile
+            ids = list(self.watching.active_among(ids))
+        return len(self._housekeeping.stop_all(ids, now=now)) if ids else 0
+
+    def go_on(self, sweep_id: str, best: int) -> list[str]:
+        """Resume the most promising of the trials that were pruned; return their ids."""
+        from dray.launcher.resuming import Resuming
+
+        sweep = self.look(sweep_id)
+        chosen = most_promising(sweep, best)
+        if not chosen:
+            raise Refused(f"no trial of {sweep_id} was pruned: there is nothing to go on with")
+        resuming = Resuming(self.context, lambda: self.running.images)
+        return [resuming.resume(one.job) for one in chosen]
+
+
+# -- pure -----------------------------------------------------------------------------------------
+
+
+def arrays_of(
+    row: SweepRow, study: Study, common: JobSpec, count: int, most: int
+) -> Iterator[JobArray]:
+    """Divide further trials of a sweep into arrays; the first of all has the sweep's own id."""
+    first = max((one["first"] + one["count"] for one in row.parts), default=0)
+    end, number = first + count, len(row.parts)
+    while first < end:
+        number += 1
+        name = study.id if number == 1 else f"{study.id}-{number}"
+        size = min(most, end - first)
+        job = replace(common, id=name, sweep={**common.sweep, "first": first})
+        yield JobArray(job, trials=size, study=study.to_dict())
+        first += size
+
+
+def trial_of(
+    study: Study,
+    part: Part,
+    index: int,
+    rows: Mapping[str, Row],
+    told: Mapping[str, Any],
+    cluster: str,
+) -> Trial:
+    """Put together what the files and the job's state say of a trial. Files that cannot be read
+    hide no trial."""
+    number = part.first + index
+    configuration = number // study.repeats
+    job = f"{part.id}.{index}"
+    row = rows.get(job)
+    result = record_in(told, "results", number)
+    state = state_of(row.state if row else "", str(result.get("state", "")))
+    record = {key: result[key] for key in MEASURES if key in result}
+    if state == "running" and row is not None:
+        record.update(latest(study, row))
+    values = values_of(study, record_in(told, "trials", configuration), configuration)
+    own = {"number": number, "configuration": configuration, "job": job, "cluster": cluster}
+    own.update(values=values, state=state, reason=row.reason if row else "")
+    try:
+        return Trial.from_dict({**record, **own})
+    except Malformed as error:
+        return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
+
+
+def record_in(told: Mapping[str, Any], kind: str, number: int) -> Mapping[str, Any]:
+    found = told.get(kind)
+    one = found.get(str(number)) if isinstance(found, dict) else None
+    return one if isinstance(one, dict) else {}
+
+
+def state_of(job: str, result: str) -> str:
+    """Return a trial's state: a job that is active is not what it told before; one that has ended
+    is what it told, where it did."""
+    if job in ACTIVE:
+        return job
+    if result in ("done", "failed", "pruned", "stopped"):
+        return result
+    return ENDS.get(job, "running" if result == "running" else "queued")
+
+
+def latest(study: Study, row: Row) -> dict[str, Any]:
+    """Return the latest value of a running trial, if it is of the sweep's metric."""
+    metric = json.loads(row.metric) or {}
+    if not metric or (study.metric and metric.get("name") != study.metric):
+        return {}
+    value = metric.get("value")
+    return {"value": "nan" if value is None else value, "step": metric.get("step")}
+
+
+def values_of(study: Study, told: Mapping[str, Any], configuration: int) -> dict[str, Any]:
+    """Return a configuration's values, if they are of the study's space; what follows from others
+    is computed here."""
+    space, values = records_of(study.space), told.get("values")
+    if not isinstance(values, dict):
+        return {}
+    try:
+        point_of(space, values)
+        chosen = {one["name"]: values[one["name"]] for one in learnt(space)}
+        return complete(space, chosen, configuration)
+    except (ValueError, KeyError, TypeError, ArithmeticError):
+        return {}
+
+
+def most_promising(sweep: Sweep, best: int) -> list[Trial]:
+    """Return the pruned trials that came farthest, of those at the same rung the best."""
+    pruned = [one for one in sweep.trials if one.state == "pruned"]
+
+    def standing(one: Trial) -> tuple[float, float, int]:
+        last = max(one.rungs, default=0)
+        return -last, sweep.study.loss(one.rungs.get(last, one.value)), one.number
+
+    return sorted(pruned, key=standing)[:best]
+
+
+def look_steps(study: Study) -> list[int]:
+    """Return the first steps at which trials are compared, for people."""
+    rule: Any = study.stop.to_dict() if study.stop else None
+    return rungs_of(rule)[:4]
+
+
+def best_trials(sweep: Sweep, most: int) -> list[Trial]:
+    """Return the first trial of each of the best configurations."""
+    found = table.configurations(sweep.study, sweep.trials)
+    return [one.trials[0] for one in table.ranking(sweep.study, found)[:most]]

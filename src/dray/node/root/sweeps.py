@@ -1,0 +1,64 @@
+"""The sweeps of a root: begun with their first array, looked at, closed, and removed with their
+last trial."""
+
+import os
+
+from ..formats import files, shapes
+from ..formats.wire import Refusal
+from ..sweeps.study import PART, Study, Taken, is_study
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List
+
+    from ..formats.records import PartRecord, StudyFiles, StudyRecord
+
+FOLDER = "sweeps"
+
+
+def begin(root: str, study: "StudyRecord", part: "PartRecord") -> None:
+    """Write a sweep down before its trials are submitted; refuse what another one has."""
+    is_whole = shapes.fits(part, PART, ("id", "first", "count"))  # type: ignore[arg-type]
+    if not is_study(study) or not is_whole:  # type: ignore[arg-type]
+        raise Refusal("Refused", "this is not a sweep")
+    try:
+        Study(root, checked(study["id"])).begin(study, part)
+    except Taken as error:
+        raise Refusal("Refused", str(error))
+
+
+def look(root: str, sweep_id: "Any") -> "StudyFiles":
+    found = Study(root, checked(sweep_id)).all_files()
+    if found is None:
+        raise Refusal("NotFound", "there is no sweep {}".format(sweep_id))
+    return found
+
+
+def close(root: str, sweep_id: "Any") -> None:
+    study = Study(root, checked(sweep_id))
+    if study.record() is None:
+        raise Refusal("NotFound", "there is no sweep {}".format(sweep_id))
+    study.close()
+
+
+def checked(sweep_id: "Any") -> str:
+    if not shapes.is_id(sweep_id):
+        raise Refusal("Refused", "this is no sweep's id: {!r}".format(sweep_id)[:300])
+    return str(sweep_id)
+
+
+def prune(root: str, arrays: "List[str]") -> None:
+    """Remove the sweeps of these arrays that have no job any more."""
+    top = os.path.join(root, FOLDER)
+    for name in filter(shapes.is_id, files.names_in(top)):
+        study = Study(root, name)
+        parts = [one["id"] for one in study.parts()]
+        if not set(parts).isdisjoint(arrays) and not has_jobs(root, parts):
+            files.remove_tree(study.path)
+
+
+def has_jobs(root: str, parts: "List[str]") -> bool:
+    if any(files.exists(os.path.join(root, "arrays", one)) for one in parts):
+        return True
+    names = files.names_in(os.path.join(root, "jobs"))
+    return any(name.rpartition(".")[0] in parts for name in names)

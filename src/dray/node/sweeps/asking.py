@@ -1,0 +1,127 @@
+"""Chooses the parameters of a configuration from what all trials of the sweep have told. Pure.
+
+Losses are compared: a value where the metric is to be small, else minus the value. Repeats of a
+configuration count as one, by their mean. Failed trials are told as such, as bad points. Where
+trials are ended early, the last values of such ones and of full trainings cannot be compared: what
+is told then are the values at the highest rung that enough have reached, and one configuration in
+five is chosen without the model, as it has seen little of what does well only later."""
+
+import math
+
+from . import sampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+
+    from ..formats.records import ResultRecord, StudyRecord, TrialRecord
+
+    Trials = Dict[int, TrialRecord]  # by configuration
+    Results = Dict[int, ResultRecord]  # by trial
+    Losses = Dict[int, Optional[float]]  # by configuration; None: failed
+
+ENOUGH = 10  # values at a rung, from which on the model learns from it
+WITHOUT_MODEL = 0.2  # of the configurations, where trials are ended early
+LEARNING = "tpe"
+BLIND = ("random", "grid", "quasi")  # samplers that need to know nothing of other trials
+
+
+class NoSuchSampler(ValueError):
+    """The sweep names a sampler that is not there."""
+
+
+def choose(
+    study: "StudyRecord", configuration: int, trials: "Trials", results: "Results"
+) -> "TrialRecord":
+    """Return the parameters of a configuration, and by which sampler they were chosen."""
+    space, seed, name = study["space"], study["seed"], study.get("sampler") or LEARNING
+    if name == "grid":
+        return {"values": sampler.on_grid(space, configuration), "by": name}
+    if name == "random":
+        return {"values": sampler.at_random(space, seed, configuration), "by": name}
+    if name == "quasi":
+        return {"values": sampler.spread_evenly(space, seed, configuration), "by": name}
+    if name != LEARNING:
+        raise NoSuchSampler("the sampler {} is not there".format(name))
+    losses = losses_of(study, results)
+    if is_start_up(losses, trials) or explores(study, configuration):
+        return {"values": sampler.spread_evenly(space, seed, configuration), "by": "start-up"}
+    told = [(trials[one]["values"], losses[one]) for one in sorted(losses) if one in trials]
+    running = [trials[one]["values"] for one in sorted(trials) if one not in losses]
+    return {"values": sampler.suggest(space, seed, configuration, told, running), "by": name}
+
+
+def is_start_up(losses: "Losses", trials: "Trials") -> bool:
+    return sum(1 for one in losses if one in trials) < sampler.START_UP
+
+
+def explores(study: "StudyRecord", configuration: int) -> bool:
+    """Return whether this is one of the configurations that are chosen without the model."""
+    if not study.get("stop"):
+        return False
+    return sampler.rng_of(study["seed"], -1 - configuration).random() < WITHOUT_MODEL
+
+
+def losses_of(study: "StudyRecord", results: "Results") -> "Losses":
+    """Return the losses that can be compared."""
+    failed = {
+        number // study["repeats"]: None
+        for number, one in results.items()
+        if one["state"] == "failed"
+    }  # type: Losses
+    losses = dict(failed)
+    losses.update(means_by_configuration(study, comparable(study, results)))
+    return losses
+
+
+def comparable(study: "StudyRecord", results: "Results") -> "Dict[int, float]":
+    """Return the values that can be compared, by trial: at the end, or at one rung."""
+    ended = {number: one for number, one in results.items() if one["state"] == "done"}
+    if not study.get("stop"):
+        ended.update((number, one) for number, one in results.items() if one["state"] == "pruned")
+    at_end = {number: value_of(one) for number, one in ended.items()}
+    whole = {number: value for number, value in at_end.items() if value is not None}
+    if not study.get("stop") or len(whole) >= ENOUGH:
+        return whole
+    rungs = values_by_rung(results)
+    enough = [step for step in rungs if len(rungs[step]) >= ENOUGH]
+    return rungs[max(enough)] if enough else {}
+
+
+def values_by_rung(results: "Results") -> "Dict[int, Dict[int, float]]":
+    found = {}  # type: Dict[int, Dict[int, float]]
+    for number, one in results.items():
+        for step, value in rungs_of(one).items():
+            found.setdefault(step, {})[number] = value
+    return found
+
+
+def rungs_of(result: "ResultRecord") -> "Dict[int, float]":
+    """Return the values of a trial where trials are compared, by step; null is not a number."""
+    found = {}
+    for step, value in (result.get("rungs") or {}).items():
+        if step.isdigit() and (value is None or isinstance(value, (int, float))):
+            found[int(step)] = math.nan if value is None else float(value)
+    return found
+
+
+def value_of(result: "ResultRecord") -> "Optional[float]":
+    """Return a trial's value; None where it has told none. "nan" is a value, too: the worst."""
+    value = result.get("value")  # type: Any
+    if isinstance(value, str):
+        return math.nan
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def means_by_configuration(study: "StudyRecord", values: "Dict[int, float]") -> "Losses":
+    """Return the mean loss of each configuration's repeats; None where one is not a number."""
+    found = {}  # type: Dict[int, List[float]]
+    for number, value in values.items():
+        found.setdefault(number // study["repeats"], []).append(value)
+    means = {one: sum(values) / len(values) for one, values in found.items()}
+    sign = -1.0 if study.get("mode") == "max" else 1.0
+    return {one: sign * mean if math.isfinite(mean) else None for one, mean in means.items()}
+
+
+def failures(results: "Results") -> int:
+    return sum(1 for one in results.values() if one["state"] == "failed")

@@ -1,0 +1,266 @@
+"""A job as a trial of its sweep: it asks for its parameters before its first attempt, tells how it
+does while it runs, and how it has ended.
+
+Once it has its parameters, its description has the filled command and the variables in it, and it
+is a job like any other."""
+
+import json
+import math
+
+from ..formats import files
+from ..formats.messages import print_message
+from ..jobs import budget, policy, trouble
+from ..metrics import sources
+from . import asking, stopping
+from .expressions import Condition, NotAnExpression
+from .filling import fill
+from .space import complete, learnt, point_of
+from .study import Study
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+
+    from ..formats.records import Description, ResultRecord, StudyRecord, TrialRecord  # noqa: F401
+    from ..jobs.jobdir import JobDir
+    from ..metrics.sources import Point, Watch
+
+DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
+NAMES_AT_MOST = 1000  # of metrics that are followed
+CLOSED = "the sweep is closed: no further trial starts"
+
+
+def is_trial(job: "Description") -> bool:
+    return bool((job.get("sweep") or {}).get("id"))
+
+
+def study_of(job_dir: "JobDir", job: "Description") -> Study:
+    return Study(job_dir.root, job["sweep"]["id"])
+
+
+# -- before the first attempt ---------------------------------------------------------------------
+
+
+def ask(job_dir: "JobDir", job: "Description") -> "Optional[policy.Decision]":
+    """Get the parameters of a trial that has none yet, and fill its command; return its end
+    instead, where it is not to start. ``job`` is changed, and written down."""
+    if not is_trial(job) or job["sweep"].get("values") is not None:
+        return None
+    study = study_of(job_dir, job)
+    record = trouble.with_retries(study.record)
+    if record is None:
+        return policy.Decision("failed", "its sweep is missing or damaged: {}".format(study.file))
+    try:
+        trial = trouble.with_retries(lambda: parameters_for(study, record, job["sweep"]["trial"]))
+        if isinstance(trial, policy.Decision):
+            return trial
+        change(job, record, trial)
+    except DAMAGE as error:
+        return policy.Decision("failed", "it has no parameters: {}".format(error or repr(error)))
+    trouble.with_retries(lambda: files.write_json(job_dir.job, job))
+    return None
+
+
+def parameters_for(
+    study: Study, record: "StudyRecord", number: int
+) -> "Any":  # Union[TrialRecord, policy.Decision]
+    """Return the parameters of a trial: those that its configuration has already, or new ones; or
+    why it does not start."""
+    configuration = number // record["repeats"]
+    known = study.parameters(configuration)
+    if known is not None:  # of an attempt that was killed, or of another repeat
+        return known
+    if study.is_closed():
+        return policy.Decision("stopped", CLOSED)
+    most, is_blind = record.get("max_failures"), record.get("sampler") in asking.BLIND
+    results = study.results() if most is not None or not is_blind else {}
+    failed = asking.failures(results)
+    if most is not None and failed > most:
+        reason = "{} trials of the sweep have failed, more than max_failures = {}".format(
+            failed, most
+        )
+        return policy.Decision("stopped", "the sweep is closed: " + reason)
+    trials = {} if is_blind else study.trials()
+    study.keep_cache()
+    return study.give(configuration, asking.choose(record, configuration, trials, results))
+
+
+def change(job: "Description", study: "StudyRecord", trial: "TrialRecord") -> None:
+    """Make the description that of a trial with these parameters."""
+    number, values = job["sweep"]["trial"], trial["values"]
+    repeat = number % study["repeats"]
+    argv = fill(job["command"], study["space"], values, number, repeat, study["seed"] + repeat)
+    own = variables(job["id"], study["id"], number, values)
+    job["command"] = argv
+    job["env"] = dict(own, **(job.get("env") or {}))
+    job["metrics"] = dict(job.get("metrics") or {}, main=watched(job, study))  # type: ignore[typeddict-item]
+    job["sweep"] = dict(job["sweep"], values=values)  # type: ignore[typeddict-item]
+
+
+def as_filled(
+    job: "Description", study: "StudyRecord", told: "Dict[str, Any]"
+) -> "Optional[Description]":
+    """Return the description of a trial with the parameters that somebody tells; None if they are
+    not of the sweep's space. What follows from others is computed, whatever is told."""
+    configuration = job["sweep"]["trial"] // study["repeats"]
+    try:
+        point_of(study["space"], told)
+        chosen = {one["name"]: told[one["name"]] for one in learnt(study["space"])}
+        change(job, study, {"values": complete(study["space"], chosen, configuration)})
+    except DAMAGE:
+        return None
+    return job
+
+
+def variables(job_id: str, sweep: str, number: int, values: "Dict[str, Any]") -> "Dict[str, str]":
+    return {
+        "DRAY_SWEEP": sweep,
+        "DRAY_TRIAL": str(number),
+        "DRAY_PARAMS": json.dumps(values, sort_keys=True),
+        "WANDB_RUN_GROUP": sweep,
+        "WANDB_RUN_ID": job_id,
+        "WANDB_RESUME": "allow",
+    }
+
+
+def watched(job: "Description", study: "StudyRecord") -> "List[str]":
+    """Return the names of the metrics that matter: the sweep's, then those of its conditions. Where
+    the sweep names none, the trainer's own come first."""
+    own = list((job.get("metrics") or {}).get("main") or ())
+    first = [study["metric"]] if study.get("metric") else own
+    found = first + [one.name for one in conditions_of(study) if one.name] + own
+    return sorted(set(found), key=found.index)
+
+
+def conditions_of(study: "StudyRecord") -> "List[Condition]":
+    found = []
+    for text in study.get("stop_if") or ():
+        try:
+            found.append(Condition(str(text)))
+        except NotAnExpression as error:  # the laptop had it checked
+            print_message("stop_if: {}".format(error))
+    return found
+
+
+# -- while it runs ------------------------------------------------------------------------------
+
+
+class Following:
+    """Follows the metrics of a trial while an attempt runs: its values at rungs, and whether it is
+    to go on."""
+
+    def __init__(self, job_dir: "JobDir", job: "Description") -> None:
+        self.study = study_of(job_dir, job)
+        self.record = self.study.record() or {}  # type: StudyRecord
+        self.number = job["sweep"]["trial"]
+        self.job = job
+        self.job_dir = job_dir
+        self.points = {}  # type: Dict[str, stopping.Points]
+        self.conditions = conditions_of(self.record)
+        self.met = ""  # the first condition that holds
+        self.result = self.study.result(self.number)
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Go on with what an earlier attempt has told. One that was pruned, and goes on all the
+        same, is not pruned again."""
+        is_first = not self.result
+        if self.result.get("state") == "pruned":
+            self.result["promoted"] = True
+        self.result["job"], self.result["state"] = self.job_dir.id, "running"
+        self.result.pop("reason", None)
+        if is_first:
+            return
+        for found in sources.all_points(self.job, self.job_dir):
+            for points in found.values():
+                for point in points:
+                    self._add(point)
+        self.met = ""
+        self.write()
+
+    def note(self, point: "Point") -> None:
+        """Take a point of any metric."""
+        self._add(point)
+        for one in self.conditions:
+            name = one.name or self.record.get("metric") or point.name
+            if not self.met and name == point.name and one.holds(point.step, point.value):
+                self.met = "stop_if: {} (step {})".format(one.text, point.step)
+
+    def _add(self, point: "Point") -> None:
+        if point.name in self.points or len(self.points) < NAMES_AT_MOST:
+            self.points.setdefault(point.name, stopping.Points()).add(point.step, point.value)
+
+    def look(self, watch: "Watch") -> str:
+        """Compare the trial with others, where it has come to another rung; say why it is to end,
+        or ''."""
+        points = self._own_points(watch)
+        rule = self.record.get("stop")
+        known = [int(step) for step in self._rungs()]
+        passed = stopping.newly_passed(rule, points, known) if rule and points else []
+        for rung in passed:
+            level = points.level(rung) if points else None
+            self._rungs()[str(rung)] = level if level is not None and math.isfinite(level) else None
+        if passed:
+            self.write(watch)
+        if self.result.get("promoted"):
+            return ""
+        reasons = [self._why_not_on(rung) for rung in passed]
+        return self.met or next((one for one in reasons if one), "")
+
+    def _why_not_on(self, rung: int) -> str:
+        others = [
+            asking.rungs_of(one)[rung]
+            for number, one in self.study.results().items()
+            if number != self.number and rung in asking.rungs_of(one)
+        ]
+        own = asking.rungs_of(self.result)[rung]
+        rule, mode = self.record.get("stop") or {}, self.record.get("mode") or "max"
+        return stopping.why_not_on(rule, mode, rung, own, others)
+
+    def _rungs(self) -> "Dict[str, Optional[float]]":
+        return self.result.setdefault("rungs", {})
+
+    def _own_points(self, watch: "Optional[Watch]") -> "Optional[stopping.Points]":
+        """Return the points of the sweep's metric."""
+        name = self.record.get("metric") or ""
+        if not name and watch is not None:
+            name = (watch.value() or {}).get("name") or ""  # type: ignore[call-overload]
+        return self.points.get(name)
+
+    def write(self, watch: "Optional[Watch]" = None) -> None:
+        """Write down how the trial does. A disk that is full must not end it."""
+        points = self._own_points(watch)
+        level = points.level() if points else None
+        if points and level is not None:
+            self.result["step"] = points.last_step()
+            finite = math.isfinite(level)
+            self.result["value"] = level if finite else "nan"  # type: ignore[typeddict-item]
+        try:
+            self.study.tell(self.number, self.result)
+        except OSError as error:
+            print_message("how the trial does could not be written down: {}".format(error))
+
+
+# -- when it has ended --------------------------------------------------------------------------
+
+
+def tell_end(job_dir: "JobDir", job: "Description", end: "policy.Decision") -> None:
+    """Write down how a trial has ended, if it ever began."""
+    if not is_trial(job) or job["sweep"].get("values") is None:
+        return
+    study, number = study_of(job_dir, job), job["sweep"]["trial"]
+    try:
+        attempts = job_dir.records()
+        result = study.result(number)  # type: ResultRecord
+        cause = attempts[-1].get("cause") if attempts else ""
+        result["state"] = "pruned" if cause == policy.PRUNED else state_of(str(end.state))
+        result["reason"] = end.reason
+        result["job"] = job_dir.id
+        result["gpu_seconds"] = budget.spent(attempts) * budget.gpus_of(job)
+        study.tell(number, result)
+    except OSError as error:
+        print_message("how the trial has ended could not be told: {}".format(error))
+
+
+def state_of(state: str) -> str:
+    return state if state in ("done", "stopped") else "failed"

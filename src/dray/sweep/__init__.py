@@ -1,0 +1,1 @@
+"""Sweeps: what is varied, how trials turned out, where both come from and go to."""

@@ -1,0 +1,24 @@
+"""The points of a trial's curve that are known here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dray.sweep.study import Study, Trial
+
+Curves = Mapping[str, Sequence[tuple[int, float]]]  # (step, value), by the job's id
+
+ANY_METRIC = "metric"  # what the main metric is called where the sweep names none
+
+
+def metric_name(study: Study) -> str:
+    return study.metric or ANY_METRIC
+
+
+def points_of(trial: Trial, curves: Curves) -> list[tuple[int, float]]:
+    """Return the curve of a trial: as it was brought along, else where it was compared; and its
+    last value, where the curve does not reach so far."""
+    found = dict(curves.get(trial.job) or trial.rungs)
+    if trial.value is not None and trial.step is not None:
+        found.setdefault(trial.step, trial.value)
+    return sorted(found.items())

@@ -1,0 +1,164 @@
+"""Every setting of a sweep, declared once: the key in [sweep], the flag, the type, the default."""
+
+from __future__ import annotations
+
+from dray.job.options import Option
+from dray.job.options.values import Choice, count_from_zero, job_name, text, texts
+from dray.job.quantities import parse_count
+from dray.sweep.study import MODES, RULES, SAMPLER, SAMPLERS, Stop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+USUAL_TRIALS = 50
+
+
+def sampler(value: object) -> str:
+    if not SAMPLER.fullmatch(text(value)):
+        raise ValueError(f"'{value}' is none of {', '.join(SAMPLERS)}, or optuna:NAME")
+    return text(value)
+
+
+def seed(value: object) -> int:
+    return parse_count(value, least=0)
+
+
+def stop(value: object) -> Stop:
+    """Read "asha", or { rule = "asha", first = 100, factor = 3, total = 1500 }."""
+    table: dict[str, Any] = value if isinstance(value, dict) else {"rule": value}
+    for key in table:
+        if key not in Stop._fields:
+            raise ValueError(f"'{key}' is none of {', '.join(Stop._fields)}")
+    counts = {key: parse_count(one) for key, one in table.items() if key != "rule"}
+    if counts.get("factor", 3) < 2:
+        raise ValueError("the factor is at least 2")
+    return Stop(rule=Choice(*RULES)(table.get("rule", "")), **counts)
+
+
+def several_texts(value: object) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else texts(value)
+
+
+SWEEP = (
+    Option(
+        key="sweep.name",
+        flag="--name",
+        metavar="NAME",
+        parse=job_name,
+        help="The sweep's name, the first part of its id.",
+        example='"policy"',
+        default_text="taken from the command",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.command",
+        parse=texts,
+        help="The command, where none is given on the command line; {lr} stands for a parameter.",
+        example='["python", "train.py", "--lr={lr}"]',
+        many=True,
+        harmless=True,
+    ),
+    Option(
+        key="sweep.trials",
+        flag="--trials",
+        metavar="N",
+        parse=parse_count,
+        help="How many configurations are tried.",
+        example="50",
+        default_text=f"{USUAL_TRIALS}; all of them for a grid",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.repeats",
+        flag="--repeats",
+        metavar="N",
+        parse=parse_count,
+        help="How often each configuration is run, with another seed; their mean counts.",
+        example="3",
+        default=1,
+        harmless=True,
+    ),
+    Option(
+        key="sweep.metric",
+        flag="--metric",
+        metavar="TAG",
+        parse=text,
+        help="What is to become best: a tag of TensorBoard, or a name that the trainer reports.",
+        example='"Train/mean_reward"',
+        default_text="the job's main metric",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.mode",
+        flag="--mode",
+        metavar="MODE",
+        parse=Choice(*MODES),
+        help="Whether the most (max) or the least (min) is best.",
+        example='"max"',
+        default="max",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.sampler",
+        flag="--sampler",
+        metavar="NAME",
+        parse=sampler,
+        help="How values are chosen: tpe learns from earlier trials; random, grid, quasi do not; "
+        "optuna:NAME is a sampler of Optuna, where the trial's Python has it.",
+        example='"tpe"',
+        default="tpe",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.seed",
+        flag="--seed",
+        metavar="N",
+        parse=seed,
+        help="Where the sampler begins: the same number, the same first values.",
+        example="1",
+        default_text="drawn once for the sweep",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.at_once",
+        flag="--at-once",
+        metavar="N",
+        parse=parse_count,
+        help="How many trials run at the same time, at most.",
+        example="8",
+        default_text="as many as the cluster starts",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.stop",
+        flag="--stop",
+        metavar="RULE",
+        parse=stop,
+        help="End trials that do badly: asha keeps the best third at each look, median the better "
+        "half. As a table: { rule, first, factor, total }, in steps of the metric.",
+        example='"asha"',
+        default_text="every trial runs to its end",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.stop_if",
+        flag="--stop-if",
+        metavar="EXPRESSION",
+        parse=several_texts,
+        help="End a trial where this becomes true of its metrics.",
+        example='["Loss/value > 1e6 after 20"]',
+        many=True,
+        harmless=True,
+    ),
+    Option(
+        key="sweep.max_failures",
+        flag="--max-failures",
+        metavar="N",
+        parse=count_from_zero,
+        help="Start no further trial once more than this many have failed.",
+        example="10",
+        default_text="failures do not end the sweep",
+        harmless=True,
+    ),
+)

@@ -1,0 +1,339 @@
+"""How a sweep stands, as rows for ``status`` and ``best``: pure functions of study and trials.
+
+Repeats of a configuration are one row: their mean, ± their spread. What is best is judged on
+trainings that went to their end; what a table leaves out is said below it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from dray.job.quantities import show_duration
+from dray.node.sweeps.filling import short_name
+from dray.records import NamedTuple
+from dray.sweep.study import LEARNT, Parameter, Study, Trial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ORDER = ("done", "running", "pruned", "stopped", "failed", "queued")
+STATES_TOLD = ("done", "running", "queued", "pruned", "failed", "stopped")
+WIDTH = 80
+GAP = 2
+LONGEST_CELL = 18
+USUAL_ROWS = 20
+
+
+class Configuration(NamedTuple):
+    """The trials with the same values: one, or several repeats."""
+
+    number: int
+    trials: tuple[Trial, ...]
+    repeats: int = 1  # how many there are to be
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """What was chosen; empty where no repeat has begun."""
+        return next((one.values for one in self.trials if one.values), {})
+
+    @property
+    def measured(self) -> tuple[float, ...]:
+        """The values that count: those of whole trainings, and before there is one, all."""
+        whole = [one.value for one in self.trials if one.state == "done"]
+        found = whole if self.is_full else [one.value for one in self.trials]
+        return tuple(one for one in found if one is not None)
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.measured) if self.measured else None
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over repeats; None where there are not two values."""
+        values = self.measured
+        if len(values) < 2 or not all(map(math.isfinite, values)):
+            return None
+        return statistics.stdev(values)
+
+    @property
+    def step(self) -> int | None:
+        """How far the shortest of those that count has come."""
+        steps = [one.step for one in self.trials if one.value is not None and one.step is not None]
+        return min(steps, default=None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it can be judged: all repeats have ended, and some were trained to their end,
+        none was cut short."""
+        states = [one.state for one in self.trials]
+        ended = all(state in ("done", "failed") for state in states)
+        has_value = any(one.state == "done" and one.value is not None for one in self.trials)
+        return ended and has_value and len(states) >= self.repeats
+
+    @property
+    def state(self) -> str:
+        """The state of all repeats, or of the one that says most of what is still to come."""
+        states = {one.state for one in self.trials}
+        if len(self.trials) < self.repeats:
+            states.add("queued")
+        if len(states) == 1:
+            return states.pop()
+        if states & {"running", "queued"}:
+            return "running"
+        return next(state for state in ("pruned", "stopped", "done") if state in states)
+
+
+class Table(NamedTuple):
+    """What a person is shown: lines above, the table, and what it does not show."""
+
+    above: tuple[str, ...]
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    below: tuple[str, ...]
+    state_column: int = -1
+
+
+def configurations(study: Study, trials: Iterable[Trial]) -> list[Configuration]:
+    """Put the repeats of each configuration together, in the order of their numbers."""
+    found: dict[int, list[Trial]] = {}
+    for one in sorted(trials, key=lambda trial: trial.number):
+        found.setdefault(one.configuration, []).append(one)
+    return [Configuration(number, tuple(of), study.repeats) for number, of in found.items()]
+
+
+# -- the two tables -----------------------------------------------------------------------------
+
+
+def status(
+    study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = USUAL_ROWS
+) -> Table:
+    """Show how the sweep stands: the best first, then what runs, then what was cut short."""
+    every = configurations(study, trials)
+    begun = [one for one in every if one.state != "queued"]
+    ordered = sorted(begun, key=lambda one: standing(study, one))
+    shown = ordered[:most]
+    below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
+    return drawn_up(study, shown, width, [headline(study), summary(study, trials)], below)
+
+
+def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 5) -> Table:
+    """Show the best of the configurations that were trained to their end."""
+    every = configurations(study, trials)
+    ranked = ranking(study, every)
+    rest = [one for one in every if not one.is_full]
+    below = left_out(ranked[most:], f"-n {len(ranked)} shows them")
+    if rest:
+        below.append(f"not judged, since not trained to the end: {counted(rest)}")
+    below += promising(study, ranked, rest)
+    return drawn_up(study, ranked[:most], width, [headline(study)], below)
+
+
+def ranking(study: Study, found: Iterable[Configuration]) -> list[Configuration]:
+    """Return those that can be judged, the best first."""
+    full = [one for one in found if one.is_full]
+    return sorted(full, key=lambda one: (study.loss(one.mean), one.number))
+
+
+def standing(study: Study, one: Configuration) -> tuple[Any, ...]:
+    """Return what the rows of ``status`` are sorted by. Values at different steps are not compared:
+    those that came farther go first."""
+    far = 0 if one.state in ("done", "failed") else -(one.step or 0)
+    return ORDER.index(one.state), far, study.loss(one.mean), one.number
+
+
+def promising(
+    study: Study, ranked: Sequence[Configuration], rest: Sequence[Configuration]
+) -> list[str]:
+    """Name what was pruned though it was already better than the best."""
+    cut = [one for one in rest if one.state == "pruned" and one.mean is not None]
+    if not ranked or not cut:
+        return []
+    first = min(cut, key=lambda one: study.loss(one.mean))
+    if study.loss(first.mean) >= study.loss(ranked[0].mean):
+        return []
+    value = f"{show_measure(first)} at step {first.step}"
+    job = next(trial.job for trial in first.trials if trial.state == "pruned")
+    go_on = f"dray resume {job} goes on with it"
+    return [f"{label(study, first)} was pruned with a better value, {value}: {go_on}"]
+
+
+def drawn_up(
+    study: Study,
+    shown: Sequence[Configuration],
+    width: int,
+    above: Sequence[str],
+    below: Sequence[str],
+) -> Table:
+    """Lay out rows, with as many parameters as there is room for."""
+    lead = [("TRIAL", "VALUE", "STEP", "STATE")]
+    lead += [
+        (label(study, one), show_measure(one), show_step(one.step), show_state(one))
+        for one in shown
+    ]
+    used = sum(max(map(len, column)) + GAP for column in zip(*lead, strict=True))
+    columns: list[list[str]] = []
+    missing: list[str] = []
+    for parameter in displayed(study):
+        cells = [short_name(parameter.name)]
+        cells += [show_value(one.values.get(parameter.name)) for one in shown]
+        wide = max(map(len, cells)) + (GAP if columns else 0)
+        if missing or used + wide > width:
+            missing.append(parameter.name)
+        else:
+            columns.append(cells)
+            used += wide
+    rows = [(*one, *cells) for one, *cells in zip(lead, *columns, strict=True)]
+    below = [*below, *([f"no room for {', '.join(missing)}: --json has them"] if missing else [])]
+    return Table(tuple(above), rows[0], tuple(rows[1:]), tuple(below), lead[0].index("STATE"))
+
+
+# -- what is said around it ---------------------------------------------------------------------
+
+
+def headline(study: Study) -> str:
+    goal = f"{study.mode} {study.metric or 'of the main metric'}"
+    rule = study.stop.rule if study.stop else ""
+    times = f"{study.repeats} repeats" if study.repeats > 1 else ""
+    return f"{study.id}   {', '.join(filter(None, [study.sampler, goal, rule, times]))}"
+
+
+def summary(study: Study, trials: Sequence[Trial]) -> str:
+    """Count trials by state, and tell what pruning has saved."""
+    counts = Counter(one.state for one in trials)
+    told = "  ".join(f"{state} {counts[state]}" for state in STATES_TOLD if counts[state])
+    spent = sum(one.gpu_seconds for one in trials)
+    gpu = f"{show_duration(spent)} of GPU time" if spent else ""
+    saved = saved_seconds(study, trials)
+    if saved and spent:
+        gpu += f", {saved / (saved + spent):.0%} saved by pruning"
+    return "   ".join(filter(None, [told or "no trial has begun", gpu]))
+
+
+def saved_seconds(study: Study, trials: Iterable[Trial]) -> float:
+    """Estimate the GPU time that all pruned trials would have used, had they run to their end:
+    each as long as the mean of those that did, or, before there is one, at its own pace."""
+    every = list(trials)
+    whole = [one.gpu_seconds for one in every if one.state == "done" and one.gpu_seconds > 0]
+    total = study.stop.total if study.stop else None
+    saved = 0.0
+    for one in every:
+        if one.state != "pruned":
+            continue
+        if whole:
+            saved += max(statistics.fmean(whole) - one.gpu_seconds, 0.0)
+        elif total and one.step:
+            saved += one.gpu_seconds * max(total / one.step - 1, 0.0)
+    return saved
+
+
+def left_out(hidden: Sequence[Configuration], how: str) -> list[str]:
+    return [f"{len(hidden)} more ({counted(hidden)}): {how}"] if hidden else []
+
+
+def counted(found: Iterable[Configuration]) -> str:
+    counts = Counter(one.state for one in found)
+    return ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+
+
+def without_value(study: Study, trials: Iterable[Trial]) -> list[str]:
+    number = sum(1 for one in trials if one.state == "done" and one.value is None)
+    if not number:
+        return []
+    what = f"'{study.metric}'" if study.metric else "a metric"
+    return [f"{number} done without a value of {what}: the sampler learns nothing from them"]
+
+
+# -- cells --------------------------------------------------------------------------------------
+
+
+def label(study: Study, one: Configuration) -> str:
+    """Name a configuration as its jobs are called below the sweep: .17, or .51-53."""
+    names = [trial.job.removeprefix(study.id) or f".{trial.number}" for trial in one.trials]
+    last = names[-1].rpartition(".")[2]
+    return names[0] if len(names) == 1 else f"{names[0]}-{last}"
+
+
+def show_measure(one: Configuration) -> str:
+    """Show 312.4 ± 6.1."""
+    if one.mean is None:
+        return ""
+    if one.spread is None:
+        return f"{one.mean:.4g}"
+    return f"{one.mean:.4g} ± {one.spread:.2g}"
+
+
+def show_step(step: int | None) -> str:
+    return "" if step is None else str(step)
+
+
+def show_state(one: Configuration) -> str:
+    """Show the state, and how many of its repeats have ended where they differ."""
+    same = sum(1 for trial in one.trials if trial.state == one.state)
+    if same == one.repeats:
+        return one.state
+    if one.state == "running":
+        same = sum(1 for trial in one.trials if trial.state not in ("running", "queued"))
+    return f"{'ended' if one.state == 'running' else one.state} {same}/{one.repeats}"
+
+
+def displayed(study: Study) -> list[Parameter]:
+    """Return the parameters worth a column: those that are chosen, then those that follow."""
+    chosen = [one for one in study.space if one.kind in LEARNT]
+    return chosen + [one for one in study.space if one.kind in ("formula", "table", "drawn")]
+
+
+def show_value(value: Any, longest: int = LONGEST_CELL) -> str:
+    """Show a parameter's value in a few characters: 3.1e-4, 4096, elu, [64,64]."""
+    if isinstance(value, float):
+        shown = f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e")
+    elif isinstance(value, list | tuple):
+        shown = f"[{','.join(map(show_value, value))}]"
+    elif isinstance(value, Mapping):
+        pairs = (f"{key}:{show_value(one)}" for key, one in value.items())
+        shown = f"{{{','.join(pairs)}}}"
+    else:
+        shown = "" if value is None else str(value)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+# -- for machines -------------------------------------------------------------------------------
+
+
+def as_record(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return the documented form that ``status --json`` and ``best --json`` print."""
+    every = configurations(study, trials)
+    ranks = {one.number: rank for rank, one in enumerate(ranking(study, every), 1)}
+    return {
+        "sweep": study.to_dict(),
+        "counts": dict(Counter(one.state for one in trials)),
+        "gpu_seconds": sum(one.gpu_seconds for one in trials),
+        "saved_gpu_seconds": saved_seconds(study, trials),
+        "configurations": [
+            {
+                "number": one.number,
+                "rank": ranks.get(one.number),
+                "state": one.state,
+                "value": finite(one.mean),
+                "spread": one.spread,
+                "values": next((t.to_dict()["values"] for t in one.trials if t.values), {}),
+                "trials": [
+                    {**trial.to_dict(), "value": finite(trial.value), "rungs": finite_rungs(trial)}
+                    for trial in one.trials
+                ],
+            }
+            for one in every
+        ],
+    }
+
+
+def finite(value: float | None) -> float | str | None:
+    """Return a number that JSON has; nan and inf as texts."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def finite_rungs(trial: Trial) -> dict[str, float | str | None]:
+    return {str(step): finite(value) for step, value in trial.rungs.items()}

@@ -1,0 +1,373 @@
+"""Sweeps, on this machine and on a real Slurm: trials ask for their parameters when they start."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Dray, Hpc, wait_for
+from tests.rigs.link import Link
+
+PYTHON = sys.executable
+# Reports a reward, and saves how far it has come. What it is told decides how it goes on:
+# "slow" waits behind half of its steps until somebody ends it, "crash" fails.
+TRAINER = """
+import json, os, pathlib, signal, sys, time
+import dray.training as t
+
+own = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+reward, steps, how = float(own["reward"]), int(own.get("steps", 20)), own.get("how", "")
+out = pathlib.Path(t.outputs())
+with (out / "params.txt").open("a") as seen:
+    seen.write(os.environ["DRAY_PARAMS"] + "\\n")
+if how == "crash":
+    sys.exit(3)
+if how == "killed" and t.attempt() == 1:
+    os.kill(os.getppid(), signal.SIGKILL)
+begin = t.resume_path()
+first = int(pathlib.Path(begin).read_text()) + 1 if begin else 1
+for step in range(first, steps + 1):
+    t.report(step=step, reward=reward)
+    if how == "slow" and step == steps // 2 and not begin:
+        (out / "model_1.txt").write_text(str(step))
+        while True:
+            time.sleep(0.1)
+(out / "model_2.txt").write_text(str(steps))
+print("trial", os.environ["DRAY_TRIAL"], "of", os.environ["DRAY_SWEEP"])
+"""
+RESUMES = ("--checkpoint", "model_*.txt", "--checkpoint-number", r"model_(\d+)")
+
+
+@pytest.fixture
+def far(dray: Dray, hpc: Hpc) -> Dray:
+    dray.write("train.py", TRAINER)
+    hpc.offer(dray)
+    return dray
+
+
+def start(dray: Dray, on: str, *flags: str, command: tuple[str, ...] = ()) -> str:
+    words = ("--on", on, "--metric", "reward", *flags, "--", PYTHON, "train.py", *command)
+    ended = dray("sweep", "start", *words)
+    sweep = ended.stdout.strip()
+    assert "\n" not in sweep
+    return sweep
+
+
+def status(dray: Dray, sweep: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(dray("sweep", "status", "--json", sweep).stdout)
+    return found
+
+
+def trials(dray: Dray, sweep: str) -> list[dict[str, Any]]:
+    """The trials as they are now, in their order."""
+    found = [one for c in status(dray, sweep)["configurations"] for one in c["trials"]]
+    return sorted(found, key=lambda one: one["number"])
+
+
+def jobs_on(dray: Dray, on: str) -> Path:
+    return dray.jobs if on == "hpc" else dray.home / "dray/local/jobs"
+
+
+def study_folder(dray: Dray, sweep: str) -> Path:
+    return dray.jobs.parent / "sweeps" / sweep
+
+
+@pytest.mark.parametrize("on", ["local", "hpc"])
+def test_twenty_trials_from_start_to_removal(far: Dray, on: str) -> None:
+    far.jobs = jobs_on(far, on)
+    space = ("--space", "reward=0..10:float", "--space", "steps=20..30:int", "--space", "kind=a,b")
+    sweep = start(far, on, "--trials", "20", "--seed", "1", *space)
+    far("wait", "--timeout", "100s", sweep)
+    found = trials(far, sweep)
+    assert [one["number"] for one in found] == list(range(20))
+    assert {one["state"] for one in found} == {"done"}
+    assert len({one["values"]["reward"] for one in found}) == 20
+    for one in found:
+        assert one["value"] == pytest.approx(one["values"]["reward"])
+        assert one["step"] == one["values"]["steps"]
+        assert 0 <= one["values"]["reward"] <= 10
+    # Each is an ordinary job, with its command filled in.
+    third = far.show(f"{sweep}.3")
+    value = found[3]["values"]["reward"]
+    assert f"reward={value!r}" in third["command"]
+    assert third["env"]["DRAY_TRIAL"] == "3"
+    assert far.log(f"{sweep}.3") == f"trial 3 of {sweep}\n"
+    # The best is known, and can be run again.
+    best = max(found, key=lambda one: float(one["value"]))
+    command = far("sweep", "best", "-n", "1", "--command", sweep).stdout
+    assert f"reward={best['values']['reward']!r}" in command
+    shown = far("sweep", "best", sweep).stdout
+    assert f".{best['number']} " in shown.split("\n")[2]
+    assert "done 20" in far("sweep", "status", sweep).stdout
+    assert sweep in far("sweep", "status").stdout
+    # What was submitted together is removed together.
+    assert study_folder(far, sweep).is_dir()
+    far("rm", sweep)
+    assert not study_folder(far, sweep).exists()
+    assert sweep not in far("sweep", "status").stdout
+    assert not [name for name in os.listdir(far.jobs) if not name.startswith(".")]
+
+
+@pytest.mark.parametrize("on", ["local", "hpc"])
+def test_a_trial_that_does_badly_is_pruned_and_can_go_on(far: Dray, on: str) -> None:
+    """The first trial is better than the second, which waits half-way until somebody ends it."""
+    space = ("--space", "reward=9,2", "--space", "how=fast,slow", "--sampler", "grid")
+    flags = ("--stop", "asha", "--stop-first", "5", "--trials", "1", *RESUMES)
+    sweep = start(far, on, *flags, *space)  # reward=9 fast
+    far("wait", "--timeout", "100s", sweep)
+    assert [one["rungs"] for one in trials(far, sweep)] == [{"5": 9.0, "15": 9.0}]
+    far("sweep", "add", sweep, "3")  # 9 slow, 2 fast, 2 slow
+    last = f"{sweep}-2.2"
+    ended = far.wait(last)
+    assert ended["state"] == "stopped"
+    assert ended["reason"].startswith("pruned at step 5: 2 is not among the best third of ")
+    pruned = trials(far, sweep)[3]
+    assert (pruned["state"], pruned["job"], pruned["value"]) == ("pruned", last, 2.0)
+    assert pruned["rungs"] == {"5": 2.0}
+    # A promoted one goes on from its checkpoint, and is not pruned a second time.
+    far("stop", f"{sweep}-2.0")
+    (resumed,) = far("sweep", "go-on", sweep, "--best", "1").stdout.split()
+    ended = far.wait(resumed)
+    assert ended["state"] == "done"
+    assert ended["attempts"][-1]["from_checkpoint"] == "model_1.txt"
+    values = {one["job"]: one for one in trials(far, sweep)}[resumed]
+    assert values["rungs"] == {"5": 2.0, "15": 2.0}
+    far("sweep", "stop", "--now", sweep)
+
+
+@pytest.mark.parametrize("on", ["local", "hpc"])
+def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
+    sweep = start(
+        far, on, "--trials", "5", "--at-once", "1", "--max-failures", "1",
+        "--space", "reward=0..1:float", command=("how=crash",),
+    )  # fmt: skip
+    far("wait", "--timeout", "100s", sweep, check=False)
+    found = trials(far, sweep)
+    assert sorted(one["state"] for one in found) == ["failed"] * 2 + ["stopped"] * 3
+    reasons = {one["reason"] for one in found if one["state"] == "stopped"}
+    (reason,) = reasons
+    assert reason.endswith("2 trials of the sweep have failed, more than max_failures = 1")
+    assert not [one for one in found if one["state"] == "stopped" and one["values"]]
+
+
+@pytest.mark.parametrize("on", ["local", "hpc"])
+def test_a_stopped_trial_is_resumed_with_the_same_parameters(far: Dray, on: str) -> None:
+    command = ("how=slow",)
+    sweep = start(
+        far, on, "--trials", "2", "--space", "reward=0..1:float", *RESUMES, command=command
+    )
+    job = f"{sweep}.1"
+    out = jobs_on(far, on)
+    wait_for(lambda: (out / job / "outputs/model_1.txt").exists(), 60)
+    far("stop", job)
+    assert trials(far, sweep)[1]["state"] == "stopped"
+    far("resume", job)
+    assert far.wait(job)["state"] == "done"
+    seen = (out / job / "outputs/params.txt").read_text().splitlines()
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    value = trials(far, sweep)[1]["values"]["reward"]
+    assert json.loads(seen[0]) == {"reward": value}
+    far("sweep", "stop", "--now", sweep)
+    assert "closed" in far("sweep", "status", sweep).stdout
+
+
+def test_a_trial_that_is_killed_goes_on_with_the_same_parameters(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    sweep = start(
+        dray,
+        "local",
+        "--trials",
+        "1",
+        "--space",
+        "reward=0..1:float",
+        *RESUMES,
+        command=("how=killed",),
+    )
+    ended = dray.wait(f"{sweep}.0")
+    assert ended["state"] == "done"
+    assert [one["outcome"] for one in ended["attempts"]] == ["lost", "done"]
+    seen = (dray.job_dir(f"{sweep}.0") / "outputs/params.txt").read_text().splitlines()
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+
+
+def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
+    """Other jobs need not wait behind those that wait for a place in their sweep."""
+    dray.write("train.py", TRAINER)
+    dray.configure("[clusters.local]\ncpus = 8\n")
+    sweep = start(
+        dray, "local", "--trials", "4", "--at-once", "2", "--space", "reward=0..1:float", *RESUMES,
+        command=("how=slow",),
+    )  # fmt: skip
+
+    def running() -> list[str]:
+        return [one["job"] for one in trials(dray, sweep) if one["state"] == "running"]
+
+    wait_for(lambda: len(running()) == 2)
+    other = dray.run("--no-snapshot", "--", "true")
+    assert dray.wait(other)["state"] == "done"
+    assert len(running()) == 2
+    assert [one["state"] for one in trials(dray, sweep)].count("queued") == 2
+    first = running()[0]
+    dray("stop", first)
+    wait_for(lambda: len(running()) == 2)
+    dray("sweep", "stop", "--waiting", sweep)
+    assert len(running()) == 2
+    dray("stop", "--now", sweep)
+    assert {one["state"] for one in trials(dray, sweep)} == {"stopped"}
+
+
+def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    sweep = start(
+        dray, "local", "--trials", "2", "--repeats", "3", "--seed", "40",
+        "--space", "reward=0..1:float",
+        command=("reward={reward}", "seed={seed}", "repeat={repeat}"),
+    )  # fmt: skip
+    dray("wait", "--timeout", "100s", sweep)
+    found = trials(dray, sweep)
+    assert [one["configuration"] for one in found] == [0, 0, 0, 1, 1, 1]
+    assert len({one["values"]["reward"] for one in found}) == 2
+    commands = [dray.show(one["job"])["command"] for one in found]
+    assert [words[-2:] for words in commands[:3]] == [
+        [f"seed={40 + repeat}", f"repeat={repeat}"] for repeat in range(3)
+    ]
+    assert " ± " in dray("sweep", "status", sweep).stdout
+
+
+def test_a_condition_ends_a_trial(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    sweep = start(
+        dray, "local", "--trials", "1", "--space", "reward=1..2:float",
+        "--stop-if", "reward > 0.5 after 3", *RESUMES, command=("how=slow",),
+    )  # fmt: skip
+    ended = dray.wait(f"{sweep}.0")
+    assert (ended["state"], ended["reason"]) == (
+        "stopped",
+        "stop_if: reward > 0.5 after 3 (step 3)",
+    )
+    assert (dray.job_dir(f"{sweep}.0") / "outputs/model_1.txt").exists()
+
+
+def test_a_file_describes_a_sweep(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    dray.write(
+        "sweep.toml",
+        f"""
+        [sweep]
+        name = "policy"
+        trials = 2
+        metric = "reward"
+        command = ["{PYTHON}", "train.py"]
+        [sweep.space]
+        reward = [1.5, 2.5]
+        [job]
+        retries = 1
+        """,
+    )
+    sweep = dray("sweep", "start", "sweep.toml", "--sampler", "grid").stdout.strip()
+    assert sweep.startswith("policy-")
+    dray("wait", "--timeout", "100s", sweep)
+    assert [one["value"] for one in trials(dray, sweep)] == [1.5, 2.5]
+    assert dray.show(f"{sweep}.1")["retries"] == 1
+    dray.write("sweep.toml", '[sweep]\n[sweep.space]\nx = [1]\n[job]\nsecrets = ["KEY"]\n')
+    refused = dray("sweep", "start", "sweep.toml", "--", "true", check=False)
+    assert refused.returncode == 2
+    assert "job.secrets is not taken from a sweep's file" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--", "true"), "nothing to vary"),
+        (("--space", "x=1..2:float", "--", "true", "{y}"), "stands for nothing"),
+        (("--space", "x=1..2:float"), "no command"),
+        (("--space", "x=1..2:float", "--stop", "asha", "--", "true"), "when trials are compared"),
+        (("--space", "x=1..2:float", "--sampler", "grid", "--", "true"), "no step"),
+        (
+            ("--space", "x=1..2:float", "--sampler", "optuna:GPSampler", "--", "true"),
+            "not there yet",
+        ),
+        (("--space", "x=1..2:float", "--stop-if", "odd", "--", "true"), "is not a condition"),
+    ],
+)
+def test_what_cannot_run_is_refused_at_once(
+    dray: Dray, words: tuple[str, ...], message: str
+) -> None:
+    ended = dray("sweep", "start", *words, check=False)
+    assert ended.returncode == 2 or "not there yet" in message
+    assert message in ended.stderr
+    assert not ended.stdout
+    assert "no jobs" in dray("ps").stderr
+
+
+def test_a_thousand_trials_are_one_small_array(far: Dray, hpc: Hpc) -> None:
+    hpc.offer(far, extra=["--hold"])
+    space = ("--space", "lr=1e-5..1e-1:log", "--space", "reward=0..1:float")
+    sweep = start(far, "hpc", "--trials", "1000", "--at-once", "8", *space)
+    try:
+        queued = hpc.slurm.call("squeue", "-h", "-r", "-n", sweep, "-o", "%i").split()
+        assert len(queued) == 1000
+        folder = far.jobs.parent / "arrays" / sweep
+        assert (folder / "job.json").stat().st_size < 10_000
+        assert "#SBATCH --array=0-999%8\n" in (folder / "batch.sh").read_text()
+        assert not any(far.jobs.iterdir())
+        found = trials(far, sweep)
+        assert len(found) == 1000
+        assert {one["state"] for one in found} == {"queued"}
+        assert far.show(f"{sweep}.700")["state"] == "queued"
+        far("sweep", "add", sweep, "2")
+        assert [one["job"] for one in trials(far, sweep)][1000:] == [
+            f"{sweep}-2.0",
+            f"{sweep}-2.1",
+        ]
+    finally:
+        far("sweep", "stop", "--now", sweep)
+    assert {one["state"] for one in trials(far, sweep)} == {"stopped"}
+    assert not hpc.slurm.call("squeue", "-h", "-n", f"{sweep},{sweep}-2")
+
+
+def test_another_machine_finds_a_sweep(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
+    sweep = start(far, "hpc", "--trials", "2", "--space", "reward=0..1:float")
+    far("wait", "--timeout", "100s", sweep)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = Dray(elsewhere, far.project)
+    other.env.update({key: far.env[key] for key in ("PATH", "XDG_RUNTIME_DIR")})
+    config = Path(other.env["DRAY_HOME"], "config.toml")
+    config.parent.mkdir(mode=0o700)
+    config.write_text(Path(far.env["DRAY_HOME"], "config.toml").read_text())
+    told = other("sweep", "status", "--on", "hpc", sweep).stdout
+    assert "done 2" in told
+    wait_for(other.nothing_runs)
+
+
+def test_a_submission_whose_answer_is_lost_is_found_again(far: Dray, hpc: Hpc, link: Link) -> None:
+    """The link breaks once the array is on its way: Slurm has it once, and dray knows it."""
+    far("doctor", "hpc")
+    done = threading.Event()
+
+    def cut_once_written() -> None:
+        while not done.is_set():
+            if any((far.jobs.parent / "arrays").glob("*/batch.sh")):
+                link.cut()
+                return
+
+    watcher = threading.Thread(target=cut_once_written)
+    watcher.start()
+    sweep = start(far, "hpc", "--trials", "3", "--space", "reward=0..1:float")
+    done.set()
+    watcher.join()
+    far("wait", "--timeout", "100s", sweep)
+    found = trials(far, sweep)
+    assert [one["state"] for one in found] == ["done"] * 3
+    assert os.listdir(far.jobs.parent / "arrays") == [sweep]
+    for one in found:
+        assert len(far.show(one["job"])["attempts"]) == 1

@@ -1,0 +1,294 @@
+"""What a sweep varies, as people write it: texts, TOML, and the file around them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.checks import Malformed
+from dray.config.reading import Document
+from dray.errors import ConfigError, UsageError
+from dray.sweep import file, space
+from dray.sweep.study import KINDS, Parameter, Stop, Study, Trial
+
+WHOLE = """\
+[sweep]
+trials = 50
+metric = "Train/mean_reward"
+stop = { rule = "asha", first = 100 }
+stop_if = "Loss/value > 100 after 20"
+command = ["python", "train.py", "--lr={lr}"]
+
+[sweep.space]
+"--num_envs" = [512, 1024]
+"agent.lr" = { log = [1e-5, 1e-1] }
+gamma = "0.9..0.999"
+epochs = { int = [1, 10] }
+minibatch = "=num_envs*epochs//4"
+activation = "elu,relu"
+task = "Isaac-Cartpole-v0"
+
+[job.resources]
+gpus = 1
+"""
+
+
+def read(text: str) -> file.SweepFile:
+    return file.read_sweep(Document(Path("sweep.toml"), text.encode()))
+
+
+def record(spec: str) -> dict[str, Any]:
+    return space.from_flag(spec).to_dict()
+
+
+# -- texts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("a=elu,relu", {"kind": "choice", "values": ["elu", "relu"]}),
+        ("a=512, 1e-3,true,no", {"kind": "choice", "values": [512, 0.001, True, "no"]}),
+        ("a=[64,64],[128]", {"kind": "choice", "values": [[64, 64], [128]]}),
+        ('a="x,y",z', {"kind": "choice", "values": ["x,y", "z"]}),
+        ("a=../one,../two", {"kind": "choice", "values": ["../one", "../two"]}),
+        ("a=elu", {"kind": "fixed", "value": "elu"}),
+        ("a=0.9..0.999", {"kind": "float", "low": 0.9, "high": 0.999, "log": False, "step": None}),
+        ("a=1e-5..1:log", {"kind": "float", "low": 1e-5, "high": 1.0, "log": True, "step": None}),
+        ("a=-3..3:int", {"kind": "int", "low": -3, "high": 3, "log": False, "step": 1}),
+        ("a=8..64:int:step=8", {"kind": "int", "low": 8, "high": 64, "log": False, "step": 8}),
+        ("a=1..10:float", {"kind": "float", "low": 1.0, "high": 10.0, "log": False, "step": None}),
+        ("a==b*2", {"kind": "formula", "formula": "b*2", "of": []}),
+    ],
+)
+def test_a_text_says_what_is_varied(spec: str, expected: dict[str, Any]) -> None:
+    assert record(spec) == {"name": "a", "emit": "assignment", **expected}
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("lr", "write lr=1e-5..1e-1:log"),
+        ("a=1..10", "1..10:int for whole numbers"),
+        ("a=1..10:itn", "Did you mean 'int'?"),
+        ("a=1..many", "cannot read the range"),
+        ("a=5..1:int", "5 is more than 1"),
+        ("a=0..1:log", "begins above zero"),
+        ("a=0.5..2.5:int", "are integers"),
+        ("a=1..64:int:log:step=8", "has no steps"),
+        ("a=0.0..1.0:step=0", "not more than zero"),
+        ("a=x,,y", "an empty value"),
+        ("a=[b]", "as JSON"),
+        ("a b=1,2", "not the name of a parameter"),
+        ("seed=1,2", "filled in by dray"),
+    ],
+)
+def test_a_text_that_cannot_be_read_says_why(spec: str, told: str) -> None:
+    with pytest.raises(space.SpaceError, match=re.escape(told)):
+        space.from_flag(spec)
+
+
+def test_a_flag_becomes_two_words_and_anything_else_one() -> None:
+    assert record("--num_envs=512,1024")["emit"] == "flag"
+    assert record("agent.lr=1,2")["emit"] == "assignment"
+
+
+# -- all of them --------------------------------------------------------------------------------
+
+
+def made(*specs: str) -> tuple[Parameter, ...]:
+    return space.whole([space.from_flag(one) for one in specs])
+
+
+def test_a_formula_knows_parameters_by_their_short_names() -> None:
+    found = made("--num_envs=512,1024", "agent.params.horizon=16,32", "mini==num_envs*horizon//4")
+    assert {*found[-1].of} == {"--num_envs", "agent.params.horizon"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "name", "told"),
+    [
+        (("a=1,2", "b==c+1"), "b", "there is no parameter 'c'"),
+        (("num_envs=1,2", "b==num_enfs+1"), "b", "Did you mean 'num_envs'?"),
+        (("x.a=1,2", "y.a=1,2", "b==a+1"), "b", "there is no parameter 'a'"),
+        (("a=1,2", "b==a+"), "b", "not arithmetic"),
+        (("a=1,2", "b==__import__(a)"), "b", "there is no function"),
+        (("a=x,y", "b==a*2"), "b", "is not a number"),
+        (("a==b", "b==a"), "a", "made of itself"),
+        (("a=1,2", "a=3,4"), "a", "there twice"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    specs: tuple[str, ...], name: str, told: str
+) -> None:
+    with pytest.raises(space.SpaceError, match=re.escape(told)) as error:
+        made(*specs)
+    assert error.value.name == name
+
+
+def test_a_flag_replaces_what_the_file_says_and_keeps_its_place() -> None:
+    own = [space.from_flag("a=1,2"), space.from_flag("b=1,2")]
+    found = space.merged(own, [space.from_flag("a=3,4"), space.from_flag("c=5,6")])
+    assert [(one.name, one.values) for one in found] == [
+        ("a", (3, 4)),
+        ("b", (1, 2)),
+        ("c", (5, 6)),
+    ]
+
+
+def test_braces_that_name_nothing_are_told_before_anything_is_sent() -> None:
+    known = made("agent.lr=1e-5..1e-1:log")
+    space.check_template(["train.py", "--lr={lr}", "--at={agent.lr}", "{trial}", "{{x}}"], known)
+    with pytest.raises(UsageError, match=r"Did you mean 'trial'\?"):
+        space.check_template(["--name", "run-{trail}"], known)
+    with pytest.raises(UsageError, match="written twice"):
+        space.check_template(["${HOME"], known)
+
+
+# -- the file -----------------------------------------------------------------------------------
+
+
+def test_a_file_says_it_all() -> None:
+    found = read(WHOLE)
+    assert found.sweep("trials") == 50
+    assert found.sweep("repeats") == 1
+    assert found.sweep("stop") == Stop("asha", first=100)
+    assert found.sweep("stop_if") == ("Loss/value > 100 after 20",)
+    assert found.settings["job.resources.gpus"].number == 1
+    kinds = {one.name: one.kind for one in space.whole(found.parameters)}
+    assert kinds == {
+        "--num_envs": "choice",
+        "agent.lr": "float",
+        "gamma": "float",
+        "epochs": "int",
+        "minibatch": "formula",
+        "activation": "choice",
+        "task": "fixed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "told"),
+    [
+        ("trials = 50", "trails = 50", 2, "Did you mean 'trials'?"),
+        ("trials = 50", "trials = 0", 2, "at least 1"),
+        ("log = [1e-5", "lgo = [1e-5", 10, "Did you mean 'log'?"),
+        ("num_envs*epochs", "num_envz*epochs", 13, "Did you mean 'num_envs'?"),
+        ("[512, 1024]", "[]", 9, "no values"),
+        ("int = [1, 10]", "int = [1, 2.5]", 12, "are integers"),
+        ("int = [1, 10]", "int = [1, 10], float = [1, 2]", 12, "write one of"),
+        ('rule = "asha"', 'rule = "asah"', 4, "none of asha, median"),
+        ("first = 100", "fist = 100", 4, "none of rule, first"),
+        ("gpus = 1", "gpu = 1", 18, "Did you mean 'gpus'?"),
+        ("[job.resources]", "[clusters.x]", 17, "unknown key"),
+        ("trials = 50", "trials = ", 2, "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(before: str, after: str, line: int, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"^sweep.toml:{line}: ") as error:
+        read(WHOLE.replace(before, after, 1))
+    assert told in str(error.value)
+
+
+def test_a_file_for_something_else_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"there is no \[sweep\] in it"):
+        read("[job]\n")
+
+
+def test_what_is_written_is_read_back() -> None:
+    found = read(WHOLE)
+    told = [
+        *found.parameters,
+        space.from_table("t", {"table": [[[512], "a"], [[1024], "b"]], "of": ["--num_envs"]}),
+        space.from_table("d", {"drawn": [[{"k": 1}], [{"k": 2}]], "emit": "none"}),
+        space.from_table("v", {"fixed": "--headless", "emit": "value"}),
+        space.from_table("i", {"int": [1, 1000], "log": True}),
+        space.from_table("f", {"float": [0.0, 1.0], "step": 0.25}),
+    ]
+    text = file.written({"sweep.trials": 7, "job.resources.gpus": 1}, told, ["one\nnote"])
+    again = read(text)
+    assert again.sweep("trials") == 7
+    assert space.whole(again.parameters) == space.whole(told)
+
+
+# -- what comes back from a cluster -------------------------------------------------------------
+
+
+def test_a_study_comes_back_as_it_was() -> None:
+    known = Study(
+        id="policy-7f3k",
+        space=space.whole(read(WHOLE).parameters),
+        stop=Stop("median", total=900),
+        stop_if=("nan",),
+        created=1.5,
+    )
+    assert Study.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "../x"},
+        {"id": "x.1"},
+        {"sampler": "rm"},
+        {"mode": "best"},
+        {"repeats": 0},
+        {"space": [{"name": "a", "kind": "choice", "values": []}]},
+        {"space": [{"name": "a", "kind": "other"}]},
+        {"space": [{"name": "a{b}", "kind": "fixed", "value": 1}]},
+        {"space": [{"name": "a", "kind": "fixed", "value": 1}] * 2},
+        {"space": [{"name": "a", "kind": "float", "low": 0, "high": float("inf")}]},
+        {"space": [{"name": "a", "kind": "table", "of": ["b"], "rows": [[[1, 2], 3]]}]},
+        {"stop": {"rule": "asha", "factor": 1}},
+        {"created": 1e300},
+    ],
+)
+def test_a_study_that_somebody_has_changed_is_refused(change: dict[str, Any]) -> None:
+    known = Study(id="a-1", space=(space.from_flag("a=1,2"),)).to_dict()
+    with pytest.raises(Malformed):
+        Study.from_dict({**known, **change})
+
+
+def test_values_that_are_no_numbers_are_kept_and_are_the_worst() -> None:
+    told = '{"number": 3, "configuration": 1, "value": NaN, "rungs": {"100": "inf", "300": 2}}'
+    trial = Trial.from_dict(json.loads(told))
+    assert str(trial.value) == "nan"
+    assert trial.rungs == {100: float("inf"), 300: 2.0}
+    for mode in ("max", "min"):
+        study = Study(id="a", space=(), mode=mode)
+        assert study.is_better(-1e300 if mode == "max" else 1e300, float("nan"))
+        assert not study.is_better(float("inf"), 0.0)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+FIELDS = ("values", "low", "high", "log", "step", "formula", "of", "rows", "value", "emit")
+
+
+@given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_any_parameter_is_read_or_refused(kind: str, told: dict[str, Any]) -> None:
+    try:
+        read = Parameter.from_dict({"name": "a", "kind": kind, **told})
+    except Malformed:
+        return
+    assert Parameter.from_dict(json.loads(json.dumps(read.to_dict()))) == read
+
+
+@given(st.text())
+def test_any_text_is_a_space_or_refused(text: str) -> None:
+    try:
+        found = space.whole([space.from_spec("a", text)])
+    except space.SpaceError:
+        return
+    assert Parameter.from_dict(json.loads(json.dumps(found[0].to_dict()))) == found[0]

@@ -1,0 +1,146 @@
+"""The rows of ``sweep status`` and ``sweep best``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dray.sweep import space, table
+from dray.sweep.study import Stop, Study, Trial
+
+SPACE = space.whole(
+    [space.from_flag(one) for one in ("agent.lr=1e-5..1e-1:log", "--num_envs=512,1024,2048")]
+)
+
+
+def study(**more: Any) -> Study:
+    return Study(id="policy-7f3k", space=SPACE, metric="Train/mean_reward", **more)
+
+
+def trial(number: int, state: str = "done", value: float | None = None, **more: Any) -> Trial:
+    repeats = more.pop("repeats", 1)
+    return Trial(
+        number=number,
+        configuration=number // repeats,
+        job=f"policy-7f3k.{number}",
+        cluster="euler",
+        values={"agent.lr": 0.00031, "--num_envs": 1024} if state != "queued" else {},
+        state=state,
+        value=value,
+        step=more.pop("step", 1500 if state == "done" else 300),
+        **more,
+    )
+
+
+def test_the_best_are_judged_on_whole_trainings_alone() -> None:
+    trials = [
+        trial(0, "done", 10.0),
+        trial(1, "pruned", 99.0),
+        trial(2, "running", 98.0),
+        trial(3, "done", 12.0),
+        trial(4, "failed"),
+        trial(5, "queued", step=None),
+        trial(6, "done", float("nan")),
+        trial(7, "stopped", 97.0),
+    ]
+    shown = table.best(study(), trials)
+    assert [row[0] for row in shown.rows] == [".3", ".0", ".6"]
+    told = "\n".join(shown.below)
+    assert "1 running, 1 pruned, 1 stopped, 1 failed, 1 queued" in told
+    assert ".1 was pruned with a better value, 99 at step 300" in told
+
+
+def test_less_is_better_where_the_mode_says_so() -> None:
+    trials = [trial(0, "done", 10.0), trial(1, "done", 12.0), trial(2, "pruned", 11.0)]
+    shown = table.best(study(mode="min"), trials)
+    assert [row[0] for row in shown.rows] == [".0", ".1"]
+    assert "was pruned" not in "\n".join(shown.below)
+
+
+def test_repeats_are_one_row_with_their_spread() -> None:
+    trials = [trial(n, "done", value, repeats=3) for n, value in enumerate([10.0, 12.0, 14.0])]
+    shown = table.best(study(repeats=3), trials)
+    assert shown.rows[0][:4] == (".0-2", "12 ± 2", "1500", "done")
+
+
+def test_a_configuration_is_judged_when_all_its_repeats_have_ended() -> None:
+    both = study(repeats=2)
+    begun = [trial(0, "done", 99.0, repeats=2), trial(1, "running", 5.0, repeats=2)]
+    waiting = [trial(2, "done", 98.0, repeats=2)]  # the other is not known yet
+    ended = [trial(4, "done", 10.0, repeats=2), trial(5, "failed", repeats=2)]
+    shown = table.best(both, [*begun, *waiting, *ended])
+    assert [row[:4] for row in shown.rows] == [(".4-5", "10", "1500", "done 1/2")]
+    assert "2 running" in shown.below[0]
+
+
+def test_what_is_hidden_is_said() -> None:
+    trials = [trial(n, "done", float(n)) for n in range(5)]
+    trials += [trial(n, "pruned", 1.0) for n in range(5, 12)]
+    shown = table.status(study(), trials, most=6)
+    assert len(shown.rows) == 6
+    assert shown.below[0] == "6 more (6 pruned): --all shows them"
+    assert table.status(study(), trials, most=99).below == ()
+    assert "3 more (3 done): -n 5 shows them" in table.best(study(), trials, most=2).below
+
+
+def test_a_trial_without_a_value_is_told() -> None:
+    shown = table.status(study(), [trial(0, "done"), trial(1, "done", 2.0)])
+    assert "1 done without a value of 'Train/mean_reward'" in shown.below[0]
+
+
+def test_saved_time_is_what_the_pruned_would_have_used() -> None:
+    trials = [
+        trial(0, "done", 1.0, gpu_seconds=3600.0),
+        trial(1, "done", 1.0, gpu_seconds=1800.0),
+        trial(2, "pruned", 1.0, gpu_seconds=700.0),
+        trial(3, "pruned", 1.0, gpu_seconds=5000.0),  # longer than most: it saved nothing
+    ]
+    assert table.saved_seconds(study(), trials) == 2000.0
+    assert "15% saved by pruning" in table.status(study(), trials).above[1]
+
+
+def test_before_any_training_is_whole_each_is_taken_at_its_own_pace() -> None:
+    pruned = [trial(0, "pruned", 1.0, step=300, gpu_seconds=60.0)]
+    assert table.saved_seconds(study(stop=Stop("asha", total=1500)), pruned) == 240.0
+    assert table.saved_seconds(study(), pruned) == 0.0
+
+
+def test_a_table_fits_into_its_width_and_names_what_does_not() -> None:
+    many = space.whole([space.from_flag(f"a_parameter_{at}=0.0..1.0") for at in range(12)])
+    values = {one.name: 0.123456 for one in many}
+    wide = Study(id="policy-7f3k", space=many, metric="m")
+    trials = [trial(n, "done", float(n))._replace(values=values) for n in range(3)]
+    for width in (40, 60, 80, 200):
+        shown = table.status(wide, trials, width)
+        cells = zip(shown.header, *shown.rows, strict=True)
+        used = sum(max(map(len, column)) for column in cells) + 2 * (len(shown.header) - 1)
+        assert used <= width
+        left = [f"a_parameter_{at}" for at in range(len(shown.header) - 4, 12)]
+        told = f"no room for {', '.join(left)}: --json has them"
+        assert (told in shown.below) == bool(left)
+
+
+def test_fixed_values_take_no_column() -> None:
+    known = space.whole([space.from_flag("task=Cartpole"), *SPACE])
+    shown = table.status(Study(id="policy-7f3k", space=known), [trial(0, "done", 1.0)])
+    assert shown.header[4:] == ("lr", "num_envs")
+
+
+def test_values_are_short() -> None:
+    shown = [table.show_value(one) for one in (3.1e-4, 1e-12, 123456.0, 4096, True, [64, 64], None)]
+    assert shown == ["0.00031", "1e-12", "1.23e5", "4096", "True", "[64,64]", ""]
+
+
+def test_machines_get_everything() -> None:
+    trials = [trial(0, "done", 10.0), trial(1, "pruned", float("inf"), rungs={100: float("nan")})]
+    told = json.loads(json.dumps(table.as_record(study(), trials), allow_nan=False))
+    first, second = told["configurations"]
+    assert (first["rank"], second["rank"]) == (1, None)
+    assert second["trials"][0]["rungs"] == {"100": "nan"}
+    assert told["counts"] == {"done": 1, "pruned": 1}
+
+
+def test_nothing_has_begun() -> None:
+    shown = table.status(study(), [trial(0, "queued", step=None)])
+    assert shown.rows == ()
+    assert "queued 1" in shown.above[1]

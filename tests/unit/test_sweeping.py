@@ -1,0 +1,205 @@
+"""Sweeps as the laptop has them, over a cluster that is only in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.errors import ClusterError, NotFound, Refused, UsageError
+from dray.job.model import JobState
+from dray.launcher import Launcher
+from dray.launcher.sweeping import most_promising, state_of
+from dray.node.sweeps.trial import as_filled
+from dray.sweep.space import from_flag, whole
+from dray.sweep.study import Stop, Study
+from dray.testing import FakeCluster, Trouble, launcher
+
+TRAIN = ["python", "train.py", "--lr={lr}"]
+STUDY = Study(id="", space=whole([from_flag("lr=1e-5..1e-1:log"), from_flag("--act=a,b")]), seed=3)
+
+
+@pytest.fixture
+def hpc() -> FakeCluster:
+    return FakeCluster("hpc", array_size=4)
+
+
+@pytest.fixture
+def verbs(tmp_path: Path, hpc: FakeCluster) -> Launcher:
+    return launcher(tmp_path, hpc)
+
+
+def start(verbs: Launcher, study: Study = STUDY, trials: int | None = 6, **how: Any) -> str:
+    return verbs.sweeping.start(study, TRAIN, trials, snapshot=False, **how)
+
+
+def begin(hpc: FakeCluster, sweep: str, number: int, job: str, **values: Any) -> None:
+    """Let a trial have asked for its parameters."""
+    given = {"lr": 1e-3, "--act": "a", **values}
+    hpc.sweeps[sweep]["trials"][str(number)] = {"values": given, "by": "tpe"}
+    spec = hpc.jobs[job].spec
+    record = as_filled(spec.to_dict(), hpc.sweeps[sweep]["study"], given)
+    hpc.jobs[job].spec = type(spec).from_dict(record or spec.to_dict())
+    hpc.start(job)
+
+
+def test_trials_are_arrays_of_what_the_cluster_takes(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs)
+    assert sorted(hpc.jobs) == [f"{sweep}-2.0", f"{sweep}-2.1"] + [f"{sweep}.{n}" for n in range(4)]
+    assert hpc.jobs[f"{sweep}-2.1"].spec.sweep == {"id": sweep, "at_once": None, "trial": 5}
+    assert [one["first"] for one in hpc.sweeps[sweep]["parts"]] == [0, 4]
+    assert hpc.sweeps[sweep]["study"]["seed"] == 3
+    assert verbs.find_all([sweep]) == [f"{sweep}.{n}" for n in range(4)] + [
+        f"{sweep}-2.0",
+        f"{sweep}-2.1",
+    ]
+    assert [one.number for one in verbs.sweeping.look(sweep).trials] == list(range(6))
+    assert verbs.sweeping.add(sweep, 1) == 1
+    assert hpc.jobs[f"{sweep}-3.0"].spec.sweep["trial"] == 6
+    assert verbs.sweeping.find(sweep[:-1]) == sweep
+
+
+def test_a_sweep_whose_answer_is_lost_is_known(verbs: Launcher, hpc: FakeCluster) -> None:
+    hpc.break_next("submit", Trouble.LOSE)
+    with pytest.raises(ClusterError, match="broke"):
+        start(verbs, trials=3)
+    (sweep,) = hpc.sweeps
+    assert [one.id for one in verbs.sweeping.known()] == [sweep]
+    assert {one.state for one in verbs.sweeping.look(sweep).trials} == {"queued"}
+
+
+def test_a_sweep_that_was_not_submitted_is_forgotten(verbs: Launcher, hpc: FakeCluster) -> None:
+    hpc.break_next("submit", Trouble.FAIL)
+    with pytest.raises(ClusterError, match="no connection"):
+        start(verbs)
+    assert verbs.sweeping.known() == []
+    assert verbs.listing().rows == []
+    with pytest.raises(NotFound, match="no sweep"):
+        verbs.sweeping.find("train")
+
+
+def test_a_trial_is_told_from_its_files_and_its_job(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=3)
+    results = hpc.sweeps[sweep]["results"]
+    begin(hpc, sweep, 0, f"{sweep}.0")
+    hpc.end(f"{sweep}.0", "done")
+    results["0"] = {"state": "done", "value": 3.5, "step": 7, "gpu_seconds": 60.0}
+    begin(hpc, sweep, 1, f"{sweep}.1", **{"--act": "b"})
+    results["1"] = {"state": "running", "rungs": {"5": None}}
+    first, second, third = verbs.sweeping.look(sweep).trials
+    assert (first.state, first.value, first.step, first.gpu_seconds) == ("done", 3.5, 7, 60.0)
+    assert first.values == {"lr": 1e-3, "--act": "a"}
+    assert (second.state, second.values["--act"]) == ("running", "b")
+    assert (third.state, third.values) == ("queued", {})
+    shown = verbs.show(f"{sweep}.0")
+    assert shown.spec.command == ("python", "train.py", "--lr=0.001", "--act", "a")
+    assert json.loads(shown.spec.env["DRAY_PARAMS"]) == first.values
+    found = verbs.sweeping.look(sweep)
+    assert verbs.sweeping.command_of(found, first) == shown.spec.command
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"lr": 5.0, "--act": "a"},
+        {"lr": "1e-3; rm", "--act": "a"},
+        {"lr": 1e-3, "--act": "$(reboot)"},
+        {"lr": 1e-3},
+        {},
+    ],
+)
+def test_a_cluster_cannot_put_words_into_a_command(
+    verbs: Launcher, hpc: FakeCluster, values: dict[str, Any]
+) -> None:
+    """Values that are not of the space are no values; the command stays as it was submitted."""
+    sweep = start(verbs, trials=1)
+    hpc.sweeps[sweep]["trials"]["0"] = {"values": values, "by": "tpe"}
+    job = hpc.jobs[f"{sweep}.0"]
+    command = ("sh", "-c", "reboot")
+    told = {**job.spec.to_dict(), "command": command, "sweep": {**job.spec.sweep, "values": values}}
+    job.spec = type(job.spec).from_dict(told)
+    hpc.start(f"{sweep}.0")
+    assert verbs.sweeping.look(sweep).trials[0].values == {}
+    assert verbs.show(f"{sweep}.0").spec.command == tuple(TRAIN)
+
+
+def test_damaged_files_hide_no_trial(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=2)
+    hpc.sweeps[sweep]["results"] = {"0": {"state": "done", "value": {}}, "1": 7}
+    hpc.sweeps[sweep]["trials"] = []
+    found = verbs.sweeping.look(sweep).trials
+    assert "damaged" in found[0].reason
+    assert found[1].state == "queued"
+
+
+@pytest.mark.parametrize(
+    ("job", "result", "state"),
+    [
+        ("queued", "", "queued"),
+        ("running", "pruned", "running"),  # it goes on
+        ("stopped", "pruned", "pruned"),
+        ("stopped", "", "stopped"),
+        ("lost", "running", "failed"),
+        ("done", "done", "done"),
+        ("", "done", "done"),  # its job was removed
+        ("", "", "queued"),
+    ],
+)
+def test_a_trials_state(job: str, result: str, state: str) -> None:
+    assert state_of(job, result) == state
+
+
+def test_the_most_promising_came_farthest(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=4)
+    rungs = ({"5": 9.0}, {"5": 1.0, "15": 2.0}, {"5": 1.0, "15": 3.0}, {"5": 4.0})
+    for number, told in enumerate(rungs):
+        hpc.sweeps[sweep]["results"][str(number)] = {"state": "pruned", "rungs": told}
+        hpc.start(f"{sweep}.{number}")
+        hpc.end(f"{sweep}.{number}", "stopped")
+    found = most_promising(verbs.sweeping.look(sweep), 3)
+    assert [one.number for one in found] == [2, 1, 0]
+    assert verbs.sweeping.go_on(sweep, 1) == [f"{sweep}.2"]
+    assert hpc.jobs[f"{sweep}.2"].state is JobState.QUEUED
+
+
+def test_stopping_closes_and_stops(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=3)
+    hpc.start(f"{sweep}.0")
+    assert verbs.sweeping.stop(sweep, waiting=True) == 2
+    assert hpc.sweeps[sweep]["closed"] is True
+    assert hpc.jobs[f"{sweep}.0"].state is JobState.RUNNING
+    assert verbs.sweeping.stop(sweep) == 1
+    assert verbs.sweeping.stop(sweep) == 0
+    with pytest.raises(Refused, match="nothing to go on with"):
+        verbs.sweeping.go_on(sweep, 1)
+
+
+def test_what_is_removed_is_no_sweep_any_more(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=5)
+    verbs.sweeping.stop(sweep)
+    verbs.remove_all([f"{sweep}.{n}" for n in range(4)])
+    assert verbs.sweeping.known()
+    verbs.remove_all([f"{sweep}-2.0"])
+    assert verbs.sweeping.known() == []
+
+
+def test_a_grid_has_an_end(verbs: Launcher) -> None:
+    grid = STUDY._replace(sampler="grid", space=whole([from_flag("lr=1,2,3")]))
+    sweep = start(verbs, grid, None)
+    assert len(verbs.sweeping.look(sweep).trials) == 3
+    with pytest.raises(UsageError, match="only 0 points left"):
+        verbs.sweeping.add(sweep, 1)
+    with pytest.raises(UsageError, match="3 points, and 4 are asked for"):
+        start(verbs, grid, 4)
+
+
+def test_what_a_cluster_cannot_do_is_refused(verbs: Launcher, hpc: FakeCluster) -> None:
+    with pytest.raises(Refused, match="how many trials run at once"):
+        start(verbs, at_once=2)
+    with pytest.raises(UsageError, match="when trials are compared"):
+        start(verbs, STUDY._replace(stop=Stop("asha")))
+    with pytest.raises(UsageError, match="stands for nothing"):
+        verbs.sweeping.start(STUDY, ["x", "{lrr}"], 3)
+    assert hpc.jobs == {}
