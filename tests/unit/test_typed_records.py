@@ -121,7 +121,11 @@ def test_what_nothing_lacks_is_required(name: str, needed: tuple[str, ...]) -> N
 @pytest.mark.parametrize(
     ("name", "written", "added"),
     [
-        ("Description", JobSpec, {"scheduler", "share", "commands"}),  # by the plan of a cluster
+        (
+            "Description",
+            JobSpec,
+            {"scheduler", "share", "order", "commands"},
+        ),  # by the plan of a cluster
         ("Resources", model.Resources, set()),
         ("Resume", model.Resume, {"given"}),
         ("Limits", model.Limits, set()),
@@ -139,7 +143,7 @@ def test_a_written_description_is_read_as_such() -> None:
     container = model.Container(image="/images/train.sif")
     spec = JobSpec(id="a-1", name="a", command=("true",), container=container)
     read = read_again(spec)
-    assert set(read) == keys("Description") - {"scheduler", "share", "commands"}
+    assert set(read) == keys("Description") - {"scheduler", "share", "order", "commands"}
     assert shapes.description(read) is read
 
 

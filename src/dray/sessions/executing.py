@@ -44,7 +44,7 @@ def execute(way: Way, argv: Sequence[str], *, host: bool = False) -> int:
         return code_of(files.outcome)
 
 
-def read_output(way: Way, argv: Sequence[str], most: int) -> bytes:
+def read_output(way: Way, argv: Sequence[str], most: int, *, host: bool = False) -> bytes:
     """Run the program without input, and return what it writes. Raises Refused where it fails."""
     with Connection(way) as connection:
         ends: list[Output] = []
@@ -53,7 +53,8 @@ def read_output(way: Way, argv: Sequence[str], most: int) -> bytes:
             ends.append(Output(channel, most))
             return ends[0]
 
-        connection.link.open({"what": "program", "argv": list(argv)}, make).finish()
+        asked = {"what": "program", "argv": list(argv), "host": host}
+        connection.link.open(asked, make).finish()
         output = ends[0]
         while output.outcome is None:
             if not connection.link.is_alive:

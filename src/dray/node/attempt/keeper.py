@@ -72,7 +72,7 @@ class Keeper(Site):
         self.ticket = ticket
         self.grant = None  # type: Optional[Grant]
         self.job = described(job_dir)
-        self.queue = queue_of(job_dir.root, self.job.get("share"))
+        self.queue = queue_of(job_dir.root, self.job.get("share"), self.job.get("order"))
         self.loop = AttemptLoop(job_dir, self.job, self)
 
     def keep(self) -> None:

@@ -158,6 +158,7 @@ class Description(NeededDescription, total=False):
     container: Optional[Container]
     scheduler: SchedulerSettings
     share: str  # the folder through which accounts share the machine: see ``sharing``
+    order: str  # the rule by which its line is to go: see ``fair_order``
     recipe: str
     launch: str  # how the command is spread: see ``layout``
     env: Dict[str, str]
@@ -397,6 +398,14 @@ class Granted(TypedDict, total=False):
     gpus: List[int]  # which ones
     share: float  # of each of them
 
+class Wish(TypedDict):
+    """What a job asks for that waits in the queue of several accounts."""
+
+    cpus: Optional[float]
+    gpus: float
+    memory: Optional[float]
+    order: str  # the rule by which it would have the line go; "": by age
+
 class QueuedHere(TypedDict):
     """A job in the queue of a machine without a scheduler."""
 
@@ -405,6 +414,8 @@ class QueuedHere(TypedDict):
     state: str  # "waiting" or "running"
     gpus: float
     cpus: float
+    since: float  # when it came, of one that waits in a shared queue; else 0
+    order: str  # the rule that such a one goes by; see ``fair_order``
 
 class MachineQueue(TypedDict):
     capacity: Capacity
