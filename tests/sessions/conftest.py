@@ -149,7 +149,7 @@ def opened(dray: Dray) -> Iterator[Open]:
             shell.close(force=True)
     for job in jobs(dray):
         if job["state"] in ("queued", "running"):
-            dray("stop", "--now", job["id"])
+            dray("stop", "--now", job["id"], check=False)  # it may just be ending
 
 
 def jobs(dray: Dray) -> list[dict[str, Any]]:
