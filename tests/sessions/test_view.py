@@ -70,7 +70,7 @@ def test_it_waits_until_there_is_a_stream(dray: Dray, hpc: Hpc) -> None:
     line = view.stdout.readline().decode().strip()
     assert line == f"http://{SHOWN}:8211/streaming/webrtc-client?server={SHOWN}"
     dray("stop", "--now", job)
-    wait_for(lambda: view.poll() is not None, 60)
+    view.communicate(timeout=60)
     assert "no more is forwarded" in said.read_text()
 
 
