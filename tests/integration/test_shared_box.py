@@ -104,6 +104,41 @@ def test_they_wait_for_each_other(two: Two) -> None:
     wait_for(lambda: not list(two.box.share.glob("*/*/*")))
 
 
+def test_everybodys_first_gpu_comes_before_anybodys_second(two: Two) -> None:
+    """By age the third would be next; by the rule, which both have set, it is the newcomer."""
+    lena, mara = two.lena, two.mara
+    for name, one in (("lena", lena), ("mara", mara)):
+        two.box.offer(one, name, share=str(two.box.share), order="fair-gpu")
+    first, second = (lena.run(*ON, "--gpus", "1", *python(GPUS.format(600))) for _ in range(2))
+    wait_for(lambda: [lena.show(one)["state"] for one in (first, second)] == ["running"] * 2)
+    third = lena.run(*ON, "--gpus", "1", *python(GPUS.format(0)))
+    newcomer = mara.run(*ON, "--gpus", "1", *python(GPUS.format(0)))
+    assert lena.show(third)["reason"].startswith(f"place 2 in the queue, behind mara's {newcomer}")
+
+    (told,) = json.loads(mara("queue", "--on", "box", "--all", "--json").stdout)
+    fair = told["fair"]
+    ranked = [(rank, entry["number"]) for rank, entry in fair["ranked"]]
+    assert [rank for rank, _ in ranked] == [1, 1, 2, 3]
+    assert (ranked[1], ranked[3]) == ((1, newcomer), (3, third))
+    assert (fair["above"], fair["gpus"]) == (2, 2)
+    assert fair["yields"]["owner"] == "lena"
+    assert fair["mail"][0] == "To: lena"
+    assert told["remarks"] == ["jobs start here in the order of the rule fair-gpu"]
+    shown = mara("queue", "--on", "box", "--all").stdout
+    assert "here the 2 GPUs end" in shown
+    assert f"would have to yield to a newcomer's first: {fair['yields']['number']} of lena" in shown
+
+    lena("stop", "--now", fair["yields"]["number"])
+    assert mara.wait(newcomer)["state"] == "done"
+    assert lena.wait(third)["state"] == "done"
+    (other,) = {first, second} - {fair["yields"]["number"]}
+    lena("stop", "--now", other)
+    began = [
+        one.show(job)["attempts"][0]["started"] for one, job in ((mara, newcomer), (lena, third))
+    ]
+    assert began == sorted(began)
+
+
 def test_a_killed_keeper_keeps_the_gpus_and_a_lost_job_frees_them(two: Two) -> None:
     lena, mara = two.lena, two.mara
     first = lena.run(*ON, "--gpus", "2", *python(GPUS.format(600)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pexpect
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from tests.conftest import Dray, Hpc, wait_for
 
 KINDS = ["local", "hpc", "box", pytest.param("k8s", marks=pytest.mark.kubernetes)]
+PROMPT = "RDY> "
 # Runs until it is told to end by a file, so that no test has to wait for it.
 WAITING = (
     "import os, time\n"
@@ -114,3 +118,53 @@ def running(dray: Dray) -> Iterator[Enter]:
             (dray.jobs / job / "outputs/end").touch()
         dray("stop", "--now", job, check=False)
         dray.wait(job)
+
+
+Open = Callable[..., "pexpect.spawn[str]"]
+
+
+@pytest.fixture
+def opened(dray: Dray) -> Iterator[Open]:
+    """Starts `dray shell …` in a terminal of its own, and ends what is left after the test."""
+    started: list[pexpect.spawn[str]] = []
+
+    def start(*flags: str) -> pexpect.spawn[str]:
+        shell = pexpect.spawn(
+            sys.executable,
+            ["-m", "dray", "shell", *flags],
+            cwd=str(dray.project),
+            env={**dray.env, "TERM": "xterm"},
+            encoding="utf-8",
+            codec_errors="replace",
+            timeout=90,
+            dimensions=(30, 100),
+        )
+        shell.delaybeforesend = None
+        started.append(shell)
+        return shell
+
+    yield start
+    for shell in started:
+        with suppress(OSError, pexpect.ExceptionPexpect):
+            shell.close(force=True)
+    for job in jobs(dray):
+        if job["state"] in ("queued", "running"):
+            dray("stop", "--now", job["id"], check=False)  # it may just be ending
+
+
+def jobs(dray: Dray) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(dray("ps", "--json", "--all").stdout)
+    return found
+
+
+def settled(shell: pexpect.spawn[str]) -> str:
+    """Wait for the shell itself; return the session's id."""
+    shell.expect(r"(\S+) ends with its last shell")
+    assert isinstance(shell.match, re.Match)
+    job = str(shell.match[1])
+    shell.sendline("PS1='RD''Y> '; bind 'set enable-bracketed-paste off' 2>/dev/null; stty -echo")
+    shell.expect_exact(PROMPT)
+    shell.sendline("echo be''gun")
+    shell.expect_exact("begun")
+    shell.expect_exact(PROMPT)
+    return job

@@ -11,10 +11,9 @@ import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
 from tests.rigs.link import Link
-from tests.sessions.conftest import Enter, Inside
+from tests.sessions.conftest import PROMPT, Enter, Inside
 
 pytestmark = pytest.mark.sessions
-PROMPT = "RDY> "
 
 
 def begin(inside: Inside, *flags: str) -> pexpect.spawn[str]:

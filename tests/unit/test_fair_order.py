@@ -77,3 +77,40 @@ def test_the_jobs_of_an_array_are_ranked_one_by_one() -> None:
     view = QueueView((entry("9_[0-3]", "ada", "waiting", 1.0, jobs=4),), (Pool("", 2, 2, 1),))
     fair = by_fair_gpu(view, "lab")
     assert ([rank for rank, _ in fair.ranked], fair.above) == ([1, 2, 3, 4], 2)
+
+
+def test_those_that_wait_line_up_behind_what_runs() -> None:
+    """Who has a GPU already waits for the second one, however old the job is."""
+    running = [("ada", 0.0, 1.0)]
+    waiting = [("ada", 1.0, 1.0), ("ada", 2.0, 0.0), ("bob", 3.0, 1.0), ("bob", 4.0, 2.0)]
+    assert fair_order.line(running, waiting) == [1, 2, 0, 3]
+    assert fair_order.line([], waiting) == [1, 0, 2, 3], "by age, where nobody has one"
+
+
+TAKING = st.lists(
+    st.tuples(
+        st.sampled_from(("ada", "bob")),
+        st.integers(0, 9).map(float),
+        st.sampled_from((0.0, 0.5, 1.0, 2.0)),
+    ),
+    max_size=8,
+)
+
+
+@given(TAKING, TAKING)
+def test_everybody_has_one_place_in_the_line(
+    running: list[tuple[str, float, float]], waiting: list[tuple[str, float, float]]
+) -> None:
+    found = fair_order.line(running, waiting)
+    assert sorted(found) == list(range(len(waiting)))
+    for owner in ("ada", "bob"):  # nobody's own jobs overtake each other
+        own = [
+            waiting[index][1] for index in found if waiting[index][0] == owner and waiting[index][2]
+        ]
+        assert own == sorted(own)
+
+
+def test_the_rule_holds_where_all_have_chosen_it() -> None:
+    assert fair_order.is_agreed(["fair-gpu", "fair-gpu"])
+    for orders in ([], ["fair-gpu", None], ["scheduler"], [7, "fair-gpu"]):
+        assert not fair_order.is_agreed(orders)

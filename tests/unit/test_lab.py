@@ -8,8 +8,8 @@ import pytest
 
 from dray.checks import Malformed
 from dray.launcher.labs import lab_at, lab_command, notes_command, reached_by
-from dray.node.lab.idleness import Idleness
 from dray.node.lab.jupyter import moment
+from dray.node.sessions.idleness import Idleness
 
 HOUR = 3600.0
 

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tests.unit.test_queue import MACHINE, holds, wish
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="becomes several accounts")
 LENA, MARA, MALLORY = 54331, 54332, 54333
 
+FAIR = "fair-gpu"
 # Becomes the account once all is imported: what it may read then need not hold Python.
 PROGRAM = """
 import json, os, pwd, shlex, signal, sys, time
@@ -41,7 +43,7 @@ queue = SharedQueue(root, share)
 """
 HOLD = """
 queue.make()
-job, gpus = words
+job, gpus, queue.order = words
 wanted = {"cpus": 1, "gpus": float(gpus), "memory": None}
 ticket = queue.take_ticket(job, wanted)
 print("waits", flush=True)
@@ -115,9 +117,9 @@ class Machine:
         self.started.append(process)
         return process
 
-    def hold(self, uid: int, job: str, gpus: int) -> subprocess.Popen[str]:
+    def hold(self, uid: int, job: str, gpus: int, order: str = "") -> subprocess.Popen[str]:
         """Start a job that waits for its turn, and then holds what it got until it is let go."""
-        process = self.start(uid, HOLD, job, str(gpus))
+        process = self.start(uid, HOLD, job, str(gpus), order)
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         return process
@@ -184,6 +186,53 @@ def test_accounts_wait_for_each_other_in_the_order_in_which_they_came(machine: M
     assert machine.queue(LENA).in_line() == [f"user {LENA}'s jump-3"]
     let_go(second)
     assert got(third) == [0]
+
+
+@needs_root
+def test_everybodys_first_gpu_comes_before_anybodys_second(machine: Machine) -> None:
+    first, second = (machine.hold(LENA, f"walk-{one}", 1, FAIR) for one in (1, 2))
+    assert (got(first), got(second)) == ([0], [1])
+    third = machine.hold(LENA, "walk-3", 1, FAIR)
+    newcomer = machine.hold(MARA, "run-1", 1, FAIR)
+    queue = machine.queue()
+    assert queue.in_line() == [f"user {MARA}'s run-1", f"user {LENA}'s walk-3"]
+    assert [(one["job"], one["order"]) for one in queue.overview()[:2]] == [
+        ("run-1", FAIR),
+        ("walk-3", FAIR),
+    ]
+    let_go(first)
+    assert got(newcomer) == [0]
+    let_go(newcomer)
+    assert got(third) == [0]
+
+
+@needs_root
+def test_who_has_not_chosen_the_rule_keeps_all_by_age(machine: Machine) -> None:
+    """Else two could wait for each other, each by its own order."""
+    first = machine.hold(LENA, "walk-1", 2)
+    assert got(first) == [0, 1]
+    second = machine.hold(LENA, "walk-2", 2)
+    newcomer = machine.hold(MARA, "run-1", 1, FAIR)
+    assert machine.queue().in_line() == [f"user {LENA}'s walk-2", f"user {MARA}'s run-1"]
+    let_go(first)
+    assert got(second) == [0, 1]
+    let_go(second)
+    assert got(newcomer) == [0]
+
+
+@needs_root
+def test_a_first_one_overtakes_who_stood_at_the_head_of_the_line(machine: Machine) -> None:
+    """The order is looked at again and again: it changes with whoever comes."""
+    first, second = (machine.hold(LENA, f"walk-{one}", 1, FAIR) for one in (1, 2))
+    assert (got(first), got(second)) == ([0], [1])
+    head = machine.hold(LENA, "walk-3", 1, FAIR)
+    time.sleep(0.5)  # long enough for it to have found itself first
+    newcomer = machine.hold(MARA, "run-1", 1, FAIR)
+    time.sleep(1.0)  # and for it to find out that it is not any more
+    let_go(first)
+    assert got(newcomer) == [0]
+    let_go(second)
+    assert got(head) == [1]
 
 
 @needs_root
@@ -255,7 +304,7 @@ def test_nothing_else_of_a_job_is_told(machine: Machine) -> None:
     wanted = {**wish(gpus=1), "gpu_type": "a100", "time": 60.0, "nodes": 1}
     ticket = queue.take_ticket("walk-1", wanted)
     (path,) = machine.share.glob("*/tickets/*")
-    assert json.loads(path.read_text()) == wish(gpus=1)
+    assert json.loads(path.read_text()) == {**wish(gpus=1), "order": ""}
     grant = queue.wait_for_grant(ticket, "walk-1", wanted)
     (path,) = machine.share.glob("*/*/walk-1")
     assert json.loads(path.read_text()) == holds(0, cpus=1)

@@ -131,7 +131,7 @@ def test_what_nothing_lacks_is_required(name: str, needed: tuple[str, ...]) -> N
         (
             "Description",
             JobSpec,
-            {"scheduler", "share", "commands", "count"},
+            {"scheduler", "share", "order", "commands", "count"},
         ),  # by the plan of a cluster
         ("Resources", model.Resources, set()),
         ("Resume", model.Resume, {"given"}),
@@ -150,7 +150,8 @@ def test_a_written_description_is_read_as_such() -> None:
     container = model.Container(image="/images/train.sif")
     spec = JobSpec(id="a-1", name="a", command=("true",), container=container)
     read = read_again(spec)
-    assert set(read) == keys("Description") - {"scheduler", "share", "commands", "count"}
+    unwritten = {"scheduler", "share", "order", "commands", "count"}
+    assert set(read) == keys("Description") - unwritten
     assert shapes.description(read) is read
 
 

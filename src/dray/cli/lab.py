@@ -10,28 +10,24 @@ import click
 
 from dray.cli import browser
 from dray.cli.output import launcher
-from dray.cli.parameters import BEFORE_COMMAND, Read, job_flags, job_options
+from dray.cli.parameters import (
+    BEFORE_COMMAND,
+    idle_option,
+    job_flags,
+    job_options,
+    sync_option,
+)
 from dray.cli.terminal import say, tell
-from dray.job.quantities import parse_duration
 
-DEFAULT_IDLE = "1h"
 DEFAULT_PYTHON = ("python3",)
-
-
-def idle_of(text: str) -> float | None:
-    return None if text == "never" else parse_duration(text)
 
 
 @click.command("lab", context_settings=BEFORE_COMMAND)
 @job_options
-@click.option(
-    "--idle",
-    type=Read("duration", idle_of),
-    default=DEFAULT_IDLE,
-    show_default=True,
-    metavar="TIME|never",
-    help="End it when no kernel or terminal has done anything for so long. An open tab is nothing.",
+@idle_option(
+    "End it when no kernel or terminal has done anything for so long. An open tab is nothing."
 )
+@sync_option
 @click.option("--port", type=click.IntRange(1, 65535), help="The port on this machine.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def command(
@@ -39,6 +35,7 @@ def command(
     no_snapshot: bool,
     notify: bool | None,
     idle: float | None,
+    sync: bool,
     port: int | None,
     no_browser: bool,
     **values: Any,
@@ -56,8 +53,6 @@ def command(
     from dray.sessions.forwarding import Forward
 
     flags = {"job.name": "lab", "job.recipe": "generic", **job_flags(values)}
-    if "job.resources.time" in flags:
-        flags.setdefault("job.limits.total_time", flags["job.resources.time"])
     verbs = launcher(flags, submits=True)
     labs = Labs(verbs.context)
     job_id = labs.running(verbs.config.on)
@@ -78,4 +73,5 @@ def command(
             tell(address)
             browser.open_page(stack.enter_context(browser.private_page(private)))
 
-        verbs.sessions.forward(job_id, [Forward(port or 0, reached.socket)], ready=show)
+        forwards = [Forward(port or 0, reached.socket)]
+        verbs.sessions.forward(job_id, forwards, ready=show, sync=sync)

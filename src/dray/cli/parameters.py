@@ -15,6 +15,7 @@ from dray.cli.arguments import Kind, Parameter, Verb, duration, since
 from dray.cli.terminal import visible
 from dray.errors import DrayError
 from dray.job.options import JOB, LIMITS, Option, kinds
+from dray.job.quantities import parse_duration
 
 if TYPE_CHECKING:
     from dray.store import Store
@@ -26,6 +27,7 @@ FORMER = {
     "job.resume.total": "--total",
 }
 RESUMED = {"start_by": "it waits for as long as it takes"}
+DEFAULT_IDLE = "1h"
 PATIENCE = 0.2  # seconds for another process to release the store: a key was pressed
 PLAIN_WORD = re.compile(r"\w[\w.@+:/-]*")
 
@@ -209,7 +211,11 @@ OFFERED = {"job.on": ClusterName(), "job.recipe": RecipeName(), "job.image": Ima
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add all options that describe a job, and the command behind them."""
-    function = click.argument("command", nargs=-1, type=click.UNPROCESSED)(function)
+    return job_settings(click.argument("command", nargs=-1, type=click.UNPROCESSED)(function))
+
+
+def job_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options that describe a job."""
     function = click.option(
         "--no-snapshot", is_flag=True, help="Send no code along: the command needs none."
     )(function)
@@ -322,6 +328,30 @@ def rank_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def host_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--host", is_flag=True, help="Outside the command's container.")(function)
+
+
+def sync_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--sync",
+        is_flag=True,
+        help="Send what is edited in the project's folder here into the session's, as long as this "
+        "command runs.",
+    )(function)
+
+
+def idle_option(what: str) -> Decorator:
+    return click.option(
+        "--idle",
+        type=Read("duration", idle_of),
+        default=DEFAULT_IDLE,
+        show_default=True,
+        metavar="TIME|never",
+        help=what,
+    )
+
+
+def idle_of(text: str) -> float | None:
+    return None if text == "never" else parse_duration(text)
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:

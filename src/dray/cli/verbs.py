@@ -22,11 +22,12 @@ VERBS = {
     },
     "Into a running job": {
         "exec": "run a program beside a job's command",
-        "shell": "open a shell there, and come back to it after a lost link",
+        "shell": "open a shell there, or on a node of its own",
         "ssh": "log in there with ssh, scp, rsync or an editor",
         "code": "open its folder in VS Code, Cursor or VSCodium",
         "lab": "open JupyterLab on a cluster, in the browser here",
         "forward": "forward ports of a job's node to this machine, or back",
+        "view": "watch the livestream of a headless simulation",
     },
     "Clusters": {
         "cluster": "add, import, list, show, check and remove clusters",

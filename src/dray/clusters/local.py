@@ -26,6 +26,7 @@ from dray.clusters.protocol import (
     Statuses,
     Unsent,
 )
+from dray.clusters.share_findings import shared_by
 from dray.config.loading import inherited_environment, network_variables
 from dray.errors import ClusterError, ImageMissing, NotFound, Refused, StorageError
 from dray.job.model import (
@@ -111,11 +112,11 @@ def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:
     return shortage
 
 
-def make_plan(job: JobSpec, cluster: str, root: str, share: str | None = None) -> Plan:
+def make_plan(job: JobSpec, cluster: str, root: str, settings: Mapping[str, Any]) -> Plan:
     from dray.programs import shipping  # only for a submission
 
     folder = f"{root}/jobs/{job.id}"
-    description = {**job.to_dict(), **({"share": share} if share else {})}
+    description = {**job.to_dict(), **shared_by(settings)}
     return Plan(
         job=job,
         cluster=cluster,
@@ -189,7 +190,7 @@ class LocalCluster:
     def plan(self, work: JobSpec | JobArray) -> Plan:
         if isinstance(work, JobArray):
             return Plan.one_by_one(work, self.name, map(self.plan, work.jobs()))
-        return make_plan(work, self.name, str(self.root), self.settings.get("share"))
+        return make_plan(work, self.name, str(self.root), self.settings)
 
     def hang_up(self) -> None:
         """Do nothing: no request to this machine can hang."""
@@ -322,7 +323,8 @@ class LocalQueue:
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
         self.root = cluster.root
-        self.queue = queue_of(str(cluster.root), cluster.settings.get("share"))
+        shared = shared_by(cluster.settings)
+        self.queue = queue_of(str(cluster.root), shared.get("share"), shared.get("order"))
         self.images = cluster.images
 
     @property

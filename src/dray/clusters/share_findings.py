@@ -1,15 +1,30 @@
-"""Turns what was found of a shared folder into what ``doctor`` says of it. Pure."""
+"""A machine that accounts share: what a job has to know of it, and what ``doctor`` says of the
+folder. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dray.job.model import Finding
+from dray.node.schedulers import fair_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dray.node.formats.records import ShareFacts
 
 
 SWEPT = ("/tmp/", "/var/tmp/")  # by systemd-tmpfiles or tmpreaper
+
+
+def shared_by(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a job's description says of the folder, and of the order of the line there."""
+    share = settings.get("share")
+    if not share:
+        return {}
+    is_fair = settings.get("order") == fair_order.NAME
+    return {"share": share, **({"order": fair_order.NAME} if is_fair else {})}
 
 
 def findings(share: str, facts: ShareFacts | None) -> list[Finding]:

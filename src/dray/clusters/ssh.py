@@ -10,6 +10,7 @@ from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
 from dray.clusters.protocol import Situation
+from dray.clusters.share_findings import shared_by
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.quantities import show_count, show_size
 from dray.node.formats import files
@@ -35,9 +36,8 @@ def keeper_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
 
 def make_plan(job: JobSpec, cluster: str, settings: Mapping[str, Any]) -> Plan:
     declared = {key: settings[key] for key in DECLARED if settings.get(key) is not None}
-    description = {**job.to_dict(), "scheduler": {"kind": "ssh", **declared}}
-    if settings.get("share"):
-        description["share"] = settings["share"]
+    own = {"scheduler": {"kind": "ssh", **declared}}
+    description = {**job.to_dict(), **own, **shared_by(settings)}
     return Plan(
         job=job,
         cluster=cluster,

@@ -17,6 +17,8 @@ from dray.job.model import Container, JobSpec, Limits, Metrics, Resources, Resum
 from dray.job.options import env_name, value_of
 from dray.job.options.shared import RUNTIME
 from dray.job.quantities import show_duration
+from dray.node.sessions.commands import is_session
+from dray.records import replace
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,6 +67,8 @@ def describe(
     cluster = config.cluster(value_of(settings, "job.on")).settings
     resources = describe_resources(settings, cluster)
     limits = describe_limits(settings, resources, now)
+    if is_session(command) and limits.total_time is None:  # nobody would be there for the next one
+        limits = replace(limits, total_time=resources.time)
     container = describe_container(settings, cluster, base)
     return JobSpec(
         id=new_id(name),

@@ -17,11 +17,21 @@ from dray.description.describing import (
 )
 from dray.job.model import JobSpec
 from dray.job.options import GpuRequest
+from dray.node.sessions.commands import is_session
 from dray.recipes import Filled
 from dray.records import asdict
 
 # What a recipe fills in. It would be wrong for another recipe.
 FILLED = ("job.resume.", "job.metrics.", CONTAINER, "job.outputs", "job.launch")
+# What only a session has so; its image, variables, outputs and resources are the user's.
+OF_SESSION = (
+    "job.name",
+    "job.recipe",
+    "job.launch",
+    "job.limits.total_time",
+    "job.resume.",
+    "job.metrics.",
+)
 RENAMED = {"args": "resume_args", "signal": "checkpoint_signal"}
 NOT_SET: tuple[Any, ...] = (None, "", (), {}, False)
 # What a trial of a sweep has besides: another job is none.
@@ -38,10 +48,15 @@ SHAPE = ("job.recipe", "job.python", "job.resources.gpus", "job.resources.nodes"
 
 def config_like(config: Config, spec: JobSpec, cluster: str, *, anew: bool) -> Config:
     """Return the settings of a job like this one, with the flags that were given. What the
-    project's file says about jobs today is ignored. ``anew``: with another command."""
+    project's file says about jobs today is ignored; but for a job like a session, which had no
+    trainer, its recipe counts. ``anew``: with another command."""
     settings = settings_of(spec, cluster, keep_name=not anew)
     recipe = config.flags.get("job.recipe", spec.recipe)
-    if recipe != spec.recipe:
+    if is_session(spec.command):
+        settings = {key: one for key, one in settings.items() if not key.startswith(OF_SESSION)}
+        if config.job.get("job.recipe"):
+            settings["job.recipe"] = config.job["job.recipe"]
+    elif recipe != spec.recipe:
         settings = {key: one for key, one in settings.items() if not key.startswith(FILLED)}
     elif anew and recipe:
         settings.pop("job.launch", None)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from dray import checks
 from dray.checks import Malformed
-from dray.errors import ClusterError, DrayError, Refused
+from dray.errors import ClusterError
 from dray.job.model import JobView
-from dray.job.quantities import show_duration
+from dray.launcher.arriving import Arriving
 from dray.launcher.context import Context
 from dray.launcher.sessions import Sessioning
 from dray.launcher.watching import Watching
 from dray.node.formats import shapes
+from dray.node.sessions.commands import LAB, lab_at
 from dray.records import NamedTuple
 from dray.sessions.executing import read_output
 
-MODULE = ("-m", "dray_node")  # on the path of every Python in a job
 NEVER = "never"
-LOOK = 1.0  # seconds
-PATIENCE = 60.0
 MOST_NOTES = 1 << 16  # bytes
 
 
@@ -35,20 +31,12 @@ class Reached(NamedTuple):
 
 def lab_command(python: Sequence[str], idle: float | None) -> list[str]:
     """Return the command of a job that is a notebook server."""
-    return [*python, *MODULE, "lab", NEVER if idle is None else f"{idle:g}"]
+    return [*python, *LAB, NEVER if idle is None else f"{idle:g}"]
 
 
 def notes_command(command: Sequence[str]) -> list[str]:
     """Return the command that tells how such a job is reached, in the job."""
     return [*command[: lab_at(command)], "lab-notes"]
-
-
-def lab_at(command: Sequence[str]) -> int:
-    """Return where in a job's command the word ``lab`` is; 0 where it is no notebook server."""
-    words = (*MODULE, "lab")
-    places = range(1, len(command) - len(words) + 1)
-    found = (at for at in places if tuple(command[at : at + len(words)]) == words)
-    return next(found, -len(MODULE)) + len(MODULE)
 
 
 class Labs:
@@ -70,20 +58,7 @@ class Labs:
 
     def wait(self, job_id: str) -> Reached:
         """Wait until the server answers; say what it waits for."""
-        said, trouble = "", Trouble()
-        while True:
-            view = self.watching.show(job_id)
-            if not view.state.active:
-                raise self._why_ended(view)
-            state = f"{job_id} is {view.state}{': ' + view.reason if view.reason else ''}"
-            if state != said:
-                self.context.reporter.say(state)
-                said = state
-            with trouble.borne():
-                reached = self._ask(view) if view.attempts else None
-                if reached is not None:
-                    return reached
-            time.sleep(LOOK)
+        return Arriving(self.context).wait(job_id, self._ask)
 
     def _ask(self, view: JobView) -> Reached | None:
         """Ask how it is reached; None where it is just starting."""
@@ -93,32 +68,6 @@ class Labs:
             return reached_by(text)
         except Malformed as error:
             raise ClusterError(f"{view.id}: how it is reached cannot be read: {error}") from None
-
-    def _why_ended(self, view: JobView) -> DrayError:
-        from dray.launcher.logs import Logs
-
-        lines = Logs(self.context).last_lines(view, 3)
-        last = ": " + " / ".join(lines) if lines else ""
-        spans = [one.ended - one.started for one in view.attempts if one.started and one.ended]
-        after = f" after {show_duration(sum(spans))}" if spans else ""
-        return Refused(f"{view.id} is {view.state}{after}{last}", hint=f"dray logs {view.id}")
-
-
-class Trouble:
-    """What keeps us out of a job that is just starting: borne for a while, then told."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    @contextmanager
-    def borne(self) -> Iterator[None]:
-        try:
-            yield
-            self._since = None
-        except (Refused, ClusterError):
-            self._since = self._since or time.monotonic()
-            if time.monotonic() - self._since > PATIENCE:
-                raise
 
 
 def reached_by(text: bytes) -> Reached | None:

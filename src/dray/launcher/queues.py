@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-FAIR = "fair-gpu"
 MOST_ALIKE = 100  # jobs of one array
 
 
@@ -59,7 +58,7 @@ class Queues:
 
     def _fair(self, name: str, view: QueueView) -> FairOrder | None:
         settings = self.context.config.cluster(name).settings
-        return by_fair_gpu(view, name) if settings.get("order") == FAIR else None
+        return by_fair_gpu(view, name) if settings.get("order") == fair_order.NAME else None
 
     def _of_each(self, on: str | None, ask: Callable[[Cluster], T]) -> list[tuple[str, T]]:
         found: dict[str, T] = {}

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypedDict
 from dray import background
 from dray.clusters.protocol import Cluster
 from dray.description.describing import describe, fill_in
-from dray.errors import Refused
+from dray.errors import Refused, UsageError
 from dray.job.model import JobArray, JobSpec, Plan, Private, Snapshot
 from dray.launcher.context import Context
 from dray.launcher.notifying import ASKED, QUIET, private_settings, private_values
 from dray.launcher.notifying import notes as notify_notes
 from dray.launcher.submission import NOTHING_PRIVATE, Submission
 from dray.launcher.watching import Watching
+from dray.node.sessions.commands import is_session
 from dray.records import replace
 
 if TYPE_CHECKING:
@@ -183,6 +184,11 @@ class Running:
             raise Refused(
                 f"{job_id} is not known to have been submitted from here",
                 hint="Describe the job yourself: dray run … -- COMMAND",
+            )
+        if is_session(spec.command) and not command:
+            raise UsageError(
+                f"{job_id} is a session: which command is to run with its settings?",
+                hint=f"Write it behind --: dray run --like {job_id} -- COMMAND",
             )
         project = Path(spec.project)
         if not (project / spec.folder).is_dir():

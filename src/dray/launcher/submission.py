@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -117,13 +117,8 @@ class Submission:
 
     @cached_property
     def _scanner(self) -> Scanner:
-        from dray.snapshot import Scanner  # with OpenSSL's hashes: only where code is frozen
-
         assert self.project is not None
-        config = self.context.config
-        roots = registry.roots_here(config.clusters.values(), config.home.data)
-        left_out = (*self.job.outputs, *config.own_folders(self.project, roots))
-        return Scanner(self.project, left_out, config.home.cache, config.snapshot_max)
+        return code_scanner(self.context, self.project, self.job.outputs)
 
     def plan(self) -> Plan:
         """Return what is sent, without sending it."""
@@ -186,3 +181,13 @@ class Submission:
             return
         queued = JobView(spec=self.work, cluster=self.cluster.name, state=JobState.QUEUED)
         store.save_own(queued)
+
+
+def code_scanner(context: Context, project: Path, outputs: Sequence[str]) -> Scanner:
+    """Return what reads the code of a job with these outputs."""
+    from dray.snapshot import Scanner  # with OpenSSL's hashes: only where code is frozen
+
+    config = context.config
+    roots = registry.roots_here(config.clusters.values(), config.home.data)
+    left_out = (*outputs, *config.own_folders(project, roots))
+    return Scanner(project, left_out, config.home.cache, config.snapshot_max)

@@ -18,6 +18,10 @@ from dray.node.sessions.ready import READ, Interests
 from dray.records import NamedTuple
 from dray.transport.ways import Connection, Way
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.sessions.syncing import Syncing
+
 HERE = "127.0.0.1"
 BACKLOG = 128
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -27,12 +31,13 @@ MOST_SOURCES = 64  # of datagrams
 
 class Forward(NamedTuple):
     """A port, or the path of a socket, on either side. ``reverse``: what connects to the node's
-    side comes out here."""
+    side comes out here. ``address`` is where a port of this machine is: one of its loopback."""
 
     here: int | str
     there: int | str
     reverse: bool = False
     udp: bool = False
+    address: str = HERE
 
     def asked(self) -> dict[str, Any]:
         if self.reverse:
@@ -70,8 +75,14 @@ def _side(text: str, whole: str) -> int | str:
 class Forwarding:
     """Listens here as long as it lives."""
 
-    def __init__(self, forwards: Sequence[Forward], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        forwards: Sequence[Forward],
+        say: Callable[[str], None],
+        syncing: Syncing | None = None,
+    ) -> None:
         self.say = say
+        self.syncing = syncing  # sends edits meanwhile
         self.connection: Connection | None = None
         self.reversed = [one for one in forwards if one.reverse]
         self._targets: dict[int, Forward] = {}  # by the number of the channel that listens there
@@ -114,6 +125,8 @@ class Forwarding:
     def _serve(self, connection: Connection, is_again: bool) -> None:
         link = connection.link
         self._targets = {}
+        if self.syncing is not None:
+            self.syncing.join(link)
         for one in self.reversed:
             channel = link.open(one.asked(), partial(Awaited, forward=one, owner=self))
             self._targets[channel.number] = one
@@ -153,7 +166,7 @@ class Forwarding:
         if target is None or record.get("what") != "incoming":
             channel.refuse("nothing of this machine is offered")
             return
-        family, address = place(target.here)
+        family, address = place(target)
         channel.end = ends.connect(channel, family, address) or channel.end
 
 
@@ -181,7 +194,7 @@ class Listener:
     def __init__(self, forward: Forward, owner: Forwarding) -> None:
         self.forward = forward
         self.owner = owner
-        family, address = place(forward.here)
+        family, address = place(forward)
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         bind(self.sock, address, forward)
         self.sock.listen(BACKLOG)
@@ -192,7 +205,7 @@ class Listener:
     def name(self) -> str:
         if isinstance(self.forward.here, str):
             return self.forward.here
-        return f"{HERE}:{self.sock.getsockname()[1]}"
+        return f"{self.forward.address}:{self.sock.getsockname()[1]}"
 
     def interests(self, wanted: Interests) -> None:
         link = self.owner.link
@@ -238,12 +251,12 @@ class Mailbox:
         self.forward = forward
         self.owner = owner
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        bind(self.sock, (HERE, forward.here), forward)
+        bind(self.sock, place(forward)[1], forward)
         self.sock.setblocking(False)
         self._senders: dict[Any, ends.Datagrams] = {}
 
     def name(self) -> str:
-        return f"{HERE}:{self.sock.getsockname()[1]} (UDP)"
+        return f"{self.forward.address}:{self.sock.getsockname()[1]} (UDP)"
 
     def interests(self, wanted: Interests) -> None:
         if self.owner.link is not None:
@@ -292,10 +305,11 @@ def bind(sock: socket.socket, address: Any, forward: Forward) -> None:
         ) from error
 
 
-def place(here: int | str) -> tuple[int, Any]:
-    if isinstance(here, str):
-        return socket.AF_UNIX, here
-    return socket.AF_INET, (HERE, here)
+def place(forward: Forward) -> tuple[int, Any]:
+    """Return where the side of a forward is that is here."""
+    if isinstance(forward.here, str):
+        return socket.AF_UNIX, forward.here
+    return socket.AF_INET, (forward.address, forward.here)
 
 
 def name_of(side: int | str) -> str:

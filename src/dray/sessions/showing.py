@@ -21,11 +21,15 @@ from dray.sessions.executing import code_of
 from dray.sessions.signals import Signals
 from dray.transport.ways import Connection, Way
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dray.sessions.syncing import Syncing
+
 WATCHED = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP)
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 GIVE_UP_SECONDS = 600.0  # a shell is kept for so long without anybody
 ESCAPE = b"~"
-HELP = "~. leaves, and the shell stays for ten minutes; ~~ types a ~"
+HELP = "~. leaves, and the shell stays for a while; ~~ types a ~"
 
 
 class Left(Exception):
@@ -39,9 +43,10 @@ def show(
     *,
     host: bool = False,
     again: bool = True,
+    syncing: Syncing | None = None,
 ) -> int:
     """Run a program, or a shell, in a terminal; return its exit code. ``again``: a shell that was
-    left is returned to."""
+    left is returned to. ``syncing`` sends edits meanwhile."""
     asked: dict[str, Any] = {
         "what": "terminal",
         "argv": None if argv is None else list(argv),
@@ -50,19 +55,29 @@ def show(
         "term": os.environ.get("TERM") or "xterm",
     }
     with RawTerminal() as terminal:
-        return Screen(asked, lambda text: terminal.tell(say, text)).run(way)
+        screen = Screen(asked, lambda text: terminal.tell(say, text), syncing)
+        return screen.run(way)
 
 
 class Screen:
     """This process's terminal, over as many connections as it takes."""
 
-    def __init__(self, asked: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        asked: dict[str, Any],
+        tell: Callable[[str], None],
+        syncing: Syncing | None = None,
+    ) -> None:
         self.asked = asked
         self.tell = tell
+        self.syncing = syncing
+        if syncing is not None:
+            syncing.tell_by = tell
         self.keys = Keys()
         self.signals = Signals(self._heed, *WATCHED)
         self.end: OnScreen | None = None
         self.name: str | None = None
+        self.kept = "within ten minutes"
         self.seen = 0
 
     def run(self, way: Callable[[], Way]) -> int:
@@ -73,7 +88,7 @@ class Screen:
                 try:
                     return self._show(way())
                 except Left:
-                    self.tell("left; dray shell comes back to it within ten minutes")
+                    self.tell(f"left; dray shell comes back to it {self.kept}")
                     return 0
                 except DrayError as error:
                     if self.name is None or not error.transient:
@@ -95,6 +110,8 @@ class Screen:
             asked.update(name=self.name, seen=self.seen)
         with Connection(way) as connection:
             connection.link.open(asked, self._make_end)
+            if self.syncing is not None:
+                self.syncing.join(connection.link)
             end = self.end
             assert end is not None
             while not end.is_done:
@@ -158,6 +175,8 @@ class OnScreen(End):
             if self.screen.name is None and record.get("resumed") is True:
                 self.screen.tell("back in the shell that was left")
             self.screen.name, self.screen.seen = name, at
+            if record.get("is_session") is True:
+                self.screen.kept = "until the session has been idle for long, or its time is over"
 
     def refused(self, record: dict[str, Any]) -> None:
         self.outcome = {**record, "error": record.get("error", "")}
@@ -224,13 +243,17 @@ def size() -> tuple[int, int]:
     return 24, 80
 
 
+def require_terminal() -> None:
+    if not (os.isatty(0) and os.isatty(1)):
+        hint = "Run a program without one: dray exec JOB -- PROGRAM"
+        raise UsageError("this needs a terminal", hint=hint)
+
+
 class RawTerminal:
     """Passes every key on as it is; puts the terminal back as it was, whatever happens."""
 
     def __init__(self) -> None:
-        if not (os.isatty(0) and os.isatty(1)):
-            hint = "Run a program without one: dray exec JOB -- PROGRAM"
-            raise UsageError("this needs a terminal", hint=hint)
+        require_terminal()
         self._before = termios.tcgetattr(0)
 
     def __enter__(self) -> RawTerminal:

@@ -83,6 +83,7 @@ class Scanner:
         self.max_size = max_size
         name = hash_of(os.fsencode(root) + b"\0" + os.fsencode("\0".join(left_out)))
         self.cache = cache / "trees" / name
+        self._last: tuple[_Scan, str] | None = None  # the last walk, and what it has found
 
     def take(
         self, progress: Progress = lambda done, total: None, remember: bool = True
@@ -91,11 +92,13 @@ class Scanner:
         refuse_unusable_root(self.root)
         for attempt in range(TRIES):
             scan = _Scan(self.root, Rules(self.root, self.left_out), self.max_size)
-            scan.recall(self._load(), trust_listings=attempt == 0)
+            scan.recall(self._seen(), trust_listings=attempt == 0)
+            self._last = None  # this walk changes what it has listed
             try:
                 snapshot = scan.run(progress)
             except _Vanished:
                 continue
+            self._last = (scan, snapshot.id)
             if remember and scan.changed:
                 background.after_reply(lambda: self._save(scan, snapshot))  # noqa: B023
             return snapshot
@@ -103,6 +106,10 @@ class Scanner:
             f"files in {self.root} come and go faster than they can be read",
             hint="Add what another program writes there to .drayignore, or declare it as --output.",
         )
+
+    def _seen(self) -> list[Any]:
+        """Return what the last walk has seen: of this scanner, or of one before it."""
+        return self._last[0].seen(self._last[1]) if self._last else self._load()
 
     def _load(self) -> list[Any]:
         """Return what was remembered; nothing if it is missing or cannot be read."""
@@ -113,8 +120,7 @@ class Scanner:
         return record if version == CACHE_VERSION else []
 
     def _save(self, scan: _Scan, snapshot: Snapshot) -> None:
-        folders = [folder.record() for folder in scan.folders]
-        record = (CACHE_VERSION, scan.rules.seen(scan.fresh), snapshot.id, folders)
+        record = (CACHE_VERSION, *scan.seen(snapshot.id))
         with suppress(OSError):  # no room to remember is no reason not to run
             files.make_folder(str(self.cache.parent))
             files.write_bytes(str(self.cache), marshal.dumps(record), durable=False)
@@ -139,6 +145,11 @@ class _Scan:
         self.kept = 0
         self.old: dict[str, Folder] = {}
         self.old_id = ""
+
+    def seen(self, snapshot: str) -> list[Any]:
+        """Return what the next walk may reuse."""
+        folders = [folder.record() for folder in self.folders]
+        return [self.rules.seen(self.fresh), snapshot, folders]
 
     def recall(self, record: list[Any], trust_listings: bool) -> None:
         """Reuse what an earlier walk read, and what it listed if its rules still hold."""

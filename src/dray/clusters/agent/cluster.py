@@ -80,7 +80,7 @@ class BatchCluster:
         )
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> Sessions | None:
         from dray.clusters.agent.sessions import AgentSessions  # not for a listing of jobs
 
         return AgentSessions(self.agent, self.entrance)

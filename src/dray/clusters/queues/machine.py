@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dray import checks
@@ -18,7 +18,7 @@ from dray.job.model import JobView
 from dray.job.situation import Allowance, Explanation, Limit, Pool, QueueEntry, QueueView, Reason
 from dray.node.agent import storage
 from dray.node.formats import bootstrap
-from dray.node.schedulers import local
+from dray.node.schedulers import fair_order, local
 
 MOST_JOBS = 10**5
 STATES = ("waiting", "running")
@@ -34,12 +34,36 @@ def queue_view(record: Mapping[str, Any], me: str, as_of: float) -> QueueView:
     total = checks.fields(read["capacity"], {"gpus": checks.optional(checks.count)}).get("gpus")
     used = sum(one.gpus for one in entries if not one.is_waiting)
     pools = (Pool("", max((total or 0) - used, 0), total or 0, 1),) if total else ()
-    return QueueView(entries=tuple(entries), pools=pools, as_of=as_of, me=me)
+    rules = several(rule_of, MOST_JOBS)(record["jobs"])
+    remarks = remarks_on_order([one[:2] for one in rules if one[2] == "waiting"])
+    return QueueView(entries=tuple(entries), pools=pools, as_of=as_of, me=me, remarks=remarks)
+
+
+def remarks_on_order(waiting: Sequence[tuple[str, object]]) -> tuple[str, ...]:
+    """Say by which rule the line goes, where somebody has chosen one; each of those that wait is
+    given as its owner and the rule it would go by."""
+    if fair_order.is_agreed([rule for _, rule in waiting]):
+        return ("jobs start here in the order of the rule fair-gpu",)
+    if not any(rule == fair_order.NAME for _, rule in waiting):
+        return ()
+    others = sorted({owner for owner, rule in waiting if rule != fair_order.NAME})
+    names = ", ".join(others)
+    why = f"jobs of {names} wait that go by age; the rule holds once all have set it"
+    return (f"jobs start by age, not by fair-gpu: {why}",)
 
 
 def entry(value: Any) -> QueueEntry:
     read = checks.required(value, job=checks.job_id, owner=note, state=state, gpus=number)
-    return QueueEntry(read["job"], read["owner"], read["state"], gpus=read["gpus"])
+    since = checks.fields(value, {"since": checks.optional(number)}).get("since")
+    return QueueEntry(
+        read["job"], read["owner"], read["state"], gpus=read["gpus"], submitted=since or None
+    )
+
+
+def rule_of(value: Any) -> tuple[str, object, str]:
+    """Read whose job it is, by which rule it would have the line go, and its state."""
+    read = checks.required(value, owner=note, state=state)
+    return read["owner"], value.get("order"), read["state"]
 
 
 def state(value: Any) -> str:

@@ -130,7 +130,8 @@ ORDER = Option(
     key="clusters.*.order",
     parse=Choice("scheduler", "fair-gpu"),
     help="How `dray queue` shows the queue: as the `scheduler` goes by it, or by the rule"
-    " `fair-gpu`: everybody's first GPU before anybody's second.",
+    " `fair-gpu`: everybody's first GPU before anybody's second. With `share`, jobs start by that"
+    " rule where all who wait have set it.",
     example='"fair-gpu"',
     default="scheduler",
     harmless=True,

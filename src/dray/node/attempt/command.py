@@ -10,7 +10,7 @@ from ..formats.messages import print_message
 from ..processes import process
 from ..processes.environment import IN_CONTAINER, environment
 from ..processes.process import describe_end
-from ..sessions import door
+from ..sessions import commands, door
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ class Command:
     def open_door(self, path: str) -> None:
         """Let the user in, beside the running command. A command runs as well without."""
         try:
-            self.door = door.Door(path, self._place(), self._describe)
+            is_attended = commands.is_held(self.job["command"])
+            self.door = door.Door(path, self._place(), self._describe, is_attended)
         except (OSError, KeyError) as error:
             print_message("nobody can be let in: {}".format(error))
 
@@ -147,10 +148,23 @@ class Command:
 
     def _describe(self) -> "Dict[str, Any]":
         """Return what processes beside the command see."""
-        found = {"folder": self._folder(), "env": self._environment(), "container": None}
+        found = {
+            "folder": self._folder(),
+            "env": self._environment(),
+            "container": None,
+            "session": None,
+        }  # type: Dict[str, Any]
         if self.sandbox is not None:
             env = self._environment_in(self.sandbox)
             found["container"] = self.sandbox.describe(self.rank, self.container, env)
+        if commands.is_session(self.job["command"]):
+            from ..sessions import holding  # only here
+
+            attempt = self.job_dir.attempt(int(self.variables["DRAY_ATTEMPT"]))
+            run = found["container"]["run"] if found["container"] else ""
+            session = holding.describe(self.job["command"], attempt, run)
+            tree = {"work": self.job_dir.work, "root": self.job_dir.root}
+            found["session"] = dict(session, snapshot=self.job["snapshot"], **tree)
         return found
 
     def close_door(self) -> None:

@@ -74,7 +74,7 @@ class Keeper(Site):
         self.grant = None  # type: Optional[Grant]
         self.slot = None  # type: Optional[Grant]  # of those that its sweep may use at once
         self.job = described(job_dir)
-        self.queue = queue_of(job_dir.root, self.job.get("share"))
+        self.queue = queue_of(job_dir.root, self.job.get("share"), self.job.get("order"))
         self.loop = AttemptLoop(job_dir, self.job, self)
 
     def keep(self) -> None:

@@ -20,11 +20,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
-    from ..formats.records import Description
+    from ..formats.records import Description, Record
     from ..jobs.jobdir import AttemptDir
 
 MARK = ".dray-unpacked"
 IMPORTS = ".dray-imports"  # what the command's Pythons say they import: see dray.startup
+LARGEST_EDITS = 64 << 20  # bytes of the record of them
 MOST_IMPORTS = 16 * 1024  # bytes of it that are read
 PREFIX = "dray-work-"  # of trees on a node's own disk
 OURS = (PREFIX, "work.box-")  # what else begins otherwise is not ours
@@ -327,7 +328,7 @@ def clear(job: "JobDir", attempt: "AttemptDir", outputs: "List[str]") -> "List[s
     except OSError:  # killed before the command could start
         boundary = sys.maxsize
     files.discard(os.path.join(job.work, IMPORTS))
-    left = _prune(job.work, boundary)
+    left = _prune(job.work, boundary, _edits(attempt))
     if left:
         shutil.move(job.work, attempt.left)  # the work tree may be on another disk
     else:
@@ -370,13 +371,20 @@ def rescue_outputs(job: "JobDir", number: int, outputs: "List[str]", folders: bo
         os.symlink(target, link)
 
 
-def _prune(top: str, boundary: int) -> "List[str]":
+def _edits(attempt: "AttemptDir") -> "Record":
+    """Return what was put into the tree of a session from outside: the laptop has it."""
+    return files.read_record(attempt.edits, LARGEST_EDITS) or {}
+
+
+def _prune(top: str, boundary: int, edits: "Record") -> "List[str]":
     """Delete what the command did not write. Return what it did write, relative to ``top``."""
     left = []
     for folder, folders, names in os.walk(top, topdown=False):
         for name in names + [one for one in folders if os.path.islink(os.path.join(folder, one))]:
             path = os.path.join(folder, name)
-            if _is_new(path, boundary):
+            if _is_new(path, boundary) and not _is_as_put(
+                path, edits.get(os.path.relpath(path, top))
+            ):
                 left.append(os.path.relpath(path, top))
             else:
                 files.force_unlink(path)
@@ -385,6 +393,19 @@ def _prune(top: str, boundary: int) -> "List[str]":
         except OSError:
             pass
     return sorted(left)
+
+
+def _is_as_put(path: str, put: "Optional[str]") -> bool:
+    """Return whether a file is as an edit has put it there; ``put`` is the edit's kind and hash."""
+    if not isinstance(put, str):
+        return False
+    from .packs import hash_of  # loads OpenSSL: only for sessions
+
+    try:
+        with files.open_regular(path) as file:
+            return put[1:] == " " + hash_of(file.read())
+    except OSError:
+        return False
 
 
 def _is_new(path: str, boundary: int) -> bool:

@@ -11,6 +11,7 @@ import os
 import re
 
 from ..code.worktree import SANDBOX
+from ..processes.environment import RUN as RUN  # where the shell inside says how far it is
 from .runtime import Bind
 
 TYPE_CHECKING = False
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Dict, Iterable, List
 
 HOME = "/dray/home"  # no path of a cluster's: what is bound below a home needs no second look
-RUN = "/dray/run"  # where the shell inside says how far it has come
 STARTED, NO_FOLDER, NO_COMMAND = "started", "no folder", "no command"
 
 # Of the node's variables: the allocation, its GPUs, and the way to the internet.

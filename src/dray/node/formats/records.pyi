@@ -167,6 +167,7 @@ class Description(NeededDescription, total=False):
     container: Optional[Container]
     scheduler: SchedulerSettings
     share: str  # the folder through which accounts share the machine: see ``sharing``
+    order: str  # the rule by which its line is to go: see ``fair_order``
     recipe: str
     launch: str  # how the command is spread: see ``layout``
     env: Dict[str, str]
@@ -410,6 +411,14 @@ class Granted(TypedDict, total=False):
     gpus: List[int]  # which ones
     share: float  # of each of them
 
+class Wish(TypedDict):
+    """What a job asks for that waits in the queue of several accounts."""
+
+    cpus: Optional[float]
+    gpus: float
+    memory: Optional[float]
+    order: str  # the rule by which it would have the line go; "": by age
+
 class QueuedHere(TypedDict):
     """A job in the queue of a machine without a scheduler."""
 
@@ -418,6 +427,8 @@ class QueuedHere(TypedDict):
     state: str  # "waiting" or "running"
     gpus: float
     cpus: float
+    since: float  # when it came, of one that waits in a shared queue; else 0
+    order: str  # the rule that such a one goes by; see ``fair_order``
 
 class MachineQueue(TypedDict):
     capacity: Capacity

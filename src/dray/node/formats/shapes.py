@@ -214,6 +214,7 @@ DESCRIPTION = {
     "container": is_record,
     "scheduler": is_record,
     "share": is_place,
+    "order": is_text,
     "retries": is_count,
     "recipe": is_text,
     "launch": is_text,

@@ -14,6 +14,7 @@
         attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
         attempts/001/ranks/      the logs of further ranks, if they wrote anything
         attempts/001/door.json   while its command runs: the way in, see dray.node.sessions
+        attempts/001/edits.json  of a session: what was put into its work tree since its start
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs
@@ -167,6 +168,7 @@ class AttemptDir:
         self.heartbeat = os.path.join(path, "heartbeat.json")
         self.outcome = os.path.join(path, "outcome.json")
         self.left = os.path.join(path, "left")
+        self.edits = os.path.join(path, "edits.json")
 
     def log_of(self, rank: int) -> str:
         return os.path.join(self.path, "ranks", "{}.log".format(rank)) if rank else self.log

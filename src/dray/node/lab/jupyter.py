@@ -3,11 +3,8 @@
 import calendar
 import http.client
 import json
-import os
 import socket
 import time
-
-from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,20 +66,6 @@ def moment(record: "Any") -> float:
     except ValueError:
         return 0.0
     return float(calendar.timegm(parsed))
-
-
-def cpu_below(pid: int) -> float:
-    """Return the CPU time, in seconds, that the processes below this one have used."""
-    return sum(cpu_of(one) for one in process.descendants(pid))
-
-
-def cpu_of(pid: int) -> float:
-    try:
-        with open("/proc/{}/stat".format(pid), "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):  # it has ended
-        return 0.0
 
 
 def find(python: str) -> "Optional[List[str]]":

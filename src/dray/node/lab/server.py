@@ -16,10 +16,11 @@ from ..containers import container
 from ..formats import files
 from ..jobs.budget import in_words
 from ..processes.environment import IN_CONTAINER
+from ..processes.process import cpu_below
 from ..sessions import door
+from ..sessions.idleness import Idleness
 from . import notes
-from .idleness import Idleness
-from .jupyter import Jupyter, cpu_below, find
+from .jupyter import Jupyter, find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

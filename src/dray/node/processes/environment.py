@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import JobDir
 
 IN_CONTAINER = "DRAY_CONTAINER"  # set for what runs in a container, and for nothing else
+RUN = "/dray/run"  # a folder there that its container shares with the node
 # A job has no terminal, but its scripts may be written for one: isaaclab.sh begins with
 # ``set -e; tabs 4``, which fails where the terminal has no name or no tabs.
 NO_TERMINAL = ("", "dumb", "unknown")

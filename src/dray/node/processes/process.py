@@ -285,6 +285,20 @@ def memory_of(pids: "List[int]") -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_below(pid: int) -> float:
+    """Return the CPU time, in seconds, that the processes below this one have used."""
+    return sum(cpu_of(one) for one in descendants(pid))
+
+
+def cpu_of(pid: int) -> float:
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):  # it has ended
+        return 0.0
+
+
 def marked_with(job_id: str) -> "List[int]":
     """Return this user's processes whose environment names the job: what a lost supervisor left."""
     mark = b"\0DRAY_JOB_ID=" + job_id.encode() + b"\0"

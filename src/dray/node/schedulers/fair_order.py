@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
     # owner, priority (the higher, the earlier), time at which it came, GPUs
     Job = Tuple[str, float, float, float]
+    Taking = Tuple[str, float, float]  # owner, time at which it came, GPUs
+
+NAME = "fair-gpu"
+RUNS = 1.0  # the priority of those that run
 
 
 def ranks(jobs: "Sequence[Job]") -> "List[Tuple[int, int]]":
@@ -25,6 +29,21 @@ def ranks(jobs: "Sequence[Job]") -> "List[Tuple[int, int]]":
         rank = int(first) + 1 if gpus else 0
         found.append(((rank, first + gpus, came, index), rank, index))
     return [(rank, index) for _, rank, index in sorted(found)]
+
+
+def is_agreed(orders: "Sequence[object]") -> bool:
+    """Return whether all who wait go by this rule. Whoever does not know it, or has not chosen it,
+    goes by age, and all have to go by the same: else two could wait for each other."""
+    return bool(orders) and all(one == NAME for one in orders)
+
+
+def line(running: "Sequence[Taking]", waiting: "Sequence[Taking]") -> "List[int]":
+    """Return the indices of those that wait, in the order in which they are to have GPUs. Those
+    that run keep theirs, which count as their owners' first ones."""
+    jobs = [(owner, RUNS, 0.0, gpus) for owner, _, gpus in running]
+    jobs += [(owner, 0.0, came, gpus) for owner, came, gpus in waiting]
+    before = len(running)
+    return [index - before for _, index in ranks(jobs) if index >= before]
 
 
 def fitting(order: "Sequence[float]", gpus: float) -> int:

@@ -160,7 +160,7 @@ class Local(Scheduler):
         would hold open for as long as it lives."""
         job_dir = JobDir(os.path.dirname(script))
         job = job_dir.description()
-        queue = queue_of(self.root, share_of(job))
+        queue = queue_of(self.root, share_of(job), job.get("order") if job else None)
         alive = self._take_over(job_dir)
         try:
             self._prepare(queue, job)

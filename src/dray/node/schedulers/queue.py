@@ -47,13 +47,14 @@ class Unusable(Exception):
     """The folder that the queue is in cannot be used. Says why, and what to do."""
 
 
-def queue_of(root: str, share: "Optional[str]") -> "Queue":
-    """Return the queue of the jobs in this root: the account's own, or that of all accounts."""
+def queue_of(root: str, share: "Optional[str]", order: "Optional[str]" = None) -> "Queue":
+    """Return the queue of the jobs in this root: the account's own, or that of all accounts.
+    ``order`` is the rule by which jobs that take a place in it would have the line go."""
     if not share:
         return Queue(root)
     from .shared_queue import SharedQueue  # only where there is one
 
-    return SharedQueue(root, share)
+    return SharedQueue(root, share, order)
 
 
 class Queue:
@@ -92,9 +93,9 @@ class Queue:
 
     def wait_for_grant(self, ticket: int, job_id: str, wanted: "Resources") -> "Grant":
         """Sleep until it is this job's turn and its resources are free."""
-        self._wait_for_turn(ticket)
         pause = 0.05
         while True:
+            self._wait_for_turn(ticket)  # again: somebody may have come before it meanwhile
             grant = self._try_grant(job_id, wanted)
             if grant is not None:
                 self.leave(ticket)
@@ -199,7 +200,12 @@ class Queue:
 
 
 def queued_here(
-    name: str, uid: int, state: str, amount: "Union[Granted, Resources]"
+    name: str,
+    uid: int,
+    state: str,
+    amount: "Union[Granted, Resources]",
+    since: float = 0.0,
+    order: str = "",
 ) -> "QueuedHere":
     gpus = amount.get("gpus") or 0
     share = amount.get("share")
@@ -211,6 +217,8 @@ def queued_here(
         "state": state,
         "gpus": gpus,
         "cpus": amount.get("cpus") or 0,
+        "since": since,
+        "order": order,
     }
 
 

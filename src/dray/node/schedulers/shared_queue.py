@@ -15,28 +15,32 @@ from functools import partial
 from ..formats import bootstrap, files
 from ..formats.messages import print_message
 from ..processes import process
-from . import sharing
+from . import fair_order, sharing
 from .queue import Grant, NeverFits, Queue, Unusable, allot, fits_beside, queued_here, shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple, TypeVar
+    from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar  # noqa: F401
 
-    from ..formats.records import Granted, QueuedHere, Resources
+    from ..formats.records import Granted, QueuedHere, Resources, Wish  # noqa: F401
 
     T = TypeVar("T")
 
 LOOK = 0.05  # seconds, at least, between two looks at the line
 ASIDE = 1.0  # seconds between two looks whether a job fits again that fitted once
+FAIR_NAP = 0.2  # seconds between two looks, for each one ahead, where the order may change
+LONGEST_FAIR_NAP = 5.0
 REPAIR = 2.0  # seconds between two looks at a folder that cannot be used
 
 
 class SharedQueue(Queue):
-    """What the machine has is each account's own to say: it stays below its root."""
+    """What the machine has is each account's own to say: it stays below its root. Each job says by
+    which rule it would have the line go; one goes by age where they do not agree."""
 
-    def __init__(self, root: str, share: str) -> None:
+    def __init__(self, root: str, share: str, order: "Optional[str]" = None) -> None:
         Queue.__init__(self, root)
         self.share = share
+        self.order = order
 
     def make(self) -> None:
         files.make_folder(self.path)
@@ -55,10 +59,11 @@ class SharedQueue(Queue):
     def take_ticket(self, job_id: str, wanted: "Resources") -> int:
         own = self._own()
         asked = {
+            "order": self.order or "",
             "cpus": wanted.get("cpus") or 0,
             "gpus": wanted.get("gpus") or 0,
             "memory": wanted.get("memory"),
-        }  # type: Resources
+        }  # type: Wish
         name = "{:013d}-{}".format(int(time.time() * 1000), job_id)
         with files.Lock(os.path.join(own, "lock")):
             tidy_tickets(own)
@@ -101,12 +106,29 @@ class SharedQueue(Queue):
     def _wait_for_turn(self, ticket: int) -> None:
         name = self.ticket_name(ticket)
         while True:
+            line, is_fair = self._line()
             mine = (os.fstat(ticket).st_ctime_ns, os.geteuid(), name)
-            ahead = [one for one in sharing.tickets(self.share) if one.order < mine]
+            if is_fair and mine in [one.order for one in line]:
+                place = [one.order for one in line].index(mine)
+                if place == 0:
+                    return
+                time.sleep(min(FAIR_NAP * place, LONGEST_FAIR_NAP))
+                continue
+            ahead = [one for one in line if one.order < mine]
             if not ahead:
                 return
             sharing.wait_until_free(ahead[-1])
             time.sleep(LOOK)
+
+    def _line(self) -> "Tuple[List[sharing.Entry], bool]":
+        """Return the jobs that wait, the next one first, and whether that is by fair-gpu: its order
+        changes with whoever comes and ends, while that by age only loses its first."""
+        tickets = sharing.tickets(self.share)
+        if not fair_order.is_agreed([one.record.get("order") for one in tickets]):
+            return tickets, False
+        running = [(str(one.uid), 0.0, gpus_of(one.record)) for one in sharing.grants(self.share)]
+        waiting = [(str(one.uid), float(one.order[0]), gpus_of(one.record)) for one in tickets]
+        return [tickets[index] for index in fair_order.line(running, waiting)], True
 
     def _try_grant(self, job_id: str, wanted: "Resources") -> "Optional[Grant]":
         own = self._own()
@@ -129,23 +151,21 @@ class SharedQueue(Queue):
         return [one.record for one in sharing.grants(self.share) if one.path != path]
 
     def in_line(self) -> "List[str]":
-        return [label(one) for one in sharing.tickets(self.share)]
+        return [label(one) for one in self._line()[0]]
 
     def holders(self) -> "Dict[str, Granted]":
         return {label(one): one.record for one in sharing.grants(self.share)}
 
     def overview(self) -> "List[QueuedHere]":
-        return [
-            queued_here(one.job, one.uid, state, one.record)
-            for state, listed in (
-                ("waiting", sharing.tickets(self.share)),
-                ("running", sharing.grants(self.share)),
-            )
-            for one in listed
+        waiting = [
+            queued_here(one.job, one.uid, "waiting", one.record, one.order[0] / 1e9, rule_of(one))
+            for one in self._line()[0]
         ]
+        running = sharing.grants(self.share)
+        return waiting + [queued_here(one.job, one.uid, "running", one.record) for one in running]
 
     def waiting(self) -> "Tuple[List[str], str]":
-        line = sharing.tickets(self.share)
+        line = self._line()[0]
         if not line:
             return [], ""
         lacking = shortage(self.read_capacity(), self.holders(), line[0].record)
@@ -167,6 +187,17 @@ def tidy_grants(own: str) -> None:
             # What a lost job has left running must not share with the next one.
             process.send(process.marked_with(name), signal.SIGKILL)
         files.discard(os.path.join(grants, name))
+
+
+def gpus_of(record: "Dict[str, Any]") -> float:
+    """Return how many GPUs a job asks for, or was given."""
+    gpus = record.get("gpus") or 0
+    return len(gpus) * float(record.get("share") or 1.0) if isinstance(gpus, list) else float(gpus)
+
+
+def rule_of(entry: sharing.Entry) -> str:
+    found = entry.record.get("order")
+    return found if found == fair_order.NAME else ""
 
 
 def label(entry: sharing.Entry) -> str:

@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union  # noqa: F401
 
-    from ..formats.records import Granted, Resources, ShareFacts
+    from ..formats.records import Granted, ShareFacts, Wish
 
 GET_LOCK, SET_LOCK = 36, 37  # F_OFD_…: Python names them from 3.9 on
 FLOCK = "hhqqi"  # struct flock: type, whence, start, length, pid
@@ -202,7 +202,7 @@ def is_whole(own: str) -> bool:
     return all(_is_folder_of(part, os.geteuid()) for part in parts)
 
 
-def publish(folder: str, name: str, record: "Union[Resources, Granted]") -> int:
+def publish(folder: str, name: str, record: "Union[Wish, Granted]") -> int:
     """Put a file there that others can read. It is whole and locked as soon as it can be seen.
     Return it open: the lock lasts as long as that."""
     temporary = os.path.join(folder, "." + os.urandom(6).hex())

@@ -8,7 +8,13 @@
     server      the node's side, a process beside the command
     programs    processes and terminals that it starts
     sshd        an SSH server among these, for one connection
+    commands    the commands of sessions, by which they are known from jobs
+    holding     a session: a job whose command waits while people work beside it
+    idleness    whether anything has happened lately
     surroundings  what these see
+    edits       edits of the laptop, put into the work tree of a session
+    receiving   the channel on which they come
+    messages    records with content on a channel
     listening   ports of the node that lead to the laptop
     entering    what the laptop starts on a login node, to be led to the door
     relay       the last piece of that way

@@ -28,16 +28,24 @@ PREFIX = "dray-door-"
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")  # of the node's own, and with short names
 BACKLOG = 64
 TERM_SECONDS = 2.0  # for a server to end what it has started
+PAUSE = 5.0  # seconds before one that has ended is started again
 
 
 class Door:
     """``describe`` returns what the server has to know of the command; ``path`` is the file that
-    tells where the door is, and ``place`` what the scheduler needs to lead there."""
+    tells where the door is, and ``place`` what the scheduler needs to lead there. With
+    ``is_attended`` the server is there before anybody knocks, and stays."""
 
     def __init__(
-        self, path: str, place: "Dict[str, str]", describe: "Callable[[], Dict[str, Any]]"
+        self,
+        path: str,
+        place: "Dict[str, str]",
+        describe: "Callable[[], Dict[str, Any]]",
+        is_attended: bool = False,
     ) -> None:
         self.path = path
+        self.is_attended = is_attended
+        self._next_start = 0.0
         self.server = 0  # its pid
         self._describe = describe
         self.folder = make_folder()
@@ -57,9 +65,13 @@ class Door:
             raise
 
     def look(self) -> None:
-        """Start a server if somebody waits for one."""
-        if self.server or not select.select([self._socket], [], [], 0)[0]:
+        """Start a server if one is to be there and is not, or somebody waits for one."""
+        if self.server:
             return
+        is_due = self.is_attended and time.monotonic() >= self._next_start
+        if not is_due and not select.select([self._socket], [], [], 0)[0]:
+            return
+        self._next_start = time.monotonic() + PAUSE
         try:
             self._start()
         except (OSError, process.CannotStart) as error:

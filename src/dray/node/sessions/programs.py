@@ -156,8 +156,11 @@ class Terminal:
         argv: "Optional[List[str]]",
         size: "Tuple[int, int]",
         term: str,
+        keep: "Optional[float]" = KEEP_SECONDS,
     ) -> None:
         self.name = os.urandom(8).hex()
+        self.keep = keep  # seconds without anybody; None: as long as the session
+        self.typed_at = 0.0
         self.around = around
         self.is_kept = argv is None  # a shell; a single program ends with its connection
         self.status = None  # type: Optional[int]
@@ -193,6 +196,7 @@ class Terminal:
         channel.end = Attached(self)
         is_new = not self._written and seen is None
         record = {"terminal": self.name, "resumed": not is_new, "at": self._sent}
+        record["is_session"] = self.keep is None
         channel.tell(frames.OPENED, record)
         if not is_new and self.master >= 0:  # another size makes programs draw their screen anew
             self.resize(size[0], max(size[1] - 1, 1))
@@ -213,8 +217,13 @@ class Terminal:
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, packed)
 
     def type(self, piece: bytes) -> None:
+        self.typed_at = time.monotonic()
         if self._outlet is not None:
             self._outlet.take(piece)
+
+    def announce(self, text: str) -> None:
+        """Show a line to who looks at it, between those of the programs in it."""
+        self._take("\r\ndray: {}\r\n".format(text).encode("utf-8"))
 
     def interests(self, wanted: "Interests") -> None:
         self._catch_up()
@@ -237,6 +246,9 @@ class Terminal:
         if not piece:
             self._end_output()
             return
+        self._take(piece)
+
+    def _take(self, piece: bytes) -> None:
         self._recent += piece
         self._written += len(piece)
         del self._recent[: max(len(self._recent) - KEPT, 0)]
@@ -279,7 +291,8 @@ class Terminal:
 
     def is_expired(self) -> bool:
         away = time.monotonic() - self.left_at if self.channel is None else 0.0
-        return self.is_over or away > KEEP_SECONDS
+        keep = self.keep if self.status is None else KEEP_SECONDS  # for its last words
+        return self.is_over or (keep is not None and away > keep)
 
 
 class Attached(End):

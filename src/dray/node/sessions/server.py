@@ -13,9 +13,10 @@ import time
 
 from ..processes import process
 from . import ends, frames
+from .holding import Holding
 from .link import Link
 from .listening import Listening
-from .programs import Program, Terminal, last_of, send_to_group
+from .programs import KEEP_SECONDS, Program, Terminal, last_of, send_to_group
 from .ready import READ, Interests
 from .relay import peer_of
 from .sshd import Sshd
@@ -25,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
+    from .edits import Edits  # noqa: F401
     from .link import Channel
 
 IDLE = 60.0  # seconds without anybody, after which it ends
@@ -51,6 +53,9 @@ class Server:
         self.dying = {}  # type: Dict[int, float]  # pid: when it is killed
         self.busy_at = time.monotonic()
         self.is_over = False
+        session = described["session"]
+        self.holding = Holding(session) if session and session["is_held"] else None
+        self.edits = None  # type: Optional[Edits]
         self._woken, wake = os.pipe()
         for fd in (self._woken, wake):
             os.set_blocking(fd, False)
@@ -62,7 +67,7 @@ class Server:
         self.is_over = self.is_over or number == signal.SIGTERM
 
     def run(self) -> None:
-        while not self.is_over and not self._is_idle():
+        while not self.is_over and (self.holding or not self._is_idle()):
             self._turn()
         self._end()
 
@@ -76,7 +81,7 @@ class Server:
         return is_late
 
     def _turn(self) -> None:
-        wanted, seconds = Interests(), TICK
+        wanted, seconds = Interests(), min(TICK, self.holding.pause) if self.holding else TICK
         wanted.add(self._woken, READ, self._reap)
         if len(self.links) < MOST_LINKS:
             wanted.add(self.listening.fileno(), READ, self._accept)
@@ -115,6 +120,7 @@ class Server:
             self.terminals.remove(terminal)
             terminal.hang_up()
             self._let_die(terminal.pid, terminal.status)
+            self._has_left(terminal)
         for pid, program in list(self.programs.items()):
             if not program.channel.is_open:
                 del self.programs[pid]
@@ -125,6 +131,22 @@ class Server:
                 send_to_group(pid, signal.SIGKILL)
         if self.links or self.terminals or self.dying:
             self.busy_at = now
+        self._look_at_session()
+
+    def _has_left(self, terminal: Terminal) -> None:
+        """End a session with its last shell."""
+        if self.holding and terminal.is_kept and not any(one.is_kept for one in self.terminals):
+            self.holding.end("its last shell has ended")
+
+    def _look_at_session(self) -> None:
+        if self.holding is None:
+            return
+        for terminal in self.terminals:
+            self.holding.is_used(terminal.typed_at)
+        notice = self.holding.look()
+        if notice:
+            for terminal in self.terminals:
+                terminal.announce(notice)
 
     def _let_die(self, pid: int, status: "Optional[int]") -> None:
         if status is None:
@@ -174,6 +196,8 @@ class Server:
 
     def _open(self, channel: "Channel", record: "Dict[str, Any]") -> None:
         what = record.get("what")
+        if self.holding:
+            self.holding.is_used(time.monotonic())
         if what == "program":
             argv = argv_of(record)
             if argv is None:
@@ -199,10 +223,26 @@ class Server:
             channel.end = ends.Datagrams(channel, sock)
             sock.connect(("127.0.0.1", port_of(record)))
             channel.tell(frames.OPENED, {})
+        elif what == "sync":
+            self._open_sync(channel)
         elif what == "listen":
             channel.end = Listening(channel, port_of(record))
         else:
             raise Wrong("{!r}".format(what)[:100])
+
+    def _open_sync(self, channel: "Channel") -> None:
+        """Take edits. All channels share what is known of the tree."""
+        session = self.described["session"]
+        if not session:
+            raise ValueError("it is a job: its code is as it was when it was submitted")
+        from .edits import Edits  # with OpenSSL's hashes: only here
+        from .receiving import Receiving
+
+        if self.edits is None:
+            self.edits = Edits(
+                session["work"], session["root"], session["snapshot"], session["edits"]
+            )
+        channel.end = Receiving(channel, self.edits)
 
     def _around(self, record: "Dict[str, Any]") -> Surroundings:
         return Surroundings(self.described, record.get("host") is True)
@@ -221,8 +261,11 @@ class Server:
             if len(self.terminals) >= MOST_TERMINALS:
                 raise ValueError("there are {} terminals already".format(MOST_TERMINALS))
             term = text_of(record, "term")[:LONGEST_TERM]
-            found = Terminal(self._around(record), argv, size, term)
+            keep = None if self.holding and argv is None else KEEP_SECONDS
+            found = Terminal(self._around(record), argv, size, term, keep)
             self.terminals.append(found)
+        if self.holding and found.is_kept:
+            self.holding.is_entered()
         found.attach(channel, seen if isinstance(seen, int) and seen >= 0 else None, size)
 
 

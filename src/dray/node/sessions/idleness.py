@@ -1,7 +1,7 @@
-"""Judges whether a notebook server is in use. Pure.
+"""Judges whether a session is in use. Pure.
 
-An open tab is no use: it asks the server for news all the time. What counts is what kernels and
-terminals did last, and whether their processes compute.
+An open tab of a notebook server is no use: it asks for news all the time. What counts is what
+kernels and terminals did last, and whether their processes compute.
 """
 
 TYPE_CHECKING = False
@@ -13,10 +13,12 @@ NOTICE = 600.0  # seconds before the end
 
 
 class Idleness:
-    """``limit``: the seconds without use after which it ends; None for never."""
+    """``limit``: the seconds without use after which it ends; None for never. ``is_told``: whether
+    somebody is there to whom its end is announced."""
 
-    def __init__(self, limit: "Optional[float]", now: float) -> None:
+    def __init__(self, limit: "Optional[float]", now: float, is_told: bool = True) -> None:
         self.limit = limit
+        self.is_told = is_told
         self.used_at = now
         self._looked_at = now
         self._cpu = None  # type: Optional[float]
@@ -43,7 +45,9 @@ class Idleness:
     def is_to_be_noticed(self, now: float) -> bool:
         """Return True once before each end that comes near."""
         left = self.seconds_left(now)
-        if left is None or self.limit is None or left > min(NOTICE, self.limit / 2):
+        if left is None or self.limit is None or not self.is_told:
+            return False
+        if left > min(NOTICE, self.limit / 2):
             return False
         is_new = self._noticed_at != self.used_at
         self._noticed_at = self.used_at

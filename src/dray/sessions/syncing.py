@@ -1,0 +1,190 @@
+"""Sends what is edited here into the work tree of a session, over the connection that is open.
+
+The session's side decides what is replaced: see dray.node.sessions.edits.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dray.job.quantities import show_size
+from dray.node.code.packs import entries, hash_of
+from dray.node.sessions.edits import told
+from dray.node.sessions.link import Channel, End, Link
+from dray.node.sessions.messages import LARGEST_CONTENT, Reader, packed
+from dray.node.sessions.ready import READ, Interests
+from dray.snapshot.watching import TreeWatch
+
+LONGEST = 300  # characters of what the session's side says
+Tree = Mapping[bytes, str]  # path: kind and hash
+
+
+class Edit:
+    """A path that is to be sent, or removed there."""
+
+    def __init__(self, path: bytes, is_gone: bool) -> None:
+        self.path = path
+        self.is_gone = is_gone
+
+
+# -- pure ---------------------------------------------------------------------------------------
+
+
+def tree_of(manifest: bytes) -> dict[bytes, str]:
+    return {one.path: told(one.kind, one.hash) for one in entries(manifest)}
+
+
+def edits_between(before: Tree, after: Tree) -> list[Edit]:
+    """Return what leads from one tree to another: removals first, as a folder may take the place of
+    a file; and what is deepest first among them."""
+    gone = sorted((path for path in before if path not in after), reverse=True)
+    new = sorted(path for path in after if before.get(path) != after[path])
+    return [*(Edit(path, True) for path in gone), *(Edit(path, False) for path in new)]
+
+
+def edits_asked_for(listed: bytes) -> list[Edit]:
+    """Read which paths the session's side lacks (+) and has too much (-)."""
+    lines = [line for line in listed.split(b"\0") if line]
+    gone = sorted((line[1:] for line in lines if line[:1] == b"-"), reverse=True)
+    new = sorted(line[1:] for line in lines if line[:1] == b"+")
+    return [*(Edit(path, True) for path in gone), *(Edit(path, False) for path in new)]
+
+
+# -- acting -------------------------------------------------------------------------------------
+
+
+class Syncing:
+    """Sends edits over as many connections as it takes: see ``join``."""
+
+    def __init__(self, watch: TreeWatch, top: Path, tell: Callable[[str], None]) -> None:
+        self.watch = watch
+        self.top = os.fsencode(top)
+        self.tell_by = tell
+        self._told: set[str] = set()
+
+    def join(self, link: Link) -> None:
+        """Send over this connection from now on."""
+        link.open({"what": "sync"}, lambda channel: Sending(channel, self))
+
+    def tell(self, text: str) -> None:
+        """Say something that is to be known, once."""
+        if text not in self._told:
+            self._told.add(text)
+            self.tell_by(text)
+
+    def read(self, path: bytes) -> tuple[str, bytes] | None:
+        """Return the kind and the content of something in the tree; None where it is not to be
+        sent, such as what has gone meanwhile."""
+        full = os.path.join(self.top, path)
+        name = os.fsdecode(path)
+        try:
+            about = os.lstat(full)
+            if stat.S_ISLNK(about.st_mode):
+                return "l", os.readlink(full)
+            if stat.S_ISDIR(about.st_mode):
+                return "d", b""
+            if not stat.S_ISREG(about.st_mode):
+                return None
+            if about.st_size > LARGEST_CONTENT:
+                most = show_size(LARGEST_CONTENT)
+                self.tell(f"{name} is not sent: it has more than {most}")
+                return None
+            fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(fd, "rb") as file:
+                content = file.read(LARGEST_CONTENT)
+            return ("x" if about.st_mode & 0o111 else "f"), content
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self.tell(f"{name} is not sent: {error.strerror}")
+            return None
+
+
+class Sending(End):
+    """The channel of one connection."""
+
+    def __init__(self, channel: Channel, owner: Syncing) -> None:
+        self.channel = channel
+        self.owner = owner
+        self._reader = Reader()
+        self._pending = bytearray()
+        self._edits: deque[Edit] = deque()
+        self._there: dict[bytes, str] | None = None  # None: not known yet
+        self._is_asked = False
+        self._offered = b""  # the manifest that was sent to be compared
+
+    def refused(self, record: dict[str, Any]) -> None:
+        why = str(record.get("error", ""))[:LONGEST]
+        self.owner.tell(f"edits are not sent: {why}")
+
+    def data(self, piece: bytes) -> None:
+        for record, content in self._reader.feed(piece):
+            self._hear(record, content)
+        self.channel.consumed(len(piece))
+
+    def interests(self, wanted: Interests) -> None:
+        wanted.add(self.owner.watch.wake, READ, self.owner.watch.hear)
+        self._look()
+        while self.channel.room() and (self._pending or self._fill()):
+            piece = bytes(self._pending[: self.channel.room()])
+            del self._pending[: len(piece)]
+            self.channel.send(piece)
+
+    def _look(self) -> None:
+        """Find out what is to be sent now."""
+        latest = self.owner.watch.latest
+        if self.owner.watch.trouble:
+            self.owner.tell(f"edits are not sent: {self.owner.watch.trouble}")
+        if latest is None:
+            return
+        if not self._is_asked:
+            self._is_asked = True
+            self._offered = latest.manifest
+            self._pending += packed({"do": "begin", "snapshot": latest.id})
+        elif self._there is not None:
+            now = tree_of(latest.manifest) if latest.manifest is not self._offered else self._there
+            self._offered = latest.manifest
+            if now is not self._there:
+                self._queue(edits_between(self._there, now))
+                self._there = now
+
+    def _queue(self, edits: Iterable[Edit]) -> None:
+        self._edits.extend(edits)
+
+    def _fill(self) -> bool:
+        """Make the next message ready; return whether there is one."""
+        while self._edits:
+            edit = self._edits.popleft()
+            path = os.fsdecode(edit.path)
+            if edit.is_gone:
+                self._pending += packed({"do": "remove", "path": path})
+                return True
+            found = self.owner.read(edit.path)
+            if found is None:
+                continue
+            kind, content = found
+            if self._there is not None:  # it may have changed again since it was looked at
+                self._there[edit.path] = told(kind, hash_of(content) if kind != "d" else "-")
+            self._pending += packed({"do": "put", "path": path, "kind": kind}, content)
+            return True
+        return False
+
+    def _hear(self, record: Mapping[str, Any], content: bytes) -> None:
+        if "same" in record:
+            if record["same"] is True:
+                self._there = tree_of(self._offered)
+            else:
+                self._pending += packed({"do": "compare"}, self._offered)
+        elif "differing" in record:
+            self._there = tree_of(self._offered)
+            ours = self._there
+            asked = edits_asked_for(content)
+            # What it asks for and is not in the tree stays here, whatever it says.
+            self._queue(one for one in asked if one.is_gone or one.path in ours)
+        elif record.get("note"):
+            path, note = (str(record.get(key, ""))[:LONGEST] for key in ("path", "note"))
+            self.owner.tell(f"{path}: {note}")
