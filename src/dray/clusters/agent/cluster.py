@@ -39,7 +39,7 @@ from dray.transport.link import AgentLink, Answer, BaseMissing
 from dray.transport.ssh import Ssh
 
 if TYPE_CHECKING:
-    from dray.node.formats.records import Asked, Origin, RequestedJob
+    from dray.node.formats.records import Asked, Input, Origin, RequestedJob
 
 LITTLE_SPACE = 1 << 30
 ARRAY_SIZE = 1000  # what a scheduler takes in one go, unless its admins have set less
@@ -51,7 +51,7 @@ class BatchCluster:
     says."""
 
     kind = ""
-    capabilities = Capabilities(has_host=True, awaits_images=True)
+    capabilities = Capabilities(has_host=True, awaits_images=True, awaits_jobs=True)
 
     @property
     def array_size(self) -> int:
@@ -293,6 +293,10 @@ class AgentQueue:
         }
         if job.origin:
             about["origin"] = cast("Origin", dict(job.origin))
+        if job.after:
+            about["after"] = dict(job.after)
+        if job.inputs:
+            about["inputs"] = cast("dict[str, Input]", {**job.inputs})
         request: Asked = {"job": about, "files": contents, "command": list(plan.command)}
         if plan.is_array:
             request["array"] = True

@@ -18,13 +18,14 @@ from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
 from ..schedulers.queue import Grant, queue_of
 from .allotment import Allotment
-from .loop import AttemptLoop, Site, supervise
+from .loop import OTHERS_LOOK, AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn, Optional
 
+    from ..jobs.following import Following
     from ..jobs.jobdir import AttemptDir
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -104,6 +105,22 @@ class Keeper(Site):
         """Kill what is left of an attempt that was lost with its keeper and supervisor."""
         process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
 
+    def is_cared_for(self, job_id: str) -> bool:
+        return JobDir(os.path.join(self.job_dir.root, "jobs", job_id)).is_supervised()
+
+    def wait_for_others(self, others: "Following") -> bool:
+        """Wait without a ticket: nobody is to wait behind a job that cannot begin."""
+        self._set_alarm()
+        while others.has_to_wait():
+            self._leave_queue()
+            time.sleep(OTHERS_LOOK)
+        return True
+
+    def _leave_queue(self) -> None:
+        if self.ticket is not None:
+            self.queue.leave(self.ticket)
+            self.ticket = None
+
     def wait_for_turn(self, decision: policy.Decision) -> bool:
         if decision.delay:
             time.sleep(decision.delay)
@@ -134,9 +151,7 @@ class Keeper(Site):
             return
         batch = scheduler.of_kind(settings["kind"], self.job_dir.root)
         while images.maker(image, batch.queue) is not None:
-            if self.ticket is not None:
-                self.queue.leave(self.ticket)
-                self.ticket = None
+            self._leave_queue()
             time.sleep(IMAGE_LOOK)
 
     def _set_alarm(self) -> None:

@@ -137,6 +137,14 @@ class Origin(TypedDict, total=False):
     checkpoint: str
     snapshot: str
 
+class Input(TypedDict, total=False):
+    """Outputs of another job that the command reads: see ``inputs``."""
+
+    path: str  # among the outputs; '': all of them
+    told: str
+    job: str
+    snapshot: str
+
 class NeededDescription(TypedDict):
     """What no description lacks: one that does is damaged."""
 
@@ -171,6 +179,8 @@ class Description(NeededDescription, total=False):
     fail_on: List[int]
     hold: Optional[float]
     origin: Origin
+    after: Dict[str, str]  # jobs that have to end before it: see ``following``
+    inputs: Dict[str, Input]  # by name
     commands: List[List[str]]  # of an array only, whose job.json is that of all its jobs
 
 class Placeholder(TypedDict, total=False):
@@ -548,6 +558,8 @@ class RequestedJob(TypedDict, total=False):
     resumed_after: int
     start_from: str
     origin: Origin
+    after: Dict[str, str]
+    inputs: Dict[str, Input]
 
 class QueueGroup(TypedDict):
     """Jobs that have the same state in the queue, for the same reason."""

@@ -122,6 +122,17 @@ def is_origin(value: "Any") -> bool:
     return is_variables(value) and is_path_inside(value.get("path", ""))
 
 
+def is_inputs(value: "Any") -> bool:
+    """Return whether these are outputs of other jobs, by name (see ``inputs``)."""
+    return isinstance(value, dict) and all(is_id(name) and is_input(value[name]) for name in value)
+
+
+def is_input(value: "Any") -> bool:
+    if not is_variables(value) or not is_path_inside(value.get("path")):
+        return False
+    return is_id(value.get("snapshot", value.get("job")))
+
+
 def is_version(value: "Any") -> bool:
     """Return whether this can be the version of a description, which may be a later one."""
     return is_count(value) and value >= FIRST_VERSION
@@ -223,6 +234,8 @@ DESCRIPTION = {
     "fail_on": is_counts,
     "hold": is_moment,
     "origin": is_origin,
+    "after": is_variables,
+    "inputs": is_inputs,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {
