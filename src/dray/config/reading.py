@@ -84,7 +84,7 @@ class Document:
         """Read the file's settings. ``known`` are the kinds of clusters that another file defines:
         a file that adds to a cluster need not repeat its kind."""
         try:
-            return _Reader(self, known).read(self.tables)
+            return Reader(self, known).read(self.tables)
         except (RecursionError, ValueError) as error:  # such as a number too long to be told
             raise ConfigError(f"{self.path}: a value cannot be read: {error}") from error
 
@@ -105,7 +105,7 @@ def read_file(path: Path) -> FileSettings:
     return document.settings() if document else FileSettings()
 
 
-class _Reader:
+class Reader:
     """Turns one document into settings."""
 
     def __init__(self, document: Document, known: Mapping[str, str]) -> None:
