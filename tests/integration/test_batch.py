@@ -164,3 +164,53 @@ def test_every_job_is_registered_before_the_first_is_sent(dray: Dray, tmp_path: 
     assert submitted(dray) == batch
     dray("wait", batch)
     assert len(json.loads(dray("ps", batch, "--json").stdout)) == 6
+
+
+def test_commands_share_a_job(dray: Dray, on: tuple[str, str]) -> None:
+    dray.write(
+        "jobs.toml",
+        '[[jobs]]\nname = "seeds"\nrun = "python3 show.py {index}"\ncount = 5\nshare = 2\n',
+    )
+    dray.write(
+        "show.py",
+        "import os, sys\n"
+        "open(os.environ['DRAY_OUTPUTS'] + '/seed', 'w').write(sys.argv[1])\n"
+        "print('seed', sys.argv[1])\n",
+    )
+    batch = submitted(dray, *on)
+    dray("wait", batch)
+    jobs = sorted(one["id"] for one in json.loads(dray("ps", batch, "--json").stdout))
+    assert jobs == [f"{batch}.seeds.{n}" for n in range(3)]
+    assert sorted(line for line in dray.log(jobs[1]).splitlines() if "seed" in line) == [
+        "2 | seed 2",
+        "3 | seed 3",
+    ]
+    dray("pull", jobs[1], "there")
+    assert (dray.project / "there/3/seed").read_text() == "3"
+
+
+def test_jobs_run_together(dray: Dray) -> None:
+    """The server never ends by itself; the lead does, and with it the job."""
+    dray.write(
+        "jobs.toml",
+        'together = true\n[[jobs]]\nname = "server"\nrun = "sleep 600"\n'
+        '[[jobs]]\nname = "client"\nlead = true\nrun = "printenv DRAY_PEER_SERVER"\n',
+    )
+    batch = submitted(dray)
+    job = f"{batch}.together"
+    shown = dray.wait(job)
+    assert shown["state"] == "done", shown["reason"]
+    assert shown["resources"]["cpus"] == 2
+    assert "client | 127.0.0.1" in dray.log(job)
+
+
+def test_tasks_of_isaac_lab_are_read_as_they_are(dray: Dray) -> None:
+    dray.write("tasks.yaml", 'tasks:\n  - name: "A Task"\n    py_args: "-V"\n    num_cpus: "2-1"\n')
+    done = dray("batch", "tasks.yaml")
+    batch = done.stdout.strip()
+    dray("wait", batch)
+    assert dray.log(f"{batch}.a-task").startswith("Python 3")
+    words = ("--cpu_per_worker", "1", "--sub_jobs", "printf", "one", "+", "printf", "two")
+    batch = dray("batch", "wrap_resources.py", "--", *words).stdout.strip()
+    dray("wait", batch)
+    assert dray.log(f"{batch}.job-2") == "two"

@@ -11,7 +11,9 @@ from dray.cli.output import launcher, one_line, print_json
 from dray.cli.parameters import ClusterName, json_option
 from dray.cli.plan import tell_summary
 from dray.cli.terminal import joined, say, tell
-from dray.config import batch_file
+from dray.config import batch_file, task_file
+from dray.config.batch_file import BatchFile
+from dray.errors import UsageError
 from dray.job.model import JSON_VERSION, Snapshot
 from dray.job.quantities import show_count
 from dray.launcher.batches.submitting import Planned, Submitted
@@ -21,6 +23,7 @@ MOST_COMMANDS = 10  # of one array that a plan shows
 
 @click.command("batch")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--on",
     metavar="CLUSTER",
@@ -38,19 +41,29 @@ MOST_COMMANDS = 10  # of one array that a plan shows
 @click.option("--plan", is_flag=True, help="Show what would be submitted; nothing is.")
 @json_option
 def command(
-    file: Path, on: str | None, secrets: tuple[str, ...], plan: bool, as_json: bool
+    file: Path,
+    arguments: tuple[str, ...],
+    on: str | None,
+    secrets: tuple[str, ...],
+    plan: bool,
+    as_json: bool,
 ) -> None:
     """Submit the jobs of FILE, each with its own command and resources, with the code of this
     folder as it is now.
 
     Prints only the batch's id to stdout. ps, wait, stop, rm and logs take it for all of its jobs.
     If the submission is cut short, the same command goes on with it.
+
+    FILE may also be the YAML of Isaac Lab's task_runner.py, or wrap_resources.py with its ARGUMENTS
+    behind --.
     """
     flags: dict[str, object] = {"job.on": on} if on else {}
     if secrets:
         flags["job.secrets"] = secrets
     verbs = launcher(flags, submits=True)
-    found = batch_file.read(file)
+    found = read(file, arguments)
+    for note in found.notes:
+        say(note)
     if plan:
         tell_plans(*verbs.plan_batch(found), as_json=as_json)
         return
@@ -61,6 +74,14 @@ def command(
         tell(submitted.id)
     number = show_count(len(submitted.jobs), "job")
     say(f"{number} queued; look at them with: dray ps {submitted.id}")
+
+
+def read(file: Path, arguments: tuple[str, ...]) -> BatchFile:
+    if file.name == task_file.WRAPPER:
+        return task_file.read_wrapped(arguments)
+    if arguments:
+        raise UsageError(f"nothing comes behind {file}", hint="Only wrap_resources.py has more.")
+    return task_file.read(file) if task_file.is_tasks(file) else batch_file.read(file)
 
 
 def as_record(submitted: Submitted) -> dict[str, object]:

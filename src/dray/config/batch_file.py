@@ -64,6 +64,7 @@ class BatchFile(NamedTuple):
     jobs: tuple[BatchJob, ...]
     defaults: Mapping[str, Any] = MappingProxyType({})
     together: bool = False
+    notes: tuple[str, ...] = ()  # what of it means something else here
 
 
 def read(path: Path) -> BatchFile:

@@ -36,7 +36,8 @@ def peers(names: "Sequence[str]") -> "Dict[str, str]":
 
 
 def exit_code(codes: "Dict[str, int]", lead: str) -> int:
-    """Return the code for all: the lead's, else the first that is not zero."""
+    """Return the code for all: the lead's, else that of the first to fail. ``codes`` are in the
+    order in which they have ended."""
     if lead in codes:
         return codes[lead]
     return next((code for code in codes.values() if code), 0)

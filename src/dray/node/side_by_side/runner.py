@@ -8,6 +8,7 @@ $DRAY_OUTPUTS, and each line of its output begins with its name.
 Commands that only share the job and are done are not started again by the next attempt.
 """
 
+import collections
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from . import dividing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set  # noqa: F401
+    from typing import Any, Dict, List, Optional  # noqa: F401
 
 MISSING = 127
 DONE = ".done-side-by-side"  # in the outputs
@@ -93,6 +94,7 @@ class Runner:
         if self.together:
             env.update(dividing.peers([str(one["name"]) for one in commands]))
         self.members = [Member(one, outputs, env) for one in commands]
+        self.codes = collections.OrderedDict()  # type: Dict[str, int]  # of those that have ended
         self.write = threading.Lock()
         self._divide([one.get("gpus") for one in commands])
 
@@ -111,28 +113,27 @@ class Runner:
         for member in self.members:
             if not self.together and files.exists(member.mark):
                 say("{} is done already".format(member.name))
-                member.code = 0
+                member.code = self.codes[member.name] = 0
         for member in self.members:
             if member.code is None:
                 member.start(self.write)
-        told = {one.name for one in self.members if one.code == 0}
         while not self._all_ended():
-            self._tell(told)
+            self._note_ends()
             if self._is_over():
                 self._end_rest()
             time.sleep(TICK)
-        self._tell(told)
-        codes = {one.name: int(one.code or 0) for one in self.members}
-        return dividing.exit_code(codes, self.lead)
+        self._note_ends()
+        return dividing.exit_code(self.codes, self.lead)
 
     def _all_ended(self) -> bool:
         return len([one for one in self.members if one.look()]) == len(self.members)
 
-    def _tell(self, told: "Set[str]") -> None:
+    def _note_ends(self) -> None:
+        """Say which have ended since the last look; remember in which order they did."""
         for one in self.members:
-            if one.code is None or one.name in told:
+            if one.code is None or one.name in self.codes:
                 continue
-            told.add(one.name)
+            self.codes[one.name] = one.code
             say("{} ended with {}".format(one.name, one.code))
             if one.code == 0 and not self.together:
                 files.make_folder(os.path.dirname(one.mark), durable=False)

@@ -1,0 +1,325 @@
+"""Reads YAML as far as sweeps are written in it: blocks, one-line flow collections, quoted and
+plain scalars, folded and literal texts, comments.
+
+Anything else (anchors, tags, several documents, scalars of several lines) is refused with its line,
+and read by PyYAML where that is installed. Words that YAML's versions understand differently (yes,
+on, 010) are refused too, by us alone: they have to be quoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from dray.config.migration.found import Text
+from dray.errors import ConfigError
+from dray.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+Path = tuple[str | int, ...]
+
+DEEPEST = 32
+QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
+KEY = re.compile(
+    rf"({QUOTED}|[^\s\[\]{{}}\"'#&*!|>%@`,?:-](?:[^:#]|:(?!\s|$)|(?<!\s)#)*?)\s*:(?:\s+|$)"
+)
+COMMENT = re.compile(rf"(?:{QUOTED}|[^#\s]|\s+(?!#)|(?<=\S)#)*")
+BLOCK = re.compile(r"([|>])([+-]?)")
+INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
+FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+WORDS: Mapping[str, Any] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+AMBIGUOUS = re.compile(
+    r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*_[0-9_]*|[-+]?[0-9]+:[0-5]?[0-9](?::.*)?|[-+]?\.(?i:inf|nan)"
+)
+SPECIAL = {
+    "&": "an anchor",
+    "*": "an alias",
+    "!": "a tag",
+    "%": "a directive",
+    "@": "an '@'",
+    "`": "a '`'",
+    "?": "a '?'",
+}
+ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/", "0": "\0", "r": "\r", "e": "\x1b"}
+
+
+class Yaml(NamedTuple):
+    """The content of a file, and the line on which each of its values begins."""
+
+    content: Any
+    lines: Mapping[Path, int]
+
+
+def read(text: Text) -> Yaml:
+    """Read a file. Raises ConfigError with the line."""
+    try:
+        return Reader(text).read()
+    except ConfigError:
+        found = by_pyyaml(text)
+        if found is None:
+            raise
+        return found
+
+
+class Line(NamedTuple):
+    number: int
+    indent: int
+    text: str  # without comment
+
+
+class Reader:
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.raw = text.content.split("\n")
+        self.lines = [one for at, raw in enumerate(self.raw, 1) if (one := self.line(at, raw))]
+        self.at = 0
+        self.found: dict[Path, int] = {}
+
+    def read(self) -> Yaml:
+        if self.lines and self.lines[0].text == "---":
+            self.at = 1
+        if self.at >= len(self.lines):
+            return Yaml(None, {})
+        first = self.lines[self.at]
+        content = self.block(first.indent, ())
+        if self.at < len(self.lines):
+            raise self.refused(self.lines[self.at], "it is indented unlike what is above it")
+        return Yaml(content, self.found)
+
+    def line(self, number: int, raw: str) -> Line | None:
+        """Return a line without its comment; None where nothing is left."""
+        body = raw.lstrip(" ")
+        if not body.strip() or body.lstrip().startswith("#"):
+            return None
+        line = Line(number, len(raw) - len(body), body)
+        if body.startswith("\t"):
+            raise self.refused(line, "it is indented by a tab")
+        found = COMMENT.match(body)
+        return line._replace(text=found[0].rstrip() if found else body)
+
+    # -- blocks ---------------------------------------------------------------------------------
+
+    def block(self, indent: int, path: Path) -> Any:
+        """Read the lines from here that are indented so far."""
+        line = self.lines[self.at]
+        if len(path) > DEEPEST:
+            raise self.refused(line, "it lies too deep")
+        self.found.setdefault(path, line.number)
+        if is_item(line.text):
+            return self.items(indent, path)
+        if KEY.match(line.text):
+            return self.pairs(indent, path)
+        self.at += 1
+        return self.scalar(line, line.text)
+
+    def items(self, indent: int, path: Path) -> list[Any]:
+        found: list[Any] = []
+        while (line := self.here(indent)) and is_item(line.text):
+            below = (*path, len(found))
+            self.found[below] = line.number
+            rest = line.text[1:].lstrip()
+            if rest and (KEY.match(rest) or is_item(rest)):
+                inner = line.indent + len(line.text) - len(rest)
+                self.lines[self.at] = Line(line.number, inner, rest)
+                found.append(self.block(inner, below))
+            else:
+                found.append(self.value(line, rest, indent, below))
+        return found
+
+    def pairs(self, indent: int, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while line := self.here(indent):
+            key = KEY.match(line.text)
+            if key is None:
+                raise self.refused(line, "it is neither 'key: value' nor part of the value above")
+            name = str(self.quoted(line, key[1]) if key[1][0] in "\"'" else key[1])
+            if name in found:
+                raise self.refused(line, f"'{name}' is there twice")
+            self.found[(*path, name)] = line.number
+            found[name] = self.value(line, line.text[key.end() :], indent, (*path, name))
+        return found
+
+    def here(self, indent: int) -> Line | None:
+        """Return the next line if it is of the block with this indentation."""
+        line = self.lines[self.at] if self.at < len(self.lines) else None
+        if line is None or line.indent < indent:
+            return None
+        if line.indent > indent:
+            raise self.refused(line, "it is indented unlike what is above it")
+        return line
+
+    def value(self, line: Line, rest: str, indent: int, path: Path) -> Any:
+        """Read what follows a key or a dash: on the same line, or below it."""
+        self.at += 1
+        following = self.lines[self.at] if self.at < len(self.lines) else None
+        if block := BLOCK.fullmatch(rest):
+            return self.long_text(line, indent, *block.groups())
+        if rest:
+            if following and following.indent > indent:
+                raise self.refused(following, "a value of several lines")
+            return self.scalar(line, rest)
+        if following is None or following.indent < indent:
+            return None
+        is_list_below = is_item(following.text) and not is_item(line.text)
+        if following.indent > indent or is_list_below:
+            return self.block(following.indent, path)
+        return None
+
+    def long_text(self, line: Line, indent: int, style: str, end: str) -> str:
+        """Read a text of several lines: '|' keeps its lines, '>' joins them."""
+        rows = []
+        for raw in self.raw[line.number :]:
+            if raw.strip() and len(raw) - len(raw.lstrip(" ")) <= indent:
+                break
+            rows.append(raw)
+        while self.at < len(self.lines) and self.lines[self.at].number <= line.number + len(rows):
+            self.at += 1
+        margin = min((len(row) - len(row.lstrip(" ")) for row in rows if row.strip()), default=0)
+        body = [row[margin:].rstrip() for row in rows]
+        while body and not body[-1]:
+            body.pop()
+        if style == ">" and any(row[:1] == " " for row in body):
+            raise self.refused(line, "a folded text with indented lines")
+        text = "\n".join(body) if style == "|" else folded(body)
+        return text + ("" if end == "-" or not text else "\n")
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def scalar(self, line: Line, text: str) -> Any:
+        value, rest = self.flow(line, text, "", 0)
+        if rest.strip():
+            raise self.refused(line, f"{rest.strip()!r} is left over")
+        return value
+
+    def flow(self, line: Line, text: str, ends: str, depth: int) -> tuple[Any, str]:
+        """Read a value at the beginning of a text; return it and the rest."""
+        text = text.lstrip()
+        if depth > DEEPEST:
+            raise self.refused(line, "it lies too deep")
+        if text[:1] in ("[", "{"):
+            return self.collection(line, text, depth)
+        if text[:1] in ('"', "'"):
+            found = re.match(QUOTED, text)
+            if not found:
+                raise self.refused(line, "a quoted text that does not end on its line")
+            return self.quoted(line, found[0]), text[found.end() :]
+        if text[:1] in SPECIAL:
+            raise self.refused(line, SPECIAL[text[0]])
+        cut = re.search(f"[{re.escape(ends)}]", text) if ends else None
+        plain = text[: cut.start()] if cut else text
+        return self.plain(line, plain.strip()), text[len(plain) :]
+
+    def collection(self, line: Line, text: str, depth: int) -> tuple[Any, str]:
+        """Read [a, b] or {a: 1, b: 2}."""
+        is_list = text[0] == "["
+        close = "]" if is_list else "}"
+        values: list[Any] = []
+        pairs: dict[str, Any] = {}
+        rest = text[1:].lstrip()
+        while not rest.startswith(close):
+            if not is_list:
+                key = re.match(
+                    rf"({QUOTED}|[^\s,:\[\]{{}}\"'][^,:\[\]{{}}]*?)\s*:(?=\s|[\[{{\"'])", rest
+                )
+                if not key:
+                    raise self.refused(line, "a '{' without 'key: value' in it")
+                name = str(self.quoted(line, key[1]) if key[1][0] in "\"'" else key[1])
+                pairs[name], rest = self.flow(line, rest[key.end() :], ",}", depth + 1)
+            else:
+                value, rest = self.flow(line, rest, ",]", depth + 1)
+                values.append(value)
+            rest = rest.lstrip()
+            if rest.startswith(","):
+                rest = rest[1:].lstrip()
+            elif not rest.startswith(close):
+                raise self.refused(line, f"a '{text[0]}' that does not end on its line")
+        return values if is_list else pairs, rest[1:]
+
+    def plain(self, line: Line, text: str) -> Any:
+        if text in WORDS:
+            return WORDS[text]
+        if AMBIGUOUS.fullmatch(text):
+            raise self.refused(
+                line, f"{text} means different things to different readers: quote it"
+            )
+        if INTEGER.fullmatch(text):
+            return int(text)
+        if FLOAT.fullmatch(text):
+            return float(text)
+        if re.search(r":\s|\s#", text):
+            raise self.refused(line, f"cannot tell what '{text}' is: quote it")
+        return text
+
+    def quoted(self, line: Line, text: str) -> str:
+        if text[0] == "'":
+            return text[1:-1].replace("''", "'")
+
+        def unescaped(found: re.Match[str]) -> str:
+            if found[1] not in ESCAPES:
+                raise self.refused(line, f"the escape {found[0]}")
+            return ESCAPES[found[1]]
+
+        return re.sub(r"\\(.)", unescaped, text[1:-1])
+
+    def refused(self, line: Line, what: str) -> ConfigError:
+        return ConfigError(
+            f"{self.text.path}:{line.number}: not read: {what}",
+            hint="dray reads simple YAML by itself, and all of it where PyYAML is installed.",
+        )
+
+
+def is_item(text: str) -> bool:
+    return text == "-" or text.startswith("- ")
+
+
+def folded(rows: list[str]) -> str:
+    """Join lines by a space; empty ones end a line."""
+    text = ""
+    for at, row in enumerate(rows):
+        if not row:
+            text += "\n"
+        else:
+            text += (" " if at and rows[at - 1] else "") + row
+    return text
+
+
+# -- PyYAML -------------------------------------------------------------------------------------
+
+
+def by_pyyaml(text: Text) -> Yaml | None:
+    """Read it by PyYAML; None where that is not installed."""
+    try:
+        import yaml
+    except ImportError:
+        return None
+    try:
+        tree = yaml.compose(text.content, Loader=yaml.SafeLoader)
+        lines: dict[Path, int] = {}
+        note_lines(yaml, tree, (), lines, text)
+        return Yaml(yaml.safe_load(text.content), lines)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        told = getattr(error, "problem", None) or "it cannot be read"
+        raise text.error(mark.line + 1 if mark else 1, f"not valid YAML: {told}") from None
+
+
+def note_lines(yaml: Any, node: Any, path: Path, lines: dict[Path, int], text: Text) -> None:
+    """Note the lines of a tree. An alias inside its own anchor has no end, and is refused."""
+    if node is None:
+        return
+    if len(path) > DEEPEST or len(lines) > 100_000:
+        raise text.error(node.start_mark.line + 1, "it lies too deep, or has too many values")
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            below = (*path, str(key.value))
+            lines[below] = key.start_mark.line + 1
+            note_lines(yaml, value, below, lines, text)
+    elif isinstance(node, yaml.SequenceNode):
+        for at, value in enumerate(node.value):
+            note_lines(yaml, value, (*path, at), lines, text)
