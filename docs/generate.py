@@ -58,7 +58,8 @@ and `LC_*`; everything else is given with `--env` or `[job.env]`. dray adds `DRA
 `local`, the folder it was copied from), `DRAY_DEADLINE` (unix time, where there is a time limit),
 `DRAY_CHECKPOINT` and `DRAY_CHECKPOINT_PARTNER` (on a resume), `DRAY_CHECKPOINT_GIVEN` (`1` where
 that checkpoint is the one of `dray run --from`), `DRAY_CHECKPOINT_SIGNAL` (where one is set),
-`DRAY_GRACE` (seconds) and `CUDA_VISIBLE_DEVICES`, and `TERM=xterm` where there is no terminal,
+`DRAY_INPUT_NAME` (for each `--input NAME=JOB`), `DRAY_GRACE` (seconds) and
+`CUDA_VISIBLE_DEVICES`, and `TERM=xterm` where there is no terminal,
 since scripts such as `isaaclab.sh` end without one. `PYTHONPATH` ends with the file in which
 `import dray.training` is found; a `dray` that the command can import from elsewhere goes before it.
 It begins with a folder in that file, from which Python starts: see
@@ -75,7 +76,8 @@ STATES = """\
 {states}. An attempt's outcome is `done`, `failed`, `interrupted` (to be resumed), `stopped` or
 `lost`. A job is `stopped` where you have stopped it, and where a limit of its own has
 ([limits](../how-to/set-limits.md)): its `total_time` or `gpu_hours` are used up, or it had not
-begun by `start_by`. Its `reason` says which. While a crash is held for a look (`hold`), the job is
+begun by `start_by`. So is one that comes after a job which did not end as it had to
+([chain jobs](../how-to/chain-jobs.md)). Its `reason` says which. While a crash is held for a look (`hold`), the job is
 still `running`, and the outcome of its last attempt is `failed` already."""
 LAST_ATTEMPT = """\
 `exit_code` and `signal` are those of the last attempt: a command that exits with 137 has
@@ -92,7 +94,8 @@ is not known. `curve` has its `name` and `points`, each
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
 checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or
 was, kept for a look. `begins_from` is the checkpoint of another run that the job was given (`dray
-run --from`), or empty."""
+run --from`), or empty. `after` names the jobs that it comes after, each with `ok` or `any`, and
+those of an array in a row as `sweep-7f3k.0-9`; `inputs` what it reads of other jobs, by name."""
 CLUSTERS_LISTED = """\
 `queued` and `running` count your jobs there, as they were last seen. `host` is null for what is on
 this machine. `answered` is when the cluster last answered a command of yours, null where that is

@@ -16,6 +16,7 @@ from dray.job import options
 from dray.job.keywords import JobSettings, LimitSettings, keyword
 from dray.job.model import JobState, JobView, Series
 from dray.launcher import Launcher
+from dray.launcher.pipelines import Before
 
 
 class Job:
@@ -170,6 +171,8 @@ def run(
     snapshot: bool = True,
     start_from: str | PathLike[str] = "",
     like: str = "",
+    after: Sequence[str] = (),
+    inputs: Mapping[str, str] | None = None,
     **settings: Unpack[JobSettings],
 ) -> Job:
     """Submit a job and return a handle to it. ``settings`` win over those of dray.toml: gpus=1,
@@ -177,11 +180,20 @@ def run(
     ``project`` the folder whose code is sent along; with ``snapshot=False`` none is.
 
     With ``start_from``, its first attempt begins from a checkpoint: a job's id, "JOB:NAME", or a
-    path. With ``like``, it is described as that job, and needs no command of its own."""
+    path. With ``like``, it is described as that job, and needs no command of its own.
+
+    With ``after``, it starts once these jobs are done ("JOB"), or have ended ("JOB:any"). With
+    ``inputs``, its command reads outputs of other jobs: {"policy": "JOB:PATH"} is
+    $DRAY_INPUT_POLICY."""
     refuse_text(command)
+    if isinstance(after, str):
+        raise UsageError("after= is one text", hint=f'Write it as a list: ["{after}"]')
     launcher = _launcher(on, project, settings)
     words, begin = [str(word) for word in command], os.fspath(start_from)
-    return Job(launcher.run(words, snapshot=snapshot, start_from=begin, like=like), launcher)
+    before = Before.of(after, inputs or {}) if after or inputs else None
+    return Job(
+        launcher.run(words, snapshot=snapshot, start_from=begin, like=like, before=before), launcher
+    )
 
 
 def refuse_text(command: Sequence[str]) -> None:

@@ -666,6 +666,26 @@ class Store:
         )
         return rows[0] if rows else None
 
+    def with_others_before(self) -> list[tuple[str, JobState, JobSpec]]:
+        """Return the jobs that have not ended and take something from others: see
+        dray.node.jobs.following. Of an array, its first one stands for all."""
+        active = "state IN ('queued', 'running')"
+        named = """(instr({0}, '"after": {{"') OR instr({0}, '"inputs": {{"'))"""
+        alone = self._rows(
+            f"SELECT id, state, command, spec, NULL FROM jobs WHERE {active}"
+            f" AND {named.format('spec')}"
+        )
+        arrays = self._rows(
+            "SELECT min(jobs.id), min(state), command, '', arrays.spec FROM arrays JOIN jobs"
+            " ON jobs.id >= arrays.id || '.' AND jobs.id < arrays.id || '/' AND jobs.spec = ''"
+            f" WHERE {active} AND {named.format('arrays.spec')} GROUP BY arrays.id"
+        )
+        with self._decoding():
+            return [
+                (job_id, JobState(state), read_spec(job_id, *described))
+                for job_id, state, *described in [*alone, *arrays]
+            ]
+
     def is_own(self, job_id: str) -> bool:
         """Return whether this machine has submitted the job, so that its description is our own."""
         return bool(self._rows("SELECT 1 FROM jobs WHERE id = ? AND own", (job_id,)))

@@ -517,3 +517,45 @@ def process_here(job: str, pid: int) -> int | None:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+# -- one after another --------------------------------------------------------------------------
+
+
+def test_a_job_starts_once_those_before_it_are_done(dray: Dray, on: tuple[str, str]) -> None:
+    """Also where one of them crashes on the way, and goes on as another attempt."""
+    crashing = ("--", "python3", "train.py", "3", "0.2", "--every", "--crash-at=2")
+    first = dray.run(*on, "--retries", "1", *RESUMABLE, *crashing)
+    code = "import os; print(open(os.environ['DRAY_INPUT_STEPS']).read().split()[-1])"
+    second = dray.run(*on, "--input", f"steps={first}:steps", *python(code))
+    third = dray.run(*on, "--after", first, "--after", f"{second}:ok", *python("print('third')"))
+    shown = dray.wait(third)
+    assert shown["state"] == "done", shown["reason"]
+    assert dray.show(first)["state"] == dray.show(second)["state"] == "done"
+    assert len(dray.show(first)["attempts"]) == 2
+    assert dray.log(second) == "3\n"
+    begun, ended = dray.show(second)["attempts"][0]["started"], dray.show(first)["ended"]
+    assert begun >= ended - 1  # clocks of two nodes may differ
+
+
+def test_a_job_never_starts_after_one_that_failed(dray: Dray, on: tuple[str, str]) -> None:
+    first = dray.run(*on, *python("import time; time.sleep(2); raise SystemExit(3)"))
+    second = dray.run(*on, "--after", first, *python("print('second')"))
+    third = dray.run(*on, "--after", second, *python("print('third')"))
+    whatever = dray.run(*on, "--after", f"{first}:any", *python("print('whatever')"))
+    assert dray.wait(whatever)["state"] == "done"
+    assert dray.show(first)["state"] == "failed"
+    shown = dray.wait(second)
+    assert (shown["state"], shown["attempts"]) == ("stopped", [])
+    assert shown["reason"] == f"never started: it comes after {first}, which failed"
+    assert dray.wait(third)["reason"].endswith(f"it comes after {second}, which was stopped")
+
+
+def test_a_job_that_waits_for_another_can_be_stopped(dray: Dray, on: tuple[str, str]) -> None:
+    first = dray.run(*on, *python("import time; time.sleep(600)"))
+    second = dray.run(*on, "--after", first, *python("print('second')"))
+    dray("stop", second, check=False)
+    shown = dray.show(second)
+    assert (shown["state"], shown["attempts"]) == ("stopped", [])
+    assert dray.show(first)["state"] in ("queued", "running")
+    dray("stop", "--now", first, check=False)

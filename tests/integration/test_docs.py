@@ -16,9 +16,11 @@ import pytest
 
 from dray.cli.group import cli
 from dray.cli.verbs import SUMMARIES
+from dray.config import batch_file
 from dray.config.reading import read_file
 from dray.job.model import JobState
 from dray.job.options import CLUSTERS, JOB
+from dray.launcher.batches.grouping import groups_of
 from dray.recipes import Recipe, Request
 from tests.conftest import Dray, Hpc
 
@@ -100,7 +102,10 @@ def test_toml_examples_are_valid_settings(page: Path, tmp_path: Path) -> None:
     for number, block in enumerate(blocks(page, "toml")):
         path = tmp_path / f"{number}.toml"
         path.write_text(block)
-        read_file(path)
+        if "[[jobs]]" in block:
+            groups_of(batch_file.read(path))
+        else:
+            read_file(path)
 
 
 def both(parameter: click.Parameter) -> list[str]:

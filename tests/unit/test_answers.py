@@ -259,7 +259,10 @@ def test_ranges_are_counted_before_they_are_unfolded() -> None:
             answers.unfold(wrong, 3)
 
 
-@pytest.mark.parametrize("value", ["", "-a", ".a", "a/b", "a b", "A", "a.b", "a.1.2", "a\n", "ä"])
+@pytest.mark.parametrize(
+    "value",
+    ["", "-a", ".a", "a/b", "a b", "A", "a.B", "a.b.c", "a.1.2", "a.1b", "a.b.", "a\n", "ä"],
+)
 def test_what_is_no_id(value: str) -> None:
     with pytest.raises(Malformed):
         checks.job_id(value)

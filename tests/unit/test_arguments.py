@@ -86,7 +86,7 @@ def test_what_people_write_needs_no_click(name: str, line: str) -> None:
     assert alike(ours, theirs)
 
 
-@pytest.mark.parametrize("line", ["--help", "-h", "--bogus", "-n 0", "-n", "--all=1", "a job"])
+@pytest.mark.parametrize("line", ["--help", "-h", "--bogus", "-n 0", "-n", "--all=1"])
 def test_all_else_is_left_to_click(line: str) -> None:
     assert read(VERBS["ps"], line.split()) is None
 

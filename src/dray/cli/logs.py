@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
-    """Print what the command of a job (the latest, if none is named) wrote, over all attempts.
+    """Print what the command of a job (the latest, if none is named) wrote, over all attempts. Of
+    an array or a batch, what each of its jobs wrote.
 
     A file or a program gets every byte unchanged. On a terminal, text and colours are shown, and
     any other control character is escaped (\\x1b): no output can clear the screen, move the cursor
@@ -29,6 +30,12 @@ def print_logs(job: str | None, follow: bool, raw: bool, **how: Any) -> None:
     """
     verbs = launcher()
     job = named_or_latest(verbs, job)
+    together = verbs.jobs_in(job)
+    if together and not follow:
+        for one in together:
+            say(f"══ {visible(one)}")
+            print_log(verbs, verbs.logs(one, **how), one, LogPrinter(raw=raw))
+        return
     pieces = verbs.logs(job, follow=follow, **how)
     print_log(verbs, pieces, job, LogPrinter(raw=raw))
     if follow:

@@ -18,6 +18,7 @@ from dray.job.options import JOB, LIMITS, Option, kinds
 from dray.job.quantities import parse_duration
 
 if TYPE_CHECKING:
+    from dray.launcher.pipelines import Before
     from dray.store import Store
 
 # Earlier names of flags, which work for one more version.
@@ -266,6 +267,25 @@ def refuse_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for a job that takes something over from another one."""
     function = click.option(
+        "--input",
+        "inputs",
+        metavar="NAME=JOB[:PATH]",
+        multiple=True,
+        callback=refuse_empty,
+        help="Read another job's outputs, or a file or folder among them, at $DRAY_INPUT_NAME. "
+        "Waits until that job is done; from another cluster, copies what it has written. Can be "
+        "repeated.",
+    )(function)
+    function = click.option(
+        "--after",
+        metavar="JOB[:ok|any]",
+        type=JobId(),
+        multiple=True,
+        callback=refuse_empty,
+        help="Start once this job, array or batch is done (with :any, however it ended). If it "
+        "ends otherwise, this one is stopped without having started. Can be repeated.",
+    )(function)
+    function = click.option(
         "--like",
         metavar="JOB",
         type=JobId(),
@@ -283,6 +303,15 @@ def start_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Start from a checkpoint of another job (the newest complete one, or the one named), "
         "or from a file or folder of this machine, which is sent along.",
     )(function)
+
+
+def before_of(after: tuple[str, ...], inputs: tuple[str, ...]) -> Before | None:
+    """Read the options for jobs that come before the new one."""
+    if not after and not inputs:
+        return None
+    from dray.launcher.pipelines import Before  # only here
+
+    return Before.of(after, inputs)
 
 
 def variable(option: Option) -> str:

@@ -9,6 +9,7 @@ import click
 from dray.cli.output import hanging, launcher, one_line, print_json, show_image
 from dray.cli.parameters import (
     BEFORE_COMMAND,
+    before_of,
     job_flags,
     job_options,
     json_option,
@@ -17,8 +18,10 @@ from dray.cli.parameters import (
 from dray.cli.terminal import joined, lines, multiline, tell
 from dray.job.model import Plan, Snapshot
 from dray.job.quantities import show_size
+from dray.node.jobs.following import ANY, OK
 
 LABEL = 10
+WHEN = {OK: "once it is done", ANY: "however it has ended"}
 
 
 @click.command("plan", context_settings=BEFORE_COMMAND)
@@ -31,6 +34,8 @@ def command(
     no_snapshot: bool,
     start_from: str,
     like: str,
+    after: tuple[str, ...],
+    inputs: tuple[str, ...],
     everything: bool,
     notify: bool | None,
     as_json: bool,
@@ -41,7 +46,12 @@ def command(
     The script comes first; with --all, the other files that would be written come last.
     """
     plan, snapshot = launcher(job_flags(values), submits=True).plan(
-        command, snapshot=not no_snapshot, start_from=start_from, like=like, notify=notify
+        command,
+        snapshot=not no_snapshot,
+        start_from=start_from,
+        like=like,
+        notify=notify,
+        before=before_of(after, inputs),
     )
     if as_json:
         print_json(
@@ -80,6 +90,10 @@ def tell_summary(plan: Plan, snapshot: Snapshot | None) -> None:
     tell(joined("command   ", one_line(plan.job.command)))
     if plan.job.origin:
         tell(joined("from      ", plan.job.origin["told"]))
+    for name, when in plan.job.after.items():
+        tell(joined("after     ", f"{name}, {WHEN[when]}"))
+    for name, one in plan.job.inputs.items():
+        tell(joined("input     ", f"{name} = {one.get('told', '')}"))
     if plan.job.container:
         tell(joined("image     ", show_image(plan.job.container)))
     if snapshot:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from dray.cli.arguments import CLUSTER, JSON, TEXT, Parameter, Verb, at_least, one_of
+from dray.cli.arguments import CLUSTER, JSON, TEXT, Jobs, Parameter, Verb, at_least, one_of
 from dray.cli.output import (
     GAP,
     age,
@@ -29,7 +29,7 @@ from dray.errors import UsageError
 from dray.job.model import JSON_VERSION, JobState, idle_words
 from dray.job.quantities import show_duration
 from dray.launcher import JobFilter, Listing
-from dray.node.jobs.arrays import fold
+from dray.node.jobs.arrays import fold, split
 from dray.records import NamedTuple
 from dray.store import Row
 
@@ -56,6 +56,7 @@ class Line(NamedTuple):
 
 
 def list_jobs(
+    jobs: tuple[str, ...],
     everything: bool,
     most: int,
     on: str | None,
@@ -65,7 +66,8 @@ def list_jobs(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """List active jobs and those of the last day, newest first.
+    """List active jobs and those of the last day, newest first; or those that are named, of which
+    each may be an array or a batch.
 
     TIME and LEFT are those of the running attempt. PROGRESS is the iteration of the newest
     checkpoint. METRIC is the latest value, and its course over the attempt. Jobs that were
@@ -78,7 +80,11 @@ def list_jobs(
             hint="See dray ps --help",
         )
     verbs = launcher()
-    job_filter = JobFilter(states, here, text or "") if states or here or text else None
+    named = frozenset(verbs.find_all(jobs))
+    job_filter = None
+    if states or here or text or jobs:
+        job_filter = JobFilter(states, here, text or "", named)
+        everything = everything or bool(jobs and not on)
 
     def look() -> Listing:
         return verbs.listing(everything=everything, most=most, on=on, job_filter=job_filter)
@@ -131,6 +137,7 @@ VERB = Verb(
         Parameter(("-w", "--watch"), "watch", "Refresh every two seconds, until Ctrl-C."),
         JSON,
     ),
+    Jobs("jobs", many=True),
 )
 
 
@@ -274,5 +281,5 @@ def one_metric(metric: Mapping[str, Any], room: int) -> str:
 
 def kind_of(row: Row) -> tuple[object, ...]:
     """Return what jobs of one array need to have in common to share a line."""
-    array = row.id.rpartition(".")[0]
-    return (array or row.id, row.state, row.attempts, row.reason)
+    place = split(row.id)
+    return (place[0] if place else row.id, row.state, row.attempts, row.reason)

@@ -9,7 +9,13 @@ import click
 from dray.cli.log_filter import LogPrinter
 from dray.cli.logs import print_log
 from dray.cli.output import launcher
-from dray.cli.parameters import BEFORE_COMMAND, job_flags, job_options, start_options
+from dray.cli.parameters import (
+    BEFORE_COMMAND,
+    before_of,
+    job_flags,
+    job_options,
+    start_options,
+)
 from dray.cli.terminal import say, tell
 from dray.cli.wait import tell_end, tell_failure
 
@@ -23,6 +29,8 @@ def command(
     no_snapshot: bool,
     start_from: str,
     like: str,
+    after: tuple[str, ...],
+    inputs: tuple[str, ...],
     notify: bool | None,
     follow: bool,
     **values: Any,
@@ -33,7 +41,12 @@ def command(
     """
     verbs = launcher(job_flags(values), submits=True)
     job_id = verbs.run(
-        command, snapshot=not no_snapshot, start_from=start_from, like=like, notify=notify
+        command,
+        snapshot=not no_snapshot,
+        start_from=start_from,
+        like=like,
+        notify=notify,
+        before=before_of(after, inputs),
     )
     tell(job_id)
     if not follow:

@@ -61,6 +61,11 @@ def describe(view: JobView, directory: str) -> Shown:
     rows = [
         ("command", one_line(spec.command)),
         ("from", spec.origin.get("told", "")),
+        ("after", ", ".join(spec.after)),
+        (
+            "inputs",
+            ", ".join(f"{name} = {one.get('told', '')}" for name, one in spec.inputs.items()),
+        ),
         ("image", show_image(spec.container) if spec.container else ""),
         ("cluster", view.cluster),
         ("resources", describe_resources(view)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 VERBS = {
     "Jobs": {
         "run": "submit a job and print its id",
+        "batch": "submit many jobs, each with its own command and resources",
         "plan": "show exactly what run would submit; touches nothing",
         "ps": "list active and recent jobs",
         "show": "describe one job and its attempts",

@@ -131,7 +131,9 @@ def make_plan(job: JobSpec, cluster: str, root: str, settings: Mapping[str, Any]
 
 class LocalCluster:
     kind = "local"
-    capabilities = Capabilities(is_local=True, gpu_fractions=True, limits_at_once=True)
+    capabilities = Capabilities(
+        is_local=True, gpu_fractions=True, limits_at_once=True, awaits_jobs=True
+    )
     may_ask = True  # nobody has to log in here
 
     def __init__(self, name: str, settings: Mapping[str, Any], data: Path, _: Path) -> None:
@@ -365,7 +367,7 @@ class LocalQueue:
             for folder in (job_dir.attempts, job_dir.outputs):
                 files.make_folder(os.path.join(new.path, os.path.basename(folder)), durable=False)
             link_snapshot(new.path, self._files.snapshot(job.snapshot))
-            if job.origin:
+            if job.origin or job.inputs:
                 with refusing():
                     self._files.give(job.to_dict(), new.path)
             new.write(contents_of(plan), durable=True)

@@ -87,7 +87,7 @@ class Document:
         a file that adds to a cluster need not repeat its kind. ``besides``: a file for something
         else has these tables, which are not read here, and of the others [job] alone."""
         try:
-            return _Reader(self, known, besides).read(self.tables)
+            return Reader(self, known, besides).read(self.tables)
         except (RecursionError, ValueError) as error:  # such as a number too long to be told
             raise ConfigError(f"{self.path}: a value cannot be read: {error}") from error
 
@@ -108,7 +108,7 @@ def read_file(path: Path) -> FileSettings:
     return document.settings() if document else FileSettings()
 
 
-class _Reader:
+class Reader:
     """Turns one document into settings."""
 
     def __init__(

@@ -108,3 +108,29 @@ def show_key(key: Sequence[str]) -> str:
     """Write a key as TOML has it: quoted where it must be."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(name if bare.fullmatch(name) else f'"{name}"' for name in key)
+
+
+def entry_lines(text: str, table: str) -> list[dict[Key, int]]:
+    """Return, for each entry of a [[table]], the lines on which its keys are first set; the line of
+    the entry itself is that of ()."""
+    import tomllib
+
+    lines = text.split("\n")
+    found: list[dict[Key, int]] = []
+    inside: Key | None = None  # the part of the entry that statements are in
+    for start, end in statements(text):
+        alone = "\n".join(lines[start:end]).strip()
+        if alone.startswith("["):
+            key = header_key(alone)
+            inside = key[1:] if key[:1] == (table,) else None
+            if key == (table,) and alone.startswith("[["):
+                found.append({})
+            keys: list[Key] = [key[1:]]
+        else:
+            keys = list(keys_in(tomllib.loads(alone)))
+        if inside is None or not found:
+            continue
+        for key in keys:
+            whole = key if alone.startswith("[") else (*inside, *key)
+            found[-1].setdefault(whole, start + 1)
+    return found

@@ -163,6 +163,10 @@ class JobSpec:
     origin: Mapping[str, str] = field(default_factory=dict)
     # Which trial of which sweep it is, and with which parameters; empty: none. See dray.node.sweeps
     sweep: Mapping[str, Any] = field(default_factory=dict)
+    # Jobs of the same cluster that have to end before it starts: see dray.node.jobs.following
+    after: Mapping[str, str] = field(default_factory=dict)
+    # Outputs of other jobs that its command reads, by name: see dray.node.code.inputs
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     version: int = DESCRIPTION_VERSION  # of this description's form
 
     def to_dict(self) -> Description:
@@ -298,6 +302,8 @@ class JobView:
             "env": dict(self.spec.env),
             "secrets": list(self.spec.secrets),
             "begins_from": self.spec.origin.get("told", ""),
+            "after": dict(self.spec.after),
+            "inputs": {name: one.get("told", "") for name, one in self.spec.inputs.items()},
             "attempts": [_plain(asdict(one)) for one in self.attempts],
         }
 
@@ -443,6 +449,7 @@ class Capabilities(NamedTuple):
     # The variables by which a library takes itself for a part of a batch job begin with this.
     batch_variables: str = ""
     awaits_images: bool = False  # a job waits in the queue until its image is ready
+    awaits_jobs: bool = False  # a job that comes after others holds nothing while it waits
     registry_images: bool = False  # images are pulled from a registry, by name
 
 
@@ -613,6 +620,8 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "hold": optional(moment),
     "origin": table(text_of),
     "sweep": _sweep,
+    "after": table(text_of),
+    "inputs": table(table(text_of)),
 }
 ATTEMPT: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: integer(value, 1, 10**6),

@@ -23,7 +23,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from dray.config.batch_file import BatchFile
     from dray.images.verbs import ImageVerbs
+    from dray.launcher.batches.submitting import Batching, Planned, Submitted
     from dray.launcher.explaining import Diagnosis, Explaining
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.logs import Logs, Wanted
@@ -94,6 +96,18 @@ class Launcher:
     def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:
         return self.running.plan_many(commands, snapshot=snapshot)
 
+    def batch(self, file: BatchFile) -> Submitted:
+        return self._batching.submit(file)
+
+    def plan_batch(self, file: BatchFile) -> tuple[list[Planned], Snapshot]:
+        return self._batching.plan(file)
+
+    @cached_property
+    def _batching(self) -> Batching:
+        from dray.launcher.batches.submitting import Batching
+
+        return Batching(self.context)
+
     def submit(self, job: JobSpec, cluster: Cluster) -> str:
         return self.running.submit(job, cluster)
 
@@ -128,6 +142,9 @@ class Launcher:
 
     def find_all(self, references: Iterable[str]) -> list[str]:
         return self.watching.jobs.find_all(references)
+
+    def jobs_in(self, reference: str) -> list[str]:
+        return self.open_store().in_array(reference)
 
     def latest(self) -> str:
         return self.watching.jobs.latest()

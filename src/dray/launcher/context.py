@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 
@@ -56,6 +57,14 @@ class Context:
     def for_config(self, config: Config) -> Context:
         """Return the context of another folder's settings, with the same reporter."""
         return Context(config, self.reporter, self._made)
+
+    def with_settings(self, config: Config) -> Context:
+        """Return this context with other settings of jobs: one store, and one connection to each
+        cluster, serve both."""
+        self.open_store()
+        other = copy(self)
+        other.config = config
+        return other
 
     # -- the store
 

@@ -145,7 +145,11 @@ def require_inside(given: Path, files: Sequence[str]) -> None:
 def freeze(files: Sequence[str], path: Path, place: str, progress: Progress) -> Snapshot:
     """Make a snapshot of a checkpoint's files, in which it lies at ``place``, the end of its
     path."""
-    top = path.as_posix()[: -len(place)]
+    return freeze_files(files, path.as_posix()[: -len(place)], progress)
+
+
+def freeze_files(files: Sequence[str], top: str, progress: Progress) -> Snapshot:
+    """Make a snapshot of files below ``top``."""
     total = sum(os.path.getsize(file) for file in files)
     lines, done = [], 0
     for file in sorted(files):
@@ -188,14 +192,14 @@ class GivenCheckpoints:
     @contextmanager
     def given(
         self, job: JobSpec, reference: str, target: Cluster
-    ) -> Iterator[tuple[JobSpec, Snapshot | None]]:
+    ) -> Iterator[tuple[JobSpec, Sequence[Snapshot]]]:
         """Yield the job with its origin, and what has to be sent to its cluster first."""
         job = self.planned(job, reference)
         meant = read(reference, lambda name: self.find(name)[0])
         if isinstance(meant, Path):
             frozen = freeze_path(meant, job.resume, self.reporter.progress("reading checkpoint"))
             self._tell(frozen.told, frozen.remarks)
-            yield replace(job, origin=from_files(frozen)), frozen.files
+            yield replace(job, origin=from_files(frozen)), [frozen.files]
             return
         source = self.find(meant.job)[1]
         found = source.files.checkpoint(meant.job, meant.name, rules_of(job.resume))
@@ -203,7 +207,7 @@ class GivenCheckpoints:
         self._tell(told, found.remarks)
         place = place_of(found.path, job.resume, found.path)
         if source.files.path() == target.files.path():
-            yield replace(job, origin=from_job(meant.job, found.path, place)), None
+            yield replace(job, origin=from_job(meant.job, found.path, place)), ()
             return
         with self._fetched(source, meant.job, found) as folder:
             files = [str(folder / file.path) for file in found.files]
@@ -212,7 +216,7 @@ class GivenCheckpoints:
                 raise Refused(f"{told} did not arrive whole", hint="Try again.")
             progress = self.reporter.progress("reading checkpoint")
             frozen = Frozen(place, freeze(files, path, place, progress), told)
-            yield replace(job, origin=from_files(frozen)), frozen.files
+            yield replace(job, origin=from_files(frozen)), [frozen.files]
 
     def _tell(self, told: str, remarks: Sequence[str]) -> None:
         for remark in remarks:

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dray.board import mirrors
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, Refused
-from dray.job.model import Finding, JobView
+from dray.job.model import Finding, JobState, JobView
 from dray.launcher.context import Context
 from dray.launcher.watching import Watching, in_order
+from dray.node.jobs.arrays import unfold
 from dray.project import PROJECT_FILE
+from dray.store import Store
 
 
 class Housekeeping:
@@ -48,6 +50,7 @@ class Housekeeping:
         """Remove all jobs, or none if one has not ended. The clusters are asked, as the store may
         be out of date: another machine may have resumed a job."""
         store = self.context.open_store()
+        require_not_awaited(store, ids)
         places: dict[str, list[str]] = {}
         out_of_reach: list[str] = []
         for job_id in in_order(ids):
@@ -135,6 +138,20 @@ class Housekeeping:
             )
         )
         return findings
+
+
+def require_not_awaited(store: Store, ids: Sequence[str]) -> None:
+    """Refuse to remove jobs that others wait for, or whose outputs they read."""
+    removed = set(ids)
+    for job_id, state, spec in store.with_others_before():
+        needed = {one["job"] for one in spec.inputs.values() if "job" in one}
+        if state is JobState.QUEUED:
+            needed.update(unfold(spec.after))
+        for one in sorted(needed & removed) if job_id not in removed else ():
+            raise Refused(
+                f"{one} is still needed by {job_id}, which comes after it",
+                hint=f"Wait for that one, or stop it: dray stop {job_id}",
+            )
 
 
 def require_ended(cluster: Cluster, ids: Sequence[str]) -> None:

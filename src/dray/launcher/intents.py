@@ -26,14 +26,25 @@ class Intents:
     def under_way(self, ids: Sequence[str], cluster: Cluster) -> Iterator[None]:
         """Hold a lock that tells other processes that these are being submitted; forget them if
         that fails."""
+        with self.settled(ids, cluster), self.held(ids[0]):
+            yield
+
+    @contextmanager
+    def held(self, job_id: str) -> Iterator[None]:
+        """Hold the lock of a submission."""
+        files.make_folder(str(self.folder))
+        self._sweep()
+        with files.Lock(self._lock_of(job_id)) as lock:
+            try:
+                yield
+            finally:
+                files.remove(lock.path)
+
+    @contextmanager
+    def settled(self, ids: Sequence[str], cluster: Cluster) -> Iterator[None]:
+        """Forget what was to be submitted if that fails."""
         try:
-            files.make_folder(str(self.folder))
-            self._sweep()
-            with files.Lock(self._lock_of(ids[0])) as lock:
-                try:
-                    yield
-                finally:
-                    files.remove(lock.path)
+            yield
         except CERTAIN:
             self.context.open_store().remove(*ids)
             raise

@@ -13,6 +13,7 @@ from dray.errors import Refused, UsageError
 from dray.job.model import JobSpec, JobState, JobView
 from dray.job.options import env_name
 from dray.launcher.context import Context
+from dray.launcher.freezing import Freezer
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.submission import Submission
 from dray.launcher.watching import Watching
@@ -72,7 +73,8 @@ class Resuming:
             raise Refused(f"the project's folder {project} is not there any more")
         settings = private_settings(self.context.config, cluster.name, None)
         private = private_values(job.secrets, settings)
-        submission = Submission(self.context, self.images, cluster, job, private, project)
+        freezer = Freezer(self.context, project, job.outputs) if project is not None else None
+        submission = Submission(self.context, self.images, cluster, job, private, freezer)
         submission.resume()
         store = self.context.open_store()
         store.add_event("resumed", view.id)

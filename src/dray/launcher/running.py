@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -24,7 +24,9 @@ from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
+    from dray.launcher.freezing import Freezer
     from dray.launcher.given import GivenCheckpoints
+    from dray.launcher.pipelines import Before, Pipelines
 
 
 class How(TypedDict, total=False):
@@ -34,6 +36,7 @@ class How(TypedDict, total=False):
     start_from: str  # JOB, JOB:CHECKPOINT or a path: the checkpoint that the first attempt has
     like: str  # a job whose description it takes, and its command where there is none
     notify: bool | None  # whether somebody is told of it; None leaves that to the settings
+    before: Before | None  # the jobs that it comes after, and whose outputs it reads
 
 
 class Running:
@@ -60,16 +63,21 @@ class Running:
         start_from: str = "",
         like: str = "",
         notify: bool | None = None,
+        before: Before | None = None,
     ) -> tuple[Plan, Snapshot | None]:
         """Return exactly what ``run`` would submit, without submitting it."""
         if like:
             again = self._like(like, command)
-            return again.plan(command, snapshot=snapshot, start_from=start_from, notify=notify)
+            return again.plan(
+                command, snapshot=snapshot, start_from=start_from, notify=notify, before=before
+            )
         cluster = self.target()
         job = self.describe(command)
         cluster.check(job)
         if start_from:
             job = self._given_checkpoints().planned(job, start_from)
+        if before is not None:
+            job = self._pipelines().planned(job, before, cluster)
         submission = self.submission(cluster, job, snapshot=snapshot)
         submission.freeze(only_look=True)
         notes = (*job.notes, *submission.missing_words())
@@ -86,17 +94,24 @@ class Running:
         start_from: str = "",
         like: str = "",
         notify: bool | None = None,
+        before: Before | None = None,
     ) -> str:
         """Freeze the code, submit the job, return its id."""
         if like:
             again = self._like(like, command)
-            return again.run(command, snapshot=snapshot, start_from=start_from, notify=notify)
+            return again.run(
+                command, snapshot=snapshot, start_from=start_from, notify=notify, before=before
+            )
         cluster = self.target()
         job = self.describe(command)
         cluster.check(job)
         settings = private_settings(self.context.config, cluster.name, notify)
         private = private_values(job.secrets, settings)
-        with self._given(job, start_from, cluster) as (job, given):
+        with ExitStack() as stack:
+            job, given = stack.enter_context(self._given(job, start_from, cluster))
+            if before is not None:
+                job, inputs = stack.enter_context(self._bound(job, before, cluster))
+                given = (*given, *inputs)
             self.tell(job)
             work = self.submission(cluster, job, private, snapshot=snapshot, given=given)
             (job_id,) = work.submit()
@@ -137,10 +152,16 @@ class Running:
         private: Private = NOTHING_PRIVATE,
         *,
         snapshot: bool,
-        given: Snapshot | None = None,
+        given: Sequence[Snapshot] = (),
     ) -> Submission:
-        project = self.context.config.project if snapshot else None
-        return Submission(self.context, lambda: self.images, cluster, work, private, project, given)
+        freezer = self.freezer(work) if snapshot else None
+        return Submission(self.context, lambda: self.images, cluster, work, private, freezer, given)
+
+    def freezer(self, work: JobSpec | JobArray) -> Freezer:
+        from dray.launcher.freezing import Freezer  # only where code is frozen
+
+        job = work.common if isinstance(work, JobArray) else work
+        return Freezer(self.context, self.context.config.project, job.outputs)
 
     def tell(self, job: JobSpec) -> None:
         for note in job.notes:
@@ -150,15 +171,15 @@ class Running:
         self.context.config.require_trust()
         return self.context.cluster(self.context.config.on)
 
-    def describe(self, command: Sequence[str]) -> JobSpec:
-        """Make a job of a command and the settings."""
+    def describe(self, command: Sequence[str], now: float | None = None) -> JobSpec:
+        """Make a job of a command and the settings, as of ``now``."""
         config = self.context.config
         base, filled = self.target().environment(), None
         if self.again is not None and not command:
             from dray.description.like import as_before  # only for a job like another one
 
             filled = as_before(self.again, config)
-        job = describe(command, config, base, time.time(), filled)
+        job = describe(command, config, base, time.time() if now is None else now, filled)
         if job.container is None or self.target().capabilities.registry_images:
             return job
         return replace(job, container=self.images.resolve(job.container))
@@ -210,8 +231,20 @@ class Running:
 
     def _given(
         self, job: JobSpec, start_from: str, cluster: Cluster
-    ) -> AbstractContextManager[tuple[JobSpec, Snapshot | None]]:
+    ) -> AbstractContextManager[tuple[JobSpec, Sequence[Snapshot]]]:
         if not start_from:
-            return nullcontext((job, None))
+            return nullcontext((job, ()))
         background.require_foreground()  # what is fetched, and told, is so once
         return self._given_checkpoints().given(job, start_from, cluster)
+
+    def _pipelines(self) -> Pipelines:
+        from dray.launcher.pipelines import Pipelines  # only for a job that comes after others
+
+        return Pipelines(self.context)
+
+    def _bound(
+        self, job: JobSpec, before: Before, cluster: Cluster
+    ) -> AbstractContextManager[tuple[JobSpec, Sequence[Snapshot]]]:
+        if before.inputs:
+            background.require_foreground()  # what is fetched is so once
+        return self._pipelines().bound(job, before, cluster)

@@ -98,7 +98,7 @@ class Sessioning:
         if not wanted:
             yield None
             return
-        from dray.launcher.submission import code_scanner
+        from dray.launcher.freezing import code_scanner
         from dray.sessions.syncing import Syncing
         from dray.snapshot.watching import TreeWatch
 

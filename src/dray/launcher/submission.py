@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dray import background
-from dray.clusters import registry
 from dray.clusters.protocol import Cluster
 from dray.description.describing import new_id
 from dray.errors import ImageMissing
@@ -21,7 +18,7 @@ from dray.records import replace
 
 if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
-    from dray.snapshot import Scanner
+    from dray.launcher.freezing import Freezer
 
 NOTHING_PRIVATE = Private()
 
@@ -31,8 +28,8 @@ class Submission:
     image and send again if the cluster lacks it; freeze and send again if the code has changed in
     between.
 
-    ``project`` is the folder whose code is frozen; without one, the work is sent as it is
-    described. ``given`` are files that the job begins from, sent before it."""
+    ``freezer`` freezes the code; without one, the work is sent as it is described. ``given`` are
+    files that the job begins from, or reads, sent before it."""
 
     def __init__(
         self,
@@ -41,13 +38,13 @@ class Submission:
         cluster: Cluster,
         work: JobSpec | JobArray,
         private: Private = NOTHING_PRIVATE,
-        project: Path | None = None,
-        given: Snapshot | None = None,
+        freezer: Freezer | None = None,
+        given: Sequence[Snapshot] = (),
     ) -> None:
         self.context = context
         self.cluster = cluster
         self.work = work
-        self.project = project
+        self.freezer = freezer
         self.code: Snapshot | None = None
         self._images = images
         self._private = private
@@ -77,10 +74,14 @@ class Submission:
             background.commit()
             faults.reach("run:intent-stored")
             with Intents(self.context).under_way(self.ids, self.cluster):
-                self.bring()
-                self.send()
+                self.hand_over()
         self.record()
         return self.ids
+
+    def hand_over(self) -> None:
+        """Send the work with all that it needs; its id is claimed."""
+        self.bring()
+        self.send()
 
     def resume(self) -> None:
         """Start another attempt of an ended job."""
@@ -92,33 +93,28 @@ class Submission:
     def claim(self) -> None:
         """Give the work an id that is its own, and write the intent down before acting on it."""
         letters = count(4)  # a longer one each time: a cluster may claim to have all the short ones
-        while not self._add_intent():
+        while not self.add_intent():
             self._change(id=new_id(self.job.name, next(letters)))
 
-    def _add_intent(self) -> bool:
+    def add_intent(self) -> bool:
+        """Write down that the work is about to be sent; return False where its id is taken."""
         store, place = self.context.open_store(), self.cluster.files.path()
         if isinstance(self.work, JobArray):
             return store.add_intents(self.work, self.cluster.name, place)
         return store.add_intent(self.work, self.cluster.name, place)
 
     def bring(self) -> None:
-        """Send the checkpoint that the job begins from."""
-        if self._given is not None:
-            progress = self.context.reporter.progress("sending checkpoint")
-            self.cluster.files.bring(self._given, progress)
+        """Send the checkpoint that the job begins from, and inputs from elsewhere."""
+        for one in self._given:
+            progress = self.context.reporter.progress("sending files")
+            self.cluster.files.bring(one, progress)
 
     def freeze(self, *, only_look: bool = False) -> None:
         """Read the project's code. With ``only_look``, nothing is kept."""
-        if self.project is None:
+        if self.freezer is None:
             return
-        reading = self.context.reporter.progress("reading code")
-        self.code = self._scanner.take(remember=False) if only_look else self._scanner.take(reading)
+        self.code = self.freezer.take(only_look=only_look)
         self._change(snapshot=self.code.id)
-
-    @cached_property
-    def _scanner(self) -> Scanner:
-        assert self.project is not None
-        return code_scanner(self.context, self.project, self.job.outputs)
 
     def plan(self) -> Plan:
         """Return what is sent, without sending it."""
@@ -135,7 +131,7 @@ class Submission:
 
     def send(self) -> None:
         """Freeze the code and send the work; repeat once if the tree changed in between."""
-        if self.project is None:
+        if self.freezer is None:
             self._send_with_image()
             return
         from dray.snapshot import ChangedSince
@@ -147,11 +143,11 @@ class Submission:
             except ChangedSince:
                 if last:
                     raise
+                self.freezer.thaw()
                 continue
             break
         assert self.code is not None
-        for warning in self.code.warnings:
-            self.context.reporter.say(warning)
+        self.context.say_once(*self.code.warnings)
 
     def _send_with_image(self) -> None:
         """Send the work. If the cluster turns out to lack the job's image, push it and send
@@ -181,13 +177,3 @@ class Submission:
             return
         queued = JobView(spec=self.work, cluster=self.cluster.name, state=JobState.QUEUED)
         store.save_own(queued)
-
-
-def code_scanner(context: Context, project: Path, outputs: Sequence[str]) -> Scanner:
-    """Return what reads the code of a job with these outputs."""
-    from dray.snapshot import Scanner  # with OpenSSL's hashes: only where code is frozen
-
-    config = context.config
-    roots = registry.roots_here(config.clusters.values(), config.home.data)
-    left_out = (*outputs, *config.own_folders(project, roots))
-    return Scanner(project, left_out, config.home.cache, config.snapshot_max)

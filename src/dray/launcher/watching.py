@@ -36,11 +36,13 @@ class Listing(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are listed: those in one of these states, of this project, with this text."""
+    """Which jobs are listed: those in one of these states, of this project, with this text, among
+    these."""
 
     states: Sequence[str] = ()
     here: bool = False
     text: str = ""
+    ids: frozenset[str] = frozenset()
 
     def passes(self, row: Row, here: set[str] | None) -> bool:
         """Return whether the job is listed; ``here`` are the ids of the project's jobs, if only
@@ -48,6 +50,8 @@ class JobFilter(NamedTuple):
         if self.states and row.state not in self.states:
             return False
         if here is not None and row.id not in here:
+            return False
+        if self.ids and row.id not in self.ids:
             return False
         words = " ".join(json.loads(row.command))
         searched = "\n".join((row.id, row.name, words, row.reason))

@@ -13,6 +13,7 @@ relay SOCKET                      the last piece of that way, on the job's node
 session FD                        serve who comes in, beside a job's command
 lab SECONDS|never                 JupyterLab as a job's command, until it is idle for so long
 lab-notes                         print how it is reached, beside it
+side-by-side DESCRIBED            several commands as a job's command
 """
 
 import sys
@@ -121,6 +122,13 @@ def lab_notes() -> int:
     return notes.show()
 
 
+def side_by_side(described: str, *_: str) -> int:
+    """Run several commands as one. What a project adds to commands is ignored."""
+    from .side_by_side import runner
+
+    return runner.main(described)
+
+
 MANY = 10**6
 # What is started by which word, and how many words may follow.
 ENTRIES = {
@@ -137,6 +145,7 @@ ENTRIES = {
     "session": (session, 1, 1),
     "lab": (lab, 1, MANY),
     "lab-notes": (lab_notes, 0, 0),
+    "side-by-side": (side_by_side, 1, MANY),
 }  # type: Dict[str, Tuple[Callable[..., int], int, int]]
 SPEAK_OF_FILES = ("attempt", "pod", "carried", "rank", "gather", "agent", "session")
 

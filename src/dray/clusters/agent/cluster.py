@@ -41,6 +41,7 @@ from dray.transport.ssh import Ssh
 if TYPE_CHECKING:
     from dray.node.formats.records import (
         Asked,
+        Input,
         Origin,
         PartRecord,
         RequestedJob,
@@ -57,7 +58,7 @@ class BatchCluster:
     says."""
 
     kind = ""
-    capabilities = Capabilities(has_host=True, awaits_images=True)
+    capabilities = Capabilities(has_host=True, awaits_images=True, awaits_jobs=True)
 
     @property
     def array_size(self) -> int:
@@ -305,6 +306,10 @@ class AgentQueue:
         }
         if job.origin:
             about["origin"] = cast("Origin", dict(job.origin))
+        if job.after:
+            about["after"] = dict(job.after)
+        if job.inputs:
+            about["inputs"] = cast("dict[str, Input]", {**job.inputs})
         request: Asked = {"job": about, "files": contents, "command": list(plan.command)}
         if plan.is_array:
             request["array"] = True

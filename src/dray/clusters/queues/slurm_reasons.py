@@ -21,7 +21,7 @@ REASONS = {
     "None": Reason("Slurm has not looked at it yet"),
     "Priority": Reason("others are before it in the queue"),
     "Resources": Reason("waiting for enough free nodes"),
-    "Dependency": Reason("waiting for the attempt before it to end"),
+    "Dependency": Reason("waiting for another job, or its own attempt before, to end"),
     "DependencyNeverSatisfied": Reason(
         "it waits for another job that has failed", never=True, advice="Stop it, then resume it."
     ),

@@ -5,9 +5,9 @@ import os
 import time
 from functools import partial
 
-from ..formats import files
+from ..formats import files, shapes
 from ..formats.wire import Refusal
-from ..jobs import arrays, jobdir, staging
+from ..jobs import arrays, following, jobdir, staging
 from ..root.submission import Submission
 from ..schedulers.scheduler import NoAnswer, SchedulerError
 from . import site, snapshots
@@ -35,14 +35,14 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
     missing = snapshots.stage(agent, request)
     if missing:
         return {"missing": missing}
-    after = agent.images.awaited(request.get("image") or "")
+    after = awaited(agent, request)
     begin_sweep(agent, request)
     with Submission(job_dir) as lock:
         number = None
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
         if not files.exists(job_dir.job):
             fill = None
-            if record.get("origin"):
+            if record.get("origin") or record.get("inputs"):
                 fill = partial(agent.root.give, json.loads(request["files"]["job.json"]))
             arrays.write_directory(job_dir, *contents_of(agent, request), fill=fill)
         elif known.get("created") != record["created"]:
@@ -63,6 +63,17 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
     answer = site.facts_if_changed(agent, request)
     answer["scheduler_id"] = number
     return answer
+
+
+def awaited(agent: "Agent", request: "Request") -> str:
+    """Return what the scheduler is told of batch jobs that have to be over first: the one that
+    makes the image ready, and those of jobs that come before this one."""
+    image = agent.images.awaited(request.get("image") or "")
+    after = request["job"].get("after")
+    if not shapes.is_variables(after):
+        return image
+    before = following.awaited(after)
+    return agent.scheduler.awaiting([image] + following.numbers(agent.root.path, before))
 
 
 def discard(agent: "Agent", request: "Request") -> "Answer":
@@ -187,7 +198,7 @@ def resume(agent: "Agent", request: "Request") -> "Answer":
     missing = snapshots.stage(agent, request)
     if missing:
         return {"missing": missing}
-    after = agent.images.awaited(request.get("image") or "")
+    after = awaited(agent, request)
     job_dir = agent.root.own_directory(request["job"]["id"])
     end = job_dir.ended() if agent.scheduler.is_told else None
     if place is None:

@@ -20,12 +20,14 @@ from .succession import Succession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Dict, Optional  # noqa: F401
 
-    from ..formats.records import Description
+    from ..formats.records import Description, Row
+    from ..jobs.following import Following
     from ..jobs.jobdir import AttemptDir
 
 SETTLING = 3.0  # seconds at the end of an allocation that are left to the scheduler, at most
+SOME = 3  # of many jobs, those that are named
 HURRY = 5.0  # seconds for which a running attempt waits for an answer
 
 
@@ -72,6 +74,8 @@ class Allocation(Site):
         self.name = batch.name
         self.lost = "ended by {} or with its node".format(batch.name)
         self.limit = TimeLimit(batch, self.number)
+        self.has_asked = False  # what is queued
+        self.queued = None  # type: Optional[Dict[str, Row]]
         self.succession = Succession(job_dir, job, batch, self.number)
         self.loop = AttemptLoop(job_dir, job, self)
 
@@ -95,6 +99,33 @@ class Allocation(Site):
         print_message("its node could not begin the attempt: {}".format(error))
         later = policy.Decision(delay=policy.LONGEST_PAUSE)
         return 0 if self.arrange_next(later) == ELSEWHERE else 1
+
+    def is_cared_for(self, job_id: str) -> bool:
+        return self._queue() is None or job_id in (self._queue() or {})
+
+    def _queue(self) -> "Optional[Dict[str, Row]]":
+        """Return the queue as it was when it was first needed; None if it is not known."""
+        if not self.has_asked:
+            self.has_asked = True
+            try:
+                self.queued = self.scheduler.queue()
+            except SchedulerError as error:
+                print_message("what is queued is unknown: {}".format(error))
+        return self.queued
+
+    def wait_for_others(self, others: "Following") -> bool:
+        """Leave the waiting to the scheduler: a job before this one has gone on as another batch
+        job than the one that this one was queued behind."""
+        if not others.has_to_wait():
+            return True
+        rows = self._queue() or {}
+        numbers = [self.scheduler.number_of(rows[one], one) for one in others.left if one in rows]
+        print_message("it still comes after {}".format(", ".join(list(others.left)[:SOME])))
+        after = self.scheduler.awaiting([self.number] + numbers)
+        successor = self.succession.submit_successor(after=after)
+        if not numbers:
+            self.succession.postpone(successor, policy.LONGEST_PAUSE)
+        return False
 
     def wait_for_turn(self, decision: policy.Decision) -> bool:  # noqa: ARG002
         """Return whether the attempt can begin: the scheduler has done the waiting. Only the image

@@ -18,7 +18,7 @@ from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
 from ..schedulers.queue import Grant, Queue, queue_of
 from .allotment import Allotment
-from .loop import AttemptLoop, Site, supervise
+from .loop import OTHERS_LOOK, AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
 
 TYPE_CHECKING = False
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, Optional
 
     from ..formats.records import Capacity, Resources  # noqa: F401
+    from ..jobs.following import Following
     from ..jobs.jobdir import AttemptDir
 
 WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -106,6 +107,22 @@ class Keeper(Site):
         """Kill what is left of an attempt that was lost with its keeper and supervisor."""
         process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
 
+    def is_cared_for(self, job_id: str) -> bool:
+        return JobDir(os.path.join(self.job_dir.root, "jobs", job_id)).is_supervised()
+
+    def wait_for_others(self, others: "Following") -> bool:
+        """Wait without a ticket: nobody is to wait behind a job that cannot begin."""
+        self._set_alarm()
+        while others.has_to_wait():
+            self._leave_queue()
+            time.sleep(OTHERS_LOOK)
+        return True
+
+    def _leave_queue(self) -> None:
+        if self.ticket is not None:
+            self.queue.leave(self.ticket)
+            self.ticket = None
+
     def wait_for_turn(self, decision: policy.Decision) -> bool:
         if decision.delay:
             time.sleep(decision.delay)
@@ -137,7 +154,7 @@ class Keeper(Site):
             return
         batch = scheduler.of_kind(settings["kind"], self.job_dir.root)
         while images.maker(image, batch.queue) is not None:
-            self._give_ticket_back()
+            self._leave_queue()
             time.sleep(IMAGE_LOOK)
 
     def _set_alarm(self) -> None:
@@ -172,7 +189,7 @@ class Keeper(Site):
             return
         from ..sweeps.study import Study  # only here
 
-        self._give_ticket_back()
+        self._leave_queue()
         slots = Queue(Study(self.job_dir.root, sweep["id"]).path)
         slots.make()
         capacity = {"cpus": at_once, "gpus": 0, "memory": None}  # type: Capacity
@@ -189,11 +206,6 @@ class Keeper(Site):
         if self.slot is not None:
             self.slot.release()
             self.slot = None
-
-    def _give_ticket_back(self) -> None:
-        if self.ticket is not None:
-            self.queue.leave(self.ticket)
-            self.ticket = None
 
     def _be_supervisor(self, attempt: "AttemptDir", grant: Grant, keeper: int) -> "NoReturn":
         try:

@@ -8,7 +8,7 @@ import time
 import traceback
 
 from ..formats.messages import print_message
-from ..jobs import policy
+from ..jobs import following, policy
 from ..jobs.jobdir import decide, too_late
 from ..notifications import notices
 from .outcomes import begin_attempt, end_job, record_lost, record_own_failure
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
     from ..formats.records import Description
+    from ..jobs.following import Following
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 HERE = "here"
 ELSEWHERE = "elsewhere"  # another process, which is seen to
 NOBODY = "nobody"  # somebody has cancelled the job
+
+OTHERS_LOOK = 2.0  # seconds between two looks whether those before it have ended
 
 
 class Site:
@@ -37,6 +40,17 @@ class Site:
 
     def end_leftovers(self) -> None:
         """End what an attempt without an outcome has left running."""
+
+    def is_cared_for(self, job_id: str) -> bool:  # noqa: ARG002
+        """Return whether another job that has written down no end is queued, or runs."""
+        return True
+
+    def wait_for_others(self, others: "Following") -> bool:
+        """Return True once the job need not wait for others any more, or False where another
+        process does so."""
+        while others.has_to_wait():
+            time.sleep(OTHERS_LOOK)
+        return True
 
     def wait_for_turn(self, decision: policy.Decision) -> bool:
         """Return True once the attempt may begin, or False where another process makes it."""
@@ -66,6 +80,8 @@ class AttemptLoop:
         self.job_dir = job_dir
         self.job = job
         self.site = site
+        after = {} if job_dir.numbers() else following.awaited(job.get("after"))
+        self.others = following.Following(job_dir.root, after, site.is_cared_for)
         self.is_due = True  # whether an attempt is to be made, and could not begin so far
 
     def run(self) -> "Optional[policy.Decision]":
@@ -73,6 +89,9 @@ class AttemptLoop:
         self._account_for_lost_attempt()
         decision = self.decide()
         self.is_due = decision.again
+        if decision.again and not self.site.wait_for_others(self.others):
+            return None
+        decision = self.decide()
         while decision.again:
             if not self.site.wait_for_turn(decision):
                 return None
@@ -97,6 +116,8 @@ class AttemptLoop:
         decision = too_late(self.job, records, time.time()) or decide(self.job, records)
         if decision.again and self.job_dir.stop_request() is not None:
             return policy.Decision("stopped", "stopped on request")
+        if decision.again and self.others.end is not None:
+            return self.others.end
         return decision
 
     def _ask_for_parameters(self) -> "Optional[policy.Decision]":

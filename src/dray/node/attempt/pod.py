@@ -28,7 +28,7 @@ from .allotment import Allotment
 from .attempt_lock import AttemptLock
 from .command import HANDLED_SIGNALS
 from .follower import Follower, end_all_below, end_code
-from .loop import ELSEWHERE, HERE, AttemptLoop, Site, supervise
+from .loop import ELSEWHERE, HERE, OTHERS_LOOK, AttemptLoop, Site, supervise
 from .meeting import Meeting
 
 TYPE_CHECKING = False
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ..formats.records import Description
     from ..jobs import policy
+    from ..jobs.following import Following
     from ..jobs.jobdir import AttemptDir
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -147,6 +148,16 @@ class Pod(Site):
         while signal.sigtimedwait(ENDING, 0) is not None:
             self.is_ending = True
         return self.is_ending
+
+    def wait_for_others(self, others: "Following") -> bool:
+        """Wait in the pod, which keeps what it has: nobody but the laptop could create it later."""
+        records = self.job_dir.records()
+        while others.has_to_wait():
+            is_stopped = self.job_dir.stop_request() is not None
+            if self.is_over() or is_stopped or too_late(self.job, records, time.time()):
+                return False
+            self._wait(OTHERS_LOOK)
+        return True
 
     def wait_for_turn(self, decision: "policy.Decision") -> bool:
         """Pause before the attempt, and wait until all nodes are there. A pod that is told to end

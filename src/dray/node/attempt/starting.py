@@ -1,7 +1,7 @@
 """Tells why a command did not start, and whether trying again may help."""
 
 from ..checkpoints import origin
-from ..code import worktree
+from ..code import inputs, worktree
 from ..jobs import trouble
 from ..processes import process
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 FAILURES = (
     origin.NothingToGoOnFrom,
+    inputs.Missing,
     worktree.CannotPrepare,
     process.CannotContain,
     process.CannotStart,

@@ -61,7 +61,7 @@ class Succession:
         if batch_state != scheduler.RUNNING or not self._requeue():
             # refused, or the scheduler itself has ended this batch job
             number = self.submit_successor(after=self.number)
-        self._postpone(number, decision.delay)
+        self.postpone(number, decision.delay)
         self._restore_time(number, decision)
         return ELSEWHERE
 
@@ -120,7 +120,7 @@ class Succession:
             return False
         return True
 
-    def _postpone(self, number: str, delay: float) -> None:
+    def postpone(self, number: str, delay: float) -> None:
         if delay < 1:
             return
         try:

@@ -10,7 +10,7 @@ import socket
 import time
 
 from ..checkpoints import given, timing
-from ..code import worktree
+from ..code import inputs, worktree
 from ..formats import faults, files
 from ..formats.messages import print_message
 from ..jobs import budget, trouble
@@ -183,6 +183,7 @@ class Supervisor:
             variables["CUDA_VISIBLE_DEVICES"] = gpus
         if self.deadline:
             variables["DRAY_DEADLINE"] = "{:.0f}".format(self.deadline)
+        variables.update(inputs.variables(self.job_dir, self.job))
         return dict(variables, **self.checkpoints.variables())
 
     # -- while the command runs ---------------------------------------------------------------

@@ -13,7 +13,7 @@ import pwd
 import socket
 
 from ..checkpoints.given import FOLDER as GIVEN
-from ..code import worktree
+from ..code import inputs, worktree
 from ..formats import files, mounts
 from ..formats.messages import print_message
 from ..processes import process
@@ -191,6 +191,8 @@ class Sandbox:
         if self.job.get("origin"):
             begun_from = os.path.join(job_dir.path, GIVEN)
             found.append(Bind(begun_from, begun_from, read_only=True))
+        read = inputs.places(job_dir, self.job).values()
+        found += [Bind(path, path, read_only=True) for path in read]
         library = training_library()
         if library:
             found.append(Bind(library, library, read_only=True))

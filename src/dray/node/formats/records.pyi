@@ -146,6 +146,14 @@ class SweepPart(TypedDict, total=False):
     at_once: Optional[int]  # how many may run at the same time
     values: Record  # the parameters, once it has asked for them: its command is filled then
 
+class Input(TypedDict, total=False):
+    """Outputs of another job that the command reads: see ``inputs``."""
+
+    path: str  # among the outputs; '': all of them
+    told: str
+    job: str
+    snapshot: str
+
 class NeededDescription(TypedDict):
     """What no description lacks: one that does is damaged."""
 
@@ -182,6 +190,8 @@ class Description(NeededDescription, total=False):
     hold: Optional[float]
     origin: Origin
     sweep: SweepPart
+    after: Dict[str, str]  # jobs that have to end before it: see ``following``
+    inputs: Dict[str, Input]  # by name
     # of an array only, whose job.json is that of all its jobs: every command, or how many there are
     # where each makes its own of the common one
     commands: List[List[str]]
@@ -653,6 +663,8 @@ class RequestedJob(TypedDict, total=False):
     resumed_after: int
     start_from: str
     origin: Origin
+    after: Dict[str, str]
+    inputs: Dict[str, Input]
 
 class QueueGroup(TypedDict):
     """Jobs that have the same state in the queue, for the same reason."""

@@ -129,6 +129,17 @@ def is_sweep(value: "Any") -> bool:
     return not value or fits(value, SWEEP, ("id",))
 
 
+def is_inputs(value: "Any") -> bool:
+    """Return whether these are outputs of other jobs, by name (see ``inputs``)."""
+    return isinstance(value, dict) and all(is_id(name) and is_input(value[name]) for name in value)
+
+
+def is_input(value: "Any") -> bool:
+    if not is_variables(value) or not is_path_inside(value.get("path")):
+        return False
+    return is_id(value.get("snapshot", value.get("job")))
+
+
 def is_version(value: "Any") -> bool:
     """Return whether this can be the version of a description, which may be a later one."""
     return is_count(value) and value >= FIRST_VERSION
@@ -232,6 +243,8 @@ DESCRIPTION = {
     "hold": is_moment,
     "origin": is_origin,
     "sweep": is_sweep,
+    "after": is_variables,
+    "inputs": is_inputs,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")
 RESOURCES = {

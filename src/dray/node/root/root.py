@@ -8,7 +8,7 @@ import os
 
 from ..formats import files, shapes
 from ..formats.wire import Refusal
-from ..jobs import arrays, jobdir, staging, states
+from ..jobs import arrays, following, jobdir, staging, states
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
 from ..notifications import notices
@@ -120,6 +120,8 @@ class Root:
         record = states.from_files(facts, cared_for)
         if record["state"] == "running" and not record["reason"] and states.hung(facts):
             record["reason"] = states.hung(facts) + " (its supervisor may be stopped)"
+        if record["state"] == "queued" and not record["attempts"]:
+            record["reason"] = record["reason"] or following.in_words(self.path, facts.description)
         return record
 
     def active(self) -> "Dict[str, Row]":
@@ -227,10 +229,19 @@ class Root:
         origin.require(job_dir.outputs, rules, start_from)
 
     def give(self, job: "Description", folder: str) -> None:
-        """Put the checkpoint that a job begins from into ``folder``, which becomes its own."""
-        from ..checkpoints import giving
+        """Put what a job begins from, and what was sent of its inputs, into ``folder``, which
+        becomes its own."""
+        if job.get("origin"):
+            from ..checkpoints import giving
 
-        giving.take(self.path, job, folder)
+            giving.take(self.path, job, folder)
+        if job.get("inputs"):
+            from ..code import inputs
+
+            try:
+                inputs.take(self.path, job, folder)
+            except inputs.Missing as error:
+                raise Refusal("Refused", str(error))
 
     # -- sweeps ---------------------------------------------------------------------------------
 

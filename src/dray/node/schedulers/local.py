@@ -10,6 +10,7 @@ import signal
 import time
 
 from ..formats import files, shapes
+from ..jobs import following
 from ..jobs.jobdir import JobDir
 from .queue import Queue, Unusable, place_in, queue_of
 from .scheduler import Scheduler, SchedulerError, call
@@ -88,6 +89,8 @@ class View:
         name, why = job_dir.id, self.problem
         if name in self.line:
             why = place_in(self.line, self.line.index(name), self.lacking)
+        elif name not in self.holders and not job_dir.numbers():
+            why = why or following.in_words(job_dir.root, job_dir.description())
         is_running = name in self.holders or (self.problem and job_dir.numbers())
         return {"id": number, "state": "running" if is_running else "waiting", "why": why}
 

@@ -95,10 +95,14 @@ class Scheduler:
         keep_open: "Tuple[int, ...]" = (),
         planned: "Sequence[str]" = (),
     ) -> str:
-        """Submit the script and return the batch job's number. ``after`` is one that has to be over
-        first. The command inherits ``keep_open``. ``planned`` are the words in front of the script,
-        by its plan."""
+        """Submit the script and return the batch job's number. ``after`` is what ``awaiting`` made
+        of those that have to be over first. The command inherits ``keep_open``. ``planned`` are the
+        words in front of the script, by its plan."""
         raise NotImplementedError
+
+    def awaiting(self, numbers: "Sequence[str]") -> str:
+        """Return what ``submit`` is told of batch jobs that have to be over first."""
+        return ":".join(dict.fromkeys(one for one in numbers if one))
 
     def cancel(self, numbers: "List[str]") -> None:
         """Cancel batch jobs, in one call as far as that is possible."""

@@ -1,5 +1,6 @@
 """Slurm: its commands, and how their answers are read."""
 
+import collections
 import math
 import os
 import pwd
@@ -48,6 +49,7 @@ NODE_WIDTHS = (
     ("Reason", 60),
 )
 SHARES = "Account,User,NormShares,EffectvUsage,FairShare,LevelFS"
+MOST_AWAITED = 20  # jobs of one array that a batch job waits for one by one
 MOST_ASKED = 20  # batch jobs of which the controller is asked one by one
 COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 
@@ -148,6 +150,15 @@ def submit_words(
     if after:
         words.append("--dependency=afterany:" + after)
     return words + [script]
+
+
+def fold_awaited(numbers: "Iterable[str]") -> "List[str]":
+    """Take an array as a whole where many of its jobs are awaited: a command line has an end."""
+    found = list(dict.fromkeys(one for one in numbers if one))
+    jobs = collections.Counter(one.partition("_")[0] for one in found)
+    whole = {array for array, number in jobs.items() if number > MOST_AWAITED}
+    array_of = [(one.partition("_")[0], one) for one in found]
+    return list(dict.fromkeys(array if array in whole else one for array, one in array_of))
 
 
 def minutes(seconds: float) -> int:
@@ -289,6 +300,9 @@ class Slurm(scheduler.Scheduler):
         planned: "Sequence[str]" = (),
     ) -> str:
         return parse_submitted(call(*submit_words(planned, script, after), keep_open=keep_open))
+
+    def awaiting(self, numbers: "Sequence[str]") -> str:
+        return ":".join(fold_awaited(numbers))
 
     def cancel(self, numbers: "List[str]") -> None:
         call("scancel", *fold_numbers(numbers))
