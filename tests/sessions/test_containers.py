@@ -90,5 +90,6 @@ def test_a_program_with_a_terminal_in_the_container(contained: Dray, running: En
 def test_one_comes_back_to_the_container(
     dray: Dray, apptainer_on_hpc: Hpc, link: Link, train_sif: Path, running: Enter, fault: str
 ) -> None:
-    apptainer_on_hpc.offer(dray, image=str(train_sif))
+    apptainer_on_hpc.offer(dray)
+    dray.write("dray.toml", f'[job]\nimage = "{train_sif}"\n')
     lose_the_link(running("hpc"), link, fault)

@@ -581,7 +581,7 @@ class Asked(TypedDict, total=False):
     queue: List[QueueGroup]
     ends: Dict[str, End]  # of jobs that may not know it themselves
     overdue: List[str]  # folded: their pods should have ended long ago
-    # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove
+    # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove, door, enter
     id: str
     attempt: int
     offset: int
