@@ -14,6 +14,7 @@
         attempts/001/attempt.json, log, log-times, heartbeat.json, outcome.json, left/
         attempts/001/ranks/      the logs of further ranks, if they wrote anything
         attempts/001/door.json   while its command runs: the way in, see dray.node.sessions
+        attempts/001/door.calls  who wants in, where no scheduler leads there
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs

@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
+    from .dialing import Dialing
     from .link import Channel
 
 IDLE = 60.0  # seconds without anybody, after which it ends
@@ -47,6 +48,7 @@ class Server:
         self.terminals = []  # type: List[Terminal]
         self.programs = {}  # type: Dict[int, Program]
         self.dying = {}  # type: Dict[int, float]  # pid: when it is killed
+        self.dialing = self._answer_calls(*described.get("calls", ()))
         self.busy_at = time.monotonic()
         self.is_over = False
         self._woken, wake = os.pipe()
@@ -55,6 +57,14 @@ class Server:
         signal.set_wakeup_fd(wake)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, self._hear)
+
+    def _answer_calls(self, *known: "Any") -> "Optional[Dialing]":
+        if not known:
+            return None
+        from .calls import Calls  # not where the scheduler leads here
+        from .dialing import Dialing
+
+        return Dialing(Calls(*known), self._welcome)
 
     def _hear(self, number: int, _: object) -> None:
         self.is_over = self.is_over or number == signal.SIGTERM
@@ -69,6 +79,8 @@ class Server:
         wanted.add(self._woken, READ, self._reap)
         if len(self.links) < MOST_LINKS:
             wanted.add(self.listening.fileno(), READ, self._accept)
+            if self.dialing is not None:
+                seconds = min(self.dialing.interests(wanted), seconds)
         for terminal in self.terminals:
             terminal.interests(wanted)
         for link in self.links:
@@ -90,7 +102,10 @@ class Server:
         if peer_of(connection) != os.getuid():
             connection.close()
             return
-        fd = connection.detach()
+        self._welcome(connection.detach())
+
+    def _welcome(self, fd: int) -> None:
+        """Serve somebody who has been let in."""
         link = Link(fd, fd, 2, self._is_asked)
         link.start({}, frames.MARK)
         self.links.append(link)
