@@ -56,6 +56,15 @@ class Inside:
             **more,  # type: ignore[call-overload]
         )
 
+    def start_with_pipes(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dray", *words],
+            cwd=self.dray.project,
+            env=self.dray.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
     def start_on(self, terminal: int, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "dray", *words],
