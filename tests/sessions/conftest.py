@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import Dray, Hpc, wait_for
 
-KINDS = ["local", "hpc", "box", pytest.param("k8s", marks=pytest.mark.kubernetes)]
+KINDS = ["local", "hpc", "pbs", "box", pytest.param("k8s", marks=pytest.mark.kubernetes)]
 PROMPT = "RDY> "
 # Runs until it is told to end by a file, so that no test has to wait for it.
 WAITING = (
@@ -60,6 +60,15 @@ class Inside:
             **more,  # type: ignore[call-overload]
         )
 
+    def start_with_pipes(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dray", *words],
+            cwd=self.dray.project,
+            env=self.dray.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
     def start_on(self, terminal: int, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "dray", *words],
@@ -89,9 +98,9 @@ class Inside:
 
 @pytest.fixture(params=KINDS)
 def on(request: pytest.FixtureRequest, dray: Dray) -> str:
-    if request.param in ("hpc", "box"):
+    if request.param in ("hpc", "pbs", "box"):
         hpc: Hpc = request.getfixturevalue("hpc")
-        (hpc.offer if request.param == "hpc" else hpc.offer_box)(dray)
+        {"hpc": hpc.offer, "pbs": hpc.offer_pbs, "box": hpc.offer_box}[request.param](dray)
     if request.param == "k8s":
         request.getfixturevalue("pods").offer(dray, image="registry.local/python:1")
     return str(request.param)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +111,37 @@ def test_a_job_that_waits_or_is_of_an_older_dray(dray: Dray, running: Enter) -> 
     (dray.home / "door.json").rename(dray.jobs / inside.job / "attempts/001/door.json")
     dray("stop", waiting)
     assert inside.exec("true").returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["hpc", "pbs"])
+def test_what_stands_is_used(dray: Dray, hpc: Hpc, running: Enter, kind: str) -> None:
+    """A connection that an earlier command has left lends an agent, also while others are in."""
+    (hpc.offer if kind == "hpc" else hpc.offer_pbs)(dray)
+    inside = running(kind)
+    script = "echo in; cat"
+    with inside.start_with_pipes("exec", inside.job, "--", "sh", "-c", script) as first:
+        assert first.stdout is not None
+        assert first.stdin is not None
+        assert first.stdout.readline() == b"in\n"
+
+        def lent() -> bool:
+            told = dray("--verbose", "exec", inside.job, "--", "echo", "second")
+            assert told.stdout == "second\n"
+            return "by the standing connection" in told.stderr
+
+        wait_for(lent, 60)
+        end_what_stands(dray)
+        first.stdin.write(b"\0still here")
+        first.stdin.close()
+        assert first.stdout.read() == b"\0still here"
+        assert first.wait(30) == 0
+
+
+def end_what_stands(dray: Dray) -> None:
+    for pid in dray.processes():
+        with suppress(OSError):  # it has ended meanwhile
+            if b"dray.transport.standing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("flag", ["--rank", "--host"])

@@ -39,7 +39,11 @@ def ask(shell: pexpect.spawn[str], line: str, answer: str) -> None:
 
 
 def test_keys_and_sizes(on: str, running: Enter) -> None:
-    inside = running(on)
+    use_keys_and_sizes(running(on), "/dev/pts")
+
+
+def use_keys_and_sizes(inside: Inside, terminal: str) -> None:
+    """Do what people do in a shell; ``terminal`` is what the name of its terminal begins with."""
     shell = begin(inside)
     ask(shell, "stty size", "30 100")
     shell.setwinsize(41, 123)
@@ -58,7 +62,7 @@ except KeyboardInterrupt: print("inter" + "rupted")'""")
     shell.sendcontrol("z")
     shell.expect_exact("Stopped")
     ask(shell, "kill -9 %1; echo $DRAY_JOB_ID", inside.job)
-    ask(shell, "tty | cut -c1-8", "/dev/pts")
+    ask(shell, "tty", terminal)
     shell.sendline("exit 6")
     assert leave(shell) == 6
     shell = begin(inside)
@@ -106,7 +110,10 @@ def test_a_lost_link_is_made_again(
     dray: Dray, hpc: Hpc, link: Link, running: Enter, fault: str
 ) -> None:
     hpc.offer(dray)
-    inside = running("hpc")
+    lose_the_link(running("hpc"), link, fault)
+
+
+def lose_the_link(inside: Inside, link: Link, fault: str) -> None:
     shell = begin(inside)
     ask(shell, "MINE=kept; echo set", "set")
     if fault == "cut":

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dray.node.formats.wire import MARK
-from dray.transport import standing
+from dray.transport import lending, standing
 from dray.transport.channel import Here
 from dray.transport.link import AgentLink
 from tests.conftest import wait_for
@@ -201,3 +201,82 @@ def test_it_ends_with_its_last_agent(kept: Standing) -> None:
     kept.thread.join(30)
     assert not kept.thread.is_alive()
     assert not kept.path.exists()
+
+
+# -- one who needs an agent for longer ------------------------------------------------------------
+
+
+def said_by(borrowed: lending.Borrowed) -> Any:
+    """One answer of an agent that was lent."""
+    os.set_blocking(borrowed.source, True)
+    said = b""
+    while b"}" not in said:
+        piece = os.read(borrowed.source, 1 << 16)
+        assert piece, said
+        said += piece
+    head, _, rest = said.partition(MARK)[2].partition(b"\n")
+    return json.loads(rest[: int(head.split()[0])])
+
+
+def test_an_agent_is_lent_and_others_are_there(kept: Standing) -> None:
+    borrowed = lending.borrow(kept.path)
+    assert borrowed is not None
+    try:
+        os.write(borrowed.target, request("ids"))
+        assert said_by(borrowed) == ASKED
+        assert kept.ask("ids") == ASKED
+        assert len(kept.opened) > 1
+        os.write(borrowed.target, request("enter", id="some-1", rank=0) + b"for the job")
+        assert "it is not running now" in said_by(borrowed)["error"]
+        assert borrowed.code() == 1
+        assert kept.opened[0].poll() == 1
+    finally:
+        borrowed.close()
+    wait_for(lambda: kept.running() == 2)
+    assert kept.ask("ids") == ASKED
+
+
+def test_what_is_lent_ends_with_who_borrowed_it(kept: Standing) -> None:
+    borrowed = lending.borrow(kept.path)
+    assert borrowed is not None
+    pipe = os.dup(borrowed.target)  # somebody still has it
+    borrowed.close()
+    wait_for(lambda: kept.opened[0].poll() is not None)
+    os.close(pipe)
+    assert kept.ask("ids") == ASKED
+
+
+def test_what_is_lent_outlives_the_lender(kept: Standing) -> None:
+    borrowed = lending.borrow(kept.path)
+    assert borrowed is not None
+    wait_for(lambda: len(kept.opened) == 3)
+    for other in kept.opened[1:]:
+        other.kill()
+    kept.thread.join(30)
+    assert not kept.thread.is_alive()
+    os.write(borrowed.target, request("ids"))
+    assert said_by(borrowed) == ASKED
+    borrowed.close()
+
+
+def test_where_none_is_free_none_is_lent(kept: Standing) -> None:
+    wait = Path(f"{kept.squeue}.wait")
+    wait.touch()
+    slow = kept.send(request("status", ids=[]))
+    wait_for(Path(f"{kept.squeue}.asked").exists)
+    assert lending.borrow(kept.path) is None
+    wait.unlink()
+    assert answer(slow)["jobs"] == []
+    assert lending.borrow(kept.path.with_name("nobody")) is None
+
+
+def test_what_an_agent_complains_of_holds_nobody_up(kept: Standing) -> None:
+    """Its pipe for that is read, whatever is in it."""
+    complaining = kept.root.parent / "complaining"
+    complaining.write_text(f'#!/bin/sh\nyes | head -c 1000000 >&2\nexec {sys.executable} "$@"\n')
+    complaining.chmod(0o755)
+    kept.agent = AgentLink(Here(), str(kept.root), str(complaining), "slurm")
+    first = lending.borrow(kept.path)
+    assert first is not None
+    assert kept.ask("ids") == ASKED  # the second one has complained first
+    first.close()

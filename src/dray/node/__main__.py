@@ -98,9 +98,10 @@ def enter(job_dir: str, kind: str, rank: str) -> int:
 
 
 def relay(path: str) -> int:
+    from .formats.wire import MARK
     from .sessions import relay
 
-    return relay.relay(path)
+    return relay.relay(path, MARK)
 
 
 def session(described: str) -> int:

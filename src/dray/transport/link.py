@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from dray.node.formats.records import Asked
-    from dray.transport.ways import ProgramWay
+    from dray.transport.ways import AgentWay
 
 BOOTSTRAP = "dray_node/formats/bootstrap.py"
 TRIES = 3
@@ -283,9 +283,9 @@ class AgentLink:
 
     def open_session(self) -> subprocess.Popen[bytes]:
         """Start an agent that answers many requests, on a connection that asks for no password."""
-        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        pipe = subprocess.PIPE
         argv = self._argv(may_ask=False)
-        return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=null)
+        return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe)
 
     @contextmanager
     def _over_session(
@@ -325,15 +325,17 @@ class AgentLink:
         if said == MISSING:
             session.send_agent(shipping.app().content)
 
-    def way_into(self, job_id: str, rank: int) -> ProgramWay:
+    def way_into(self, job_id: str, rank: int) -> AgentWay:
         """Return the way into a running job, which asks for no password: where the connection does
         not stand yet, it is made first, and the agent's file is installed."""
-        from dray.transport.ways import ProgramWay  # only here
+        from dray.transport.ways import AgentWay, ProgramWay  # only here
 
         if self.channel.is_remote and not self._stands():
             self.ask("ping")
         words = f'enter "$r"/jobs/{shlex.quote(job_id)} {self.scheduler} {rank}'
-        return ProgramWay(self._argv(words, may_ask=False), self.channel, self.refusal)
+        program = ProgramWay(self._argv(words, may_ask=False), self.channel, self.refusal)
+        request = _message("enter", {"id": job_id, "rank": rank}, None)
+        return AgentWay(self._socket(), request, program)
 
     def _argv(self, words: str = "", *, install: bool = False, may_ask: bool = True) -> list[str]:
         """Return the channel's program with a command that any login shell accepts: a plain sh

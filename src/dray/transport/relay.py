@@ -2,7 +2,8 @@
 
 Each client's request is read into its own buffer. Once it is whole it gets an agent, and keeps it
 until the whole answer has come; the client may read the answer when it likes. So a client that is
-stopped, or dies, leaves no agent in the middle of a message.
+stopped, or dies, leaves no agent in the middle of a message. One who needs an agent for longer
+borrows it: see ``lending``.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from contextlib import suppress
 from math import inf
 
 from dray.transport.frames import PIECE, MessageBuffer, NotAMessage, answer_from_agent
+from dray.transport.lending import LEND, Loan
 from dray.transport.standing import SILENCE_SECONDS
 
 IDLE_SECONDS = 600.0
 SPARE_SECONDS = 30.0  # how long an idle agent beyond the first is kept
+# When one was lent, so many are made ready for those who come next: once the borrower has left, as
+# the machines have more urgent things to do before, or after so many seconds.
+READY_AGENTS = 2
+REOPEN_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 FIRST_WORD_SECONDS = 1.0  # for a client that only checks whether we are here
 PING_SECONDS = 20.0  # a connection on which nothing is said for longer may be cut on its way
 PONG_SECONDS = 15.0  # for the answer to that
@@ -34,13 +41,14 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Client:
-    """A client that asks once, and gets one answer."""
+    """A client that asks once, and gets one answer, or an agent."""
 
     def __init__(self, link: socket.socket) -> None:
         link.setblocking(False)
         self.link = link
         self.request = MessageBuffer(REQUEST_LIMIT)
         self.has_asked = False
+        self.loan: Loan | None = None
         self.unsent = memoryview(b"")
         self.until = time.monotonic() + FIRST_WORD_SECONDS
 
@@ -51,10 +59,12 @@ class Agent:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
         self.process = process
-        self.input, self.output = process.stdin.fileno(), process.stdout.fileno()
-        os.set_blocking(self.input, False)
-        os.set_blocking(self.output, False)
+        self.pipes = (process.stdin, process.stdout, process.stderr)
+        self.input, self.output, self.errors = (pipe.fileno() for pipe in self.pipes)
+        for fd in (self.input, self.output, self.errors):
+            os.set_blocking(fd, False)
         self.client: Client | None = None
         self.unsent = memoryview(b"")
         self.until = inf
@@ -105,18 +115,21 @@ class Relay:
         self.agents: list[Agent] = []
         self.waiting: deque[Client] = deque()
         self.until = time.monotonic() + IDLE_SECONDS
+        self.reopen_at = inf
 
     def run(self) -> None:
-        """Serve until the last agent has ended, or nobody has asked for a long while."""
+        """Serve until the last agent has ended, or nobody has asked for a long while. What is lent
+        then goes on without us."""
         self.listener.setblocking(False)
         self.selector.register(self.listener, READ, lambda _: self._accept())
         self._open_agent()
         try:
-            while self.agents and time.monotonic() < self.until:
+            while self._is_needed():
                 for key, events in self.selector.select(self._patience()):
                     key.data(events)
                 self._expire()
                 self._assign()
+                self._reopen()
                 self._ping()
         finally:
             for agent in list(self.agents):
@@ -124,10 +137,16 @@ class Relay:
             for client in list(self.clients):
                 self._drop(client)
 
+    def _is_needed(self) -> bool:
+        has_way = bool(self.agents) or self.reopen_at < inf
+        return has_way and (time.monotonic() < self.until or self._has_lent())
+
     def _patience(self) -> float:
         clients, agents = [one.until for one in self.clients], [one.until for one in self.agents]
         agents += [one.ping_at for one in self.agents if self.pings and one.is_free]
-        return max(min(self.until, *clients, *agents) - time.monotonic(), 0.0)
+        now = time.monotonic()
+        end = max(self.until, now + LOOK_SECONDS)  # it is put off while something is lent
+        return max(min(end, self.reopen_at, *clients, *agents) - now, 0.0)
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -160,12 +179,18 @@ class Relay:
         except BlockingIOError:
             pass
         except (OSError, NotAMessage):
+            if client.loan is not None:
+                client.loan.process.terminate()
+                self.reopen_at = min(self.reopen_at, time.monotonic())
             self._drop(client)
 
     def _read_request(self, client: Client) -> None:
         piece = client.link.recv(PIECE)
         if not piece or client.has_asked:
             raise NotAMessage  # it is gone, or asks more than once
+        if piece == LEND:
+            self._lend(client)
+            return
         client.until = time.monotonic() + SILENCE_SECONDS
         if client.request.feed(piece):
             if not client.request.is_exact():
@@ -195,7 +220,33 @@ class Relay:
         agent = Agent(self.open_session())
         self.agents.append(agent)
         self.selector.register(agent.output, READ, lambda _: self._work(agent, self._hear))
+        self.selector.register(agent.errors, READ, lambda _: self._work(agent, self._ignore))
         return agent
+
+    def _lend(self, client: Client) -> None:
+        """Hand an agent over."""
+        agent = next((one for one in self.agents if one.is_free), None)
+        if agent is None:
+            raise NotAMessage  # it opens a session of its own
+        client.has_asked = True
+        client.until = inf
+        socket.send_fds(client.link, [b"!"], [agent.input, agent.output, agent.errors])
+        client.loan = Loan(agent.process, client.link)
+        client.loan.start()
+        self._forget(agent)
+        self.reopen_at = min(self.reopen_at, time.monotonic() + REOPEN_SECONDS)
+
+    def _reopen(self) -> None:
+        if time.monotonic() < self.reopen_at:
+            return
+        self.reopen_at = inf
+        free = sum(one.is_free for one in self.agents)
+        with suppress(OSError):
+            for _ in range(min(READY_AGENTS - free, AGENTS - len(self.agents))):
+                self._open_agent()
+
+    def _has_lent(self) -> bool:
+        return any(one.loan is not None for one in self.clients)
 
     def _assign(self) -> None:
         while self.waiting:
@@ -250,16 +301,22 @@ class Relay:
             self.selector.modify(client.link, READ | WRITE, self.selector.get_key(client.link).data)
         agent.rest()
 
+    def _ignore(self, agent: Agent) -> None:
+        """Read what an agent complains of, so that it is not held up."""
+        if not os.read(agent.errors, PIECE):
+            self.selector.unregister(agent.errors)
+
     def _end(self, agent: Agent) -> None:
         """End an agent. The client that it worked for connects by itself."""
-        self.agents.remove(agent)
-        for fd in (agent.input, agent.output):
-            with suppress(KeyError):
-                self.selector.unregister(fd)
-        process = agent.process
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
-        process.terminate()
+        self._forget(agent)
+        agent.process.terminate()
         if agent.client is not None:
             self._drop(agent.client)
+
+    def _forget(self, agent: Agent) -> None:
+        self.agents.remove(agent)
+        for fd in (agent.input, agent.output, agent.errors):
+            with suppress(KeyError):
+                self.selector.unregister(fd)
+        for pipe in agent.pipes:
+            pipe.close()

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from dray import tracing
@@ -26,6 +27,7 @@ from dray.node.sessions.ready import Interests
 from dray.node.sessions.relay import peer_of
 from dray.transport.channel import Channel, LinkLost, last_lines
 from dray.transport.frames import AgentRefusal, NotAMessage, parse
+from dray.transport.lending import Borrowed, borrow
 
 ENDING_SECONDS = 2.0
 COMPLAINTS = 1 << 16  # bytes of what a program said on stderr, from its end
@@ -36,6 +38,7 @@ class Carrier(Protocol):
 
     source: int
     target: int
+    greeting: bytes  # what is said before all else, to be led on
 
     def explain(self, banner: bytes) -> DrayError:
         """Return why nobody answered; ``banner`` is what came instead."""
@@ -70,6 +73,8 @@ class SocketWay:
 
 
 class SocketCarrier:
+    greeting = b""
+
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.source = self.target = connection.fileno()
@@ -102,6 +107,8 @@ class ProgramWay:
 
 
 class ProgramCarrier:
+    greeting = b""
+
     def __init__(self, way: ProgramWay) -> None:
         self.way = way
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -120,17 +127,8 @@ class ProgramCarrier:
         self.source, self.target = self.process.stdout.fileno(), self.process.stdin.fileno()
 
     def explain(self, banner: bytes) -> DrayError:
-        refused = refusal_in(banner)
-        if refused is not None:
-            return self.way.refusal(refused)
-        place = self.way.place
-        if MISSING in banner:
-            return LinkLost(f"{place}: dray's file is missing there: try again")
         code = self._end()
-        said = (banner + self._complaints()).decode("utf-8", "replace").strip()
-        return self.way.channel.explain(code, said) or ClusterError(
-            f"nobody answered in the job on {place} (exit code {code}): {last_lines(said)}"
-        )
+        return explain(self.way, banner, code, self._complaints())
 
     def _end(self) -> int | None:
         try:
@@ -153,6 +151,54 @@ class ProgramCarrier:
         self._end()
         self.process.wait()
         self._errors.close()
+
+
+class AgentWay:
+    """Through an agent that the standing connection lends, which is there already; through a
+    program where that has none to spare. ``request`` makes an agent the way."""
+
+    def __init__(self, path: Path, request: bytes, program: ProgramWay) -> None:
+        self.path = path
+        self.request = request
+        self.program = program
+        self.place = program.place
+
+    def open(self) -> Carrier:
+        borrowed = borrow(self.path) if self.program.channel.is_remote else None
+        if borrowed is None:
+            return self.program.open()
+        tracing.trace(f"go into the job on {self.place} by the standing connection")
+        return AgentCarrier(self, borrowed)
+
+
+class AgentCarrier:
+    def __init__(self, way: AgentWay, borrowed: Borrowed) -> None:
+        self.way = way
+        self.borrowed = borrowed
+        self.greeting = way.request
+        self.source, self.target = borrowed.source, borrowed.target
+
+    def explain(self, banner: bytes) -> DrayError:
+        code = self.borrowed.code()
+        if code is None and refusal_in(banner) is None:  # who would know has gone with the link
+            return LinkLost(f"no connection to {self.way.place}: the standing one has ended")
+        return explain(self.way.program, banner, code, self.borrowed.complaints())
+
+    def close(self) -> None:
+        self.borrowed.close()
+
+
+def explain(way: ProgramWay, banner: bytes, code: int | None, complaints: bytes) -> DrayError:
+    """Return why nobody answered, from how the program on the way ended."""
+    refused = refusal_in(banner)
+    if refused is not None:
+        return way.refusal(refused)
+    if MISSING in banner:
+        return LinkLost(f"{way.place}: dray's file is missing there: try again")
+    said = (banner + complaints).decode("utf-8", "replace").strip()
+    return way.channel.explain(code, said) or ClusterError(
+        f"nobody answered in the job on {way.place} (exit code {code}): {last_lines(said)}"
+    )
 
 
 def refusal_in(banner: bytes) -> AgentRefusal | None:
@@ -185,7 +231,7 @@ class Connection:
         self._carrier = way.open()
         source, target = self._carrier.source, self._carrier.target
         self.link = Link(source, target, 1, is_asked, frames.MARK)
-        self.link.start({})
+        self.link.start({}, self._carrier.greeting)
 
     def __enter__(self) -> Connection:
         return self

@@ -1,9 +1,11 @@
 """The agent: what the laptop talks to on a login node. It answers until its input ends.
 
 A verb is a function of the agent and a request. Those in ``root_requests`` and ``image_requests``
-need only the root, see dray.node.root; those in ``jobs`` and ``status`` the scheduler too.
+need only the root, see dray.node.root; those in ``jobs``, ``status`` and ``doors`` the scheduler
+too.
 """
 
+import io
 import os
 import signal
 import sys
@@ -16,7 +18,7 @@ from ..root.images import RootImages
 from ..root.root import Root
 from ..root.submission import under_way
 from ..schedulers import scheduler
-from . import image_requests, jobs, root_requests, site, situation, status, storage
+from . import doors, image_requests, jobs, root_requests, site, situation, status, storage
 from .serving import Conversation
 
 TYPE_CHECKING = False
@@ -140,7 +142,8 @@ VERBS = {
     "bring": root_requests.bring,
     "checkpoint": root_requests.checkpoint,
     "discard": jobs.discard,
-    "door": root_requests.door,
+    "door": doors.door,
+    "enter": doors.enter,
     "explain": situation.explain,
     "hello": site.probe,
     "ids": root_requests.ids,
@@ -174,7 +177,8 @@ def main(root: str, kind: str) -> int:
         sys.stderr.write("the root {} names a variable that is not set there\n".format(root))
         return 3
     scheduler.user_umask = os.umask(0o077)
-    agent = Agent(root, scheduler.of_kind(kind, root), sys.stdin.buffer, sys.stdout.buffer)
+    # Without a buffer: what follows a request to lead into a job is for whoever takes our place.
+    agent = Agent(root, scheduler.of_kind(kind, root), io.FileIO(0), sys.stdout.buffer)
     while agent.serve():
         pass
     return 0

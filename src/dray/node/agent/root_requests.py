@@ -6,7 +6,6 @@ from ..formats.wire import Refusal
 from ..jobs import arrays
 from ..root import outputs as root_outputs
 from ..root.root import checked_id
-from ..sessions import entering
 from . import snapshots
 
 TYPE_CHECKING = False
@@ -39,12 +38,6 @@ def log(agent: "Agent", request: "Request") -> "Answer":
     job_id, attempt, offset = request["id"], request["attempt"], request["offset"]
     size, piece = agent.root.read_log(job_id, attempt, offset, rank)
     return {"size": size, "payload": len(piece), "pieces": [piece]}
-
-
-def door(agent: "Agent", request: "Request") -> "Answer":
-    """Tell where the door of a job's rank is, to a laptop that gets to its node by itself."""
-    found = entering.find_door(agent.root.job(request["id"]), request.get("rank", 0))
-    return {"place": found["place"], "path": found["socket"], "words": found["words"]}
 
 
 def log_times(agent: "Agent", request: "Request") -> "Answer":

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """Reads requests and writes answers; what a verb does is up to ``carry_out``."""
+    """Reads requests and writes answers; what a verb does is up to ``carry_out``. Whoever makes
+    ``stdin`` decides whether more is read than a request: see ``agent.main``."""
 
     def __init__(self, stdin: "BinaryIO", stdout: "BinaryIO") -> None:
         self.stdin = stdin
@@ -69,12 +70,22 @@ class Conversation:
         if lengths is None:
             return None
         try:
-            found = json.loads(self.stdin.read(lengths[0]).decode("ascii"))  # type: Any
+            found = json.loads(self._read(lengths[0]).decode("ascii"))  # type: Any
         except (ValueError, RecursionError):
             return None
         self.payload = lengths[1]
         request = found  # type: Request
         return request if isinstance(found, dict) else None
+
+    def _read(self, length: int) -> bytes:
+        """Read this many bytes, or what there is."""
+        found = bytearray()
+        while len(found) < length:
+            piece = self.stdin.read(length - len(found))
+            if not piece:
+                break
+            found += piece
+        return bytes(found)
 
     def skip_payload(self) -> None:
         """Discard the payload of a refused request, which must not be taken for the next

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..containers.sandbox import Sandbox
     from ..formats.records import CommandEnd, Description
     from ..jobs.jobdir import JobDir
+    from ..schedulers.scheduler import Scheduler
     from .ranks import Ranks
 
 # As a shell, or a container, tells that what was in it ended by such a signal.
@@ -133,18 +134,21 @@ class Command:
     def open_door(self, path: str) -> None:
         """Let the user in, beside the running command. A command runs as well without."""
         try:
+            batch = self._scheduler()
+            place = batch.own_place() if batch is not None else {}
+            is_called = batch is not None and batch.is_called
             is_attended = commands.is_held(self.job["command"])
-            self.door = door.Door(path, self._place(), self._describe, is_attended)
+            self.door = door.Door(path, place, self._describe, is_called, is_attended)
         except (OSError, KeyError) as error:
             print_message("nobody can be let in: {}".format(error))
 
-    def _place(self) -> "Dict[str, str]":
+    def _scheduler(self) -> "Optional[Scheduler]":
         settings = self.job.get("scheduler")
         if not settings:
-            return {}
+            return None
         from ..schedulers import scheduler  # not for a job of this machine
 
-        return scheduler.of_kind(settings["kind"], self.job_dir.root).own_place()
+        return scheduler.of_kind(settings["kind"], self.job_dir.root)
 
     def _describe(self) -> "Dict[str, Any]":
         """Return what processes beside the command see."""

@@ -122,10 +122,23 @@ def script(argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes) -> byt
     return b"\n".join(lines) + b"\n"
 
 
-def entering_script(argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes) -> bytes:
-    """Write what the shell inside reads to become a program beside the command."""
-    lines = exports(env) + [b"cd " + quoted(folder) + b" 2>/dev/null || cd /", becoming(argv, env)]
+def entering_script(
+    argv: "List[bytes]", env: "Dict[bytes, bytes]", folder: bytes, terminal: bytes = b""
+) -> bytes:
+    """Write what the shell inside reads to become a program beside the command; ``terminal`` is the
+    node's name of the one that it has."""
+    lines = taking_back(terminal) if terminal else []
+    lines += exports(env)
+    lines += [b"cd " + quoted(folder) + b" 2>/dev/null || cd /", becoming(argv, env)]
     return b"\n".join(lines) + b"\n"
+
+
+def taking_back(terminal: bytes) -> "List[bytes]":
+    """Open the terminal by its own name, where it has it inside. Apptainer replaces a terminal by
+    what is called /dev/console inside (so that ``ttyname`` finds it), and where the node's whole
+    /dev is bound, that is the machine's own console: whatever is written there is lost."""
+    name = quoted(terminal)
+    return [b"[ ! -c " + name + b" ] || exec 0<>" + name + b" 1>&0 2>&0"]
 
 
 def exports(env: "Dict[bytes, bytes]") -> "List[bytes]":

@@ -701,7 +701,7 @@ class Asked(TypedDict, total=False):
     ends: Dict[str, End]  # of jobs that may not know it themselves
     overdue: List[str]  # folded: their pods should have ended long ago
     # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove, sweep,
-    # sweep-close
+    # sweep-close, door, enter
     id: str
     attempt: int
     offset: int

@@ -15,6 +15,7 @@
         attempts/001/ranks/      the logs of further ranks, if they wrote anything
         attempts/001/door.json   while its command runs: the way in, see dray.node.sessions
         attempts/001/edits.json  of a session: what was put into its work tree since its start
+        attempts/001/door.calls  who wants in, where no scheduler leads there
         given/                   the checkpoint of another run that it begins from
         outputs/                 what the command wrote, kept whatever happens
         work/                    the work tree, only while an attempt runs

@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import re
+import socket
 import time
 
 from . import scheduler
@@ -238,9 +239,13 @@ def kilobytes(text: str) -> int:
 
 class Pbs(scheduler.Scheduler):
     name = "PBS"
+    is_called = True
 
     def own_number(self) -> str:
         return os.environ["PBS_JOBID"]
+
+    def own_place(self) -> "Dict[str, str]":
+        return {"host": socket.gethostname()}
 
     def __init__(self) -> None:
         self._version = None  # type: Optional[str]

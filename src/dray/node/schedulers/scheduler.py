@@ -41,6 +41,9 @@ class NoAnswer(SchedulerError):
 class Scheduler:
     name = ""  # for people
     is_told = False  # whether the laptop tells it what is in the queue
+    # Whether it starts no program beside a running job, so that who wants in has to call: see
+    # sessions.calls.
+    is_called = False
     # Why a job is gone that is in no queue: said only where the queue sees the jobs' own locks, so
     # that there is nothing to wait for, and nobody else to ask.
     why_gone = ""
@@ -129,7 +132,7 @@ class Scheduler:
         raise NotImplementedError
 
     def own_place(self) -> "Dict[str, str]":
-        """Say where this process is, for ``way_to``."""
+        """Say where this process is, for ``way_to``, or for who calls it."""
         return {}
 
     def way_to(self, place: "Dict[str, str]") -> "List[str]":

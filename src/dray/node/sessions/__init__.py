@@ -18,6 +18,11 @@
     listening   ports of the node that lead to the laptop
     entering    what the laptop starts on a login node, to be led to the door
     relay       the last piece of that way
+    detours     ways to the door where the scheduler leads nobody there
+    calls       how a job is asked to come out to the login node
+    calling     the login node's side of that, and ...
+    dialing     ... the job's
+    proof       how each of the two proves to be the one that is meant
 
 The two ends do not trust each other: whatever comes is checked, and everything is bounded.
 """

@@ -4,7 +4,8 @@ It costs nothing while nobody does: the kernel wakes the supervisor when somebod
 server is a process of its own, with the listening socket, and ends by itself when it is idle.
 
 The socket is in a private folder on the node's own disk, and a file in the attempt's directory
-tells where. Only a process of the same user is let in.
+tells where. Only a process of the same user is let in. Where nothing leads to this node, somebody
+who wants in calls: see ``calls``.
 """
 
 import fcntl
@@ -24,6 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict  # noqa: F401
 
+    from .calls import Calls
+
 PREFIX = "dray-door-"
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")  # of the node's own, and with short names
 BACKLOG = 64
@@ -33,20 +36,23 @@ PAUSE = 5.0  # seconds before one that has ended is started again
 
 class Door:
     """``describe`` returns what the server has to know of the command; ``path`` is the file that
-    tells where the door is, and ``place`` what the scheduler needs to lead there. With
-    ``is_attended`` the server is there before anybody knocks, and stays."""
+    tells where the door is, and ``place`` what the scheduler needs to lead there. ``is_called``:
+    whether those who want in have to call. With ``is_attended`` the server is there before anybody
+    knocks, and stays."""
 
     def __init__(
         self,
         path: str,
         place: "Dict[str, str]",
         describe: "Callable[[], Dict[str, Any]]",
+        is_called: bool = False,
         is_attended: bool = False,
     ) -> None:
         self.path = path
         self.is_attended = is_attended
         self._next_start = 0.0
         self.server = 0  # its pid
+        self.calls = calls_to(path) if is_called else None
         self._describe = describe
         self.folder = make_folder()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -58,6 +64,8 @@ class Door:
             fd = self._socket.fileno()
             fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+            if self.calls is not None:
+                self.calls.make()
             told = {"place": place, "socket": at, "words": own_words()}
             files.write_json(path, told, durable=False)
         except BaseException:
@@ -69,7 +77,7 @@ class Door:
         if self.server:
             return
         is_due = self.is_attended and time.monotonic() >= self._next_start
-        if not is_due and not select.select([self._socket], [], [], 0)[0]:
+        if not is_due and not self._is_wanted():
             return
         self._next_start = time.monotonic() + PAUSE
         try:
@@ -78,8 +86,15 @@ class Door:
             print_message("nobody can be let in: {}".format(error))
             self._turn_away()
 
+    def _is_wanted(self) -> bool:
+        if select.select([self._socket], [], [], 0)[0]:
+            return True
+        return self.calls is not None and self.calls.is_waiting()
+
     def _turn_away(self) -> None:
         """Close a connection that nobody serves: it would knock for ever."""
+        if self.calls is not None:
+            self.calls.skip()
         try:
             connection, _ = self._socket.accept()
             connection.close()
@@ -101,7 +116,10 @@ class Door:
         path = os.path.join(self.folder, "command")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.PRIVATE_FILE)
         os.unlink(path)
-        rest = memoryview(json.dumps(self._describe()).encode("ascii"))
+        described = self._describe()
+        if self.calls is not None:
+            described["calls"] = [self.calls.path, self.calls.heard]
+        rest = memoryview(json.dumps(described).encode("ascii"))
         while rest:
             rest = rest[os.write(fd, rest) :]
         os.lseek(fd, 0, os.SEEK_SET)
@@ -111,11 +129,15 @@ class Door:
         """Know that a child of ours has ended."""
         if pid == self.server:
             self.server = 0
+            if self.calls is not None:
+                self.calls.skip()
 
     def close(self, reap: "Callable[[], None]") -> None:
         """End the server with all that it has started, and take the door away. ``reap`` collects
         children that have ended."""
         files.discard(self.path)
+        if self.calls is not None:
+            self.calls.remove()
         if self.server:
             process.send([self.server], signal.SIGTERM)
         until = time.monotonic() + TERM_SECONDS
@@ -129,6 +151,12 @@ class Door:
     def _remove(self) -> None:
         self._socket.close()
         files.remove_tree(self.folder)
+
+
+def calls_to(path: str) -> "Calls":
+    from . import calls  # not where the scheduler leads here
+
+    return calls.Calls(calls.path_beside(path))
 
 
 def make_folder(prefix: str = PREFIX) -> str:

@@ -1,40 +1,53 @@
 """What the laptop starts on a login node to get into a job: it finds the door, and has the
-scheduler start a relay on the job's node. Where the job is on this very machine, it is the relay.
+scheduler start a relay on the job's node. Where the scheduler does not, the job is called. Where it
+is on this very machine, this is the relay.
 """
 
 import os
 
 from ..formats import files, shapes
-from ..formats.wire import Refusal
+from ..formats.wire import MARK, Refusal
 from ..jobs.jobdir import JobDir, is_held
 from ..processes import layout
 from ..schedulers import scheduler
-from .relay import refuse, relay
+from . import relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List  # noqa: F401
+
+    from ..schedulers.scheduler import Scheduler
 
 MOST_WORDS = 16
 
 
 def enter(path: str, kind: str, rank: str) -> int:
     """Become the way to the door of a job's rank; ``path`` is the job's directory."""
+    job_dir = JobDir(path)
+    return lead(job_dir, scheduler.of_kind(kind, job_dir.root), int(rank))
+
+
+def lead(job_dir: JobDir, batch: "Scheduler", rank: int) -> int:
+    """Become the way to the door of a job's rank, or say why there is none. Returns once whoever
+    came has left."""
     try:
-        door = find_door(JobDir(path), int(rank))
-        words = scheduler.of_kind(kind, os.path.dirname(os.path.dirname(path))).way_to(
-            door["place"]
-        )
+        door = find_door(job_dir, rank)
+        if batch.is_called:
+            from . import detours  # with sockets: not for every agent
+
+            return detours.go(job_dir.root, door)
+        words = batch.way_to(door["place"])
         if not words:
-            return relay(door["socket"])
-        words += door["words"] + ["relay", door["socket"]]
+            return relay.relay(door["socket"], MARK)
+        words += relay.words(door["words"], door["socket"], MARK)
         os.execvpe(words[0], words, scheduler.clean_environment())
     except Refusal as error:
-        return refuse(str(error), error.family)
+        return relay.refuse(MARK, str(error), error.family)
     except scheduler.SchedulerError as error:
-        return refuse(str(error), "Refused")
+        return relay.refuse(MARK, str(error), "Refused")
     except OSError as error:
-        return refuse("{}: {}".format(error.filename or "", error.strerror).lstrip(": "))
+        why = "{}: {}".format(error.filename or "", error.strerror).lstrip(": ")
+        return relay.refuse(MARK, why)
     return 1
 
 
@@ -58,7 +71,7 @@ def find_door(job_dir: JobDir, rank: int) -> "Dict[str, Any]":
         if not files.exists(attempt.attempt):
             raise Refusal("Refused", "its attempt is just starting: try again in a moment")
         raise Refusal("Refused", "it was started by a version of dray that lets nobody in")
-    return checked(door)
+    return dict(checked(door), file=attempt.door_of(rank))
 
 
 def checked(door: "Dict[str, Any]") -> "Dict[str, Any]":

@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
+    from .dialing import Dialing
     from .edits import Edits  # noqa: F401
     from .link import Channel
 
@@ -51,6 +52,7 @@ class Server:
         self.terminals = []  # type: List[Terminal]
         self.programs = {}  # type: Dict[int, Program]
         self.dying = {}  # type: Dict[int, float]  # pid: when it is killed
+        self.dialing = self._answer_calls(*described.get("calls", ()))
         self.busy_at = time.monotonic()
         self.is_over = False
         session = described["session"]
@@ -62,6 +64,14 @@ class Server:
         signal.set_wakeup_fd(wake)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, self._hear)
+
+    def _answer_calls(self, *known: "Any") -> "Optional[Dialing]":
+        if not known:
+            return None
+        from .calls import Calls  # not where the scheduler leads here
+        from .dialing import Dialing
+
+        return Dialing(Calls(*known), self._welcome)
 
     def _hear(self, number: int, _: object) -> None:
         self.is_over = self.is_over or number == signal.SIGTERM
@@ -85,6 +95,8 @@ class Server:
         wanted.add(self._woken, READ, self._reap)
         if len(self.links) < MOST_LINKS:
             wanted.add(self.listening.fileno(), READ, self._accept)
+            if self.dialing is not None:
+                seconds = min(self.dialing.interests(wanted), seconds)
         for terminal in self.terminals:
             terminal.interests(wanted)
         for link in self.links:
@@ -106,7 +118,10 @@ class Server:
         if peer_of(connection) != os.getuid():
             connection.close()
             return
-        fd = connection.detach()
+        self._welcome(connection.detach())
+
+    def _welcome(self, fd: int) -> None:
+        """Serve somebody who has been let in."""
         link = Link(fd, fd, 2, self._is_asked)
         link.start({}, frames.MARK)
         self.links.append(link)
@@ -195,42 +210,55 @@ class Server:
             channel.refuse(str(error))
 
     def _open(self, channel: "Channel", record: "Dict[str, Any]") -> None:
-        what = record.get("what")
         if self.holding:
             self.holding.is_used(time.monotonic())
-        if what == "program":
-            argv = argv_of(record)
-            if argv is None:
-                raise Wrong("no program")
-            program = Program(channel, self._around(record), argv)
-            channel.end = program
-            self.programs[program.pid] = program
-        elif what == "ssh":
-            sshd = Sshd(channel, self._around(record), self.folder, record)
-            channel.end = sshd
-            self.programs[sshd.pid] = sshd
-        elif what == "terminal":
-            self._open_terminal(channel, record)
-        elif what == "tcp":
-            end = ends.connect(channel, socket.AF_INET, ("127.0.0.1", port_of(record)))
-            channel.end = end or channel.end
-        elif what == "unix":
-            path = self._around(record).outside_path(text_of(record, "path"))
-            end = ends.connect(channel, socket.AF_UNIX, path)
-            channel.end = end or channel.end
-        elif what == "udp":
-            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            channel.end = ends.Datagrams(channel, sock)
-            sock.connect(("127.0.0.1", port_of(record)))
-            channel.tell(frames.OPENED, {})
-        elif what == "sync":
-            self._open_sync(channel)
-        elif what == "listen":
-            channel.end = Listening(channel, port_of(record))
-        else:
+        what = record.get("what")
+        openers = {
+            "program": self._open_program,
+            "ssh": self._open_ssh,
+            "terminal": self._open_terminal,
+            "tcp": self._open_tcp,
+            "unix": self._open_unix,
+            "udp": self._open_udp,
+            "sync": self._open_sync,
+            "listen": self._open_listening,
+        }
+        if not isinstance(what, str) or what not in openers:
             raise Wrong("{!r}".format(what)[:100])
+        openers[what](channel, record)
 
-    def _open_sync(self, channel: "Channel") -> None:
+    def _open_program(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        argv = argv_of(record)
+        if argv is None:
+            raise Wrong("no program")
+        self._serve(channel, Program(channel, self._around(record), argv))
+
+    def _open_ssh(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        self._serve(channel, Sshd(channel, self._around(record), self.folder, record))
+
+    def _serve(self, channel: "Channel", program: Program) -> None:
+        channel.end = program
+        self.programs[program.pid] = program
+
+    def _open_tcp(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        end = ends.connect(channel, socket.AF_INET, ("127.0.0.1", port_of(record)))
+        channel.end = end or channel.end
+
+    def _open_unix(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        path = self._around(record).outside_path(text_of(record, "path"))
+        end = ends.connect(channel, socket.AF_UNIX, path)
+        channel.end = end or channel.end
+
+    def _open_udp(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        channel.end = ends.Datagrams(channel, sock)
+        sock.connect(("127.0.0.1", port_of(record)))
+        channel.tell(frames.OPENED, {})
+
+    def _open_listening(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        channel.end = Listening(channel, port_of(record))
+
+    def _open_sync(self, channel: "Channel", _: "Dict[str, Any]") -> None:
         """Take edits. All channels share what is known of the tree."""
         session = self.described["session"]
         if not session:

@@ -103,10 +103,10 @@ class Surroundings:
             raise
         to_bytes = process.to_bytes
         env = {to_bytes(key): to_bytes(value) for key, value in dict(box["env"], **more).items()}
-        text = container.entering_script(
-            [to_bytes(one) for one in argv], env, to_bytes(box["folder"])
-        )
-        write_apart(pipe, text)
+        words = [to_bytes(one) for one in argv]
+        terminal = os.fsencode(os.ttyname(stdin)) if is_terminal else b""
+        folder = to_bytes(box["folder"])
+        write_apart(pipe, container.entering_script(words, env, folder, terminal))
         return pid
 
 
