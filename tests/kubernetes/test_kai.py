@@ -38,16 +38,18 @@ def test_jobs_share_a_gpu_and_wait_once_their_queue_has_all_that_it_may_have(
 ) -> None:
     kai.add_queue("lab", gpus=1)
     offer(pods, dray, "lab", scheduler="kai", priority_class="train")
-    first, second = (dray.run(*HALF, HOLDING) for _ in range(2))
-    gpus = {gpu_of(dray, pods, job) for job in (first, second)}
-    assert list(gpus) == kai.reserved()
+    first = dray.run(*HALF, HOLDING)
+    gpu = gpu_of(dray, pods, first)
+    second = dray.run(*HALF, HOLDING)
+    assert gpu_of(dray, pods, second) == gpu
+    assert kai.reserved() == [gpu]
 
     third = dray.run(*HALF, GPU)
     full = "its queue has all that it may have (Kubernetes says: lab quota has reached the"
     wait_for(lambda: (is_in(dray, third, "queued") or "").startswith(full), PATIENCE)
     dray("stop", first)
     assert dray.wait(third)["state"] == "done"
-    assert {dray.log(third).strip()} == gpus
+    assert dray.log(third) == f"{gpu}\n"
     dray("stop", second)
     assert dray.wait(second)["state"] == "stopped"
 

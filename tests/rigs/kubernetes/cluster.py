@@ -107,6 +107,12 @@ class Kubernetes:
         listed = {"apiVersion": "v1", "kind": "List", "items": described}
         self.kubectl("create", "--filename=-", stdin=json.dumps(listed), config=config)
 
+    def wait_for_definitions(self) -> None:
+        """Wait until objects of all kinds that were defined can be created. ``kubectl wait`` gives
+        up on a definition of which nothing has been said yet."""
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        until(lambda: all(map(objects.is_established, self.control.get(path)["items"])))
+
     def namespace(self) -> Namespace:
         """Make a namespace with a volume that all nodes share."""
         name = f"space-{next(self._numbers)}"

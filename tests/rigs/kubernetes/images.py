@@ -1,7 +1,7 @@
-"""Writes the tests' images as one archive: images.py PAUSE BASE SHELL ARCHIVE.
+"""Writes the tests' images as one archive: images.py PAUSE BASE SHELL TLS ARCHIVE.
 
-PAUSE is a program, BASE the root file system that ``tests/rigs/base-image`` has made, SHELL a
-folder with what a work image has beyond it.
+PAUSE is a program, BASE the root file system that ``tests/rigs/base-image`` has made, SHELL and TLS
+are folders with what a work image has beyond it, and one that speaks with the API server.
 """
 
 from __future__ import annotations
@@ -105,13 +105,14 @@ class Archive:
         self._tar.addfile(entry, io.BytesIO(data))
 
 
-def main(pause: Path, base: Path, shell: Path, path: Path) -> None:
+def main(pause: Path, base: Path, shell: Path, tls: Path, path: Path) -> None:
     with tarfile.open(path, "w") as tar:
         archive = Archive(tar)
         archive.add("registry.local/pause:1", ["/pause"], layer_of("pause", pause))
         archive.add("registry.local/busybox:1", ["/bin/sh"], without_python(base))
         archive.add("registry.local/python:1", ["/usr/bin/python3"], base.read_bytes())
-        archive.add(RESERVATION, ["/usr/bin/python3", "-c", RESERVING], base.read_bytes())
+        reserving = ["/usr/bin/python3", "-c", RESERVING]
+        archive.add(RESERVATION, reserving, base.read_bytes(), layer_from(tls))
         archive.add("registry.local/shell:1", ["/bin/bash"], base.read_bytes(), layer_from(shell))
         archive.close()
 

@@ -71,7 +71,7 @@ class Kai:
         """Put on the API server what an installation puts there, but for its pods."""
         self.cluster.kubectl("create", f"--filename={self.home / DEFINITIONS}")
         # They end at once where one of them is not served yet.
-        self.cluster.kubectl("wait", "crd", "--all", "--for=condition=Established")
+        self.cluster.wait_for_definitions()
         until(lambda: not self.cluster.try_kubectl("get", f"queues.{GROUP}").returncode)
         self.cluster.priority_classes(**PRIORITIES)
         self.cluster.create(

@@ -87,7 +87,7 @@ class Kueue:
         for text in (crds, webhooks):
             self.cluster.kubectl("create", "--filename=-", stdin=self._by_address(text))
         # It ends at once where one of them is not served yet.
-        self.cluster.kubectl("wait", "crd", "--all", "--for=condition=Established")
+        self.cluster.wait_for_definitions()
         self.cluster.control.machine.wait("kube-apiserver", self._are_served)
         to_visibility = {"type": "ExternalName", "externalName": ADDRESS}
         service = {"name": "visibility-server", "namespace": SPACE, "port": VISIBILITY}

@@ -88,3 +88,8 @@ def definition(group: str, kind: str, plural: str) -> Object:
     return made(
         "apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{group}", spec=spec
     )
+
+
+def is_established(definition: Object) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
