@@ -4,6 +4,7 @@ what is to be executed there. Standard library only; started as a program of its
 import json
 import os
 import socket
+import subprocess
 import sys
 
 HELPER = "/usr/bin:/bin"
@@ -29,7 +30,9 @@ def execute() -> None:
     if not ask({"helper": True})["there"]:
         refuse("NotFound", "pods not found")
     command = words_after("--")
-    os.execvpe(command[0], command, {"PATH": f"{os.environ['KUBE_PATH']}:{HELPER}", "HOME": "/"})
+    env = {"PATH": f"{os.environ['KUBE_PATH']}:{HELPER}", "HOME": "/"}
+    # In a pod, it does not end with the kubectl that it was started by.
+    sys.exit(subprocess.call(command, env=env, start_new_session=True))
 
 
 def request(method: str, path: str) -> None:

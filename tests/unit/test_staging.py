@@ -15,6 +15,7 @@ from dray.node.formats import files
 from dray.node.jobs import arrays, staging
 from dray.node.jobs.arrays import ArrayDir
 from dray.node.jobs.jobdir import JobDir
+from dray.node.root.root import Root
 
 # Writes a job's directory, and is killed at the Nth call that changes anything on the disk.
 WRITE = """
@@ -197,3 +198,16 @@ def test_what_cannot_be_removed_is_not_said_where_answers_are_written(tmp_path: 
     words = [sys.executable, "-c", code, str(tmp_path)]
     ended = subprocess.run(words, check=True, capture_output=True, timeout=60)
     assert (ended.stdout, ended.stderr) == (b"", b"")
+
+
+def test_what_killed_probes_of_the_root_have_left_goes(tmp_path: Path) -> None:
+    """Not what is being looked at just now, nor anything else that lies there."""
+    names = [".clock-old", ".link-probe-old", ".link-probe-old.too", ".lock-probe-old"]
+    kept = [".clock-new", ".lock-probe-held", ".other", "queue.json.lock"]
+    for name in [*names, *kept]:
+        (tmp_path / name).touch()
+        if not name.endswith("new"):
+            os.utime(tmp_path / name, (1, 1))
+    with files.Lock(str(tmp_path / ".lock-probe-held")):
+        Root(str(tmp_path)).tidy()
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)

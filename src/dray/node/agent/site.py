@@ -6,6 +6,7 @@ import sys
 import time
 
 from ..formats import files, leases, shapes
+from ..jobs import staging
 from ..schedulers.scheduler import SchedulerError
 
 TYPE_CHECKING = False
@@ -61,7 +62,7 @@ def python_for_jobs(root: str) -> "SiteFacts":
 
 def can_link(folder: str) -> bool:
     """Return whether a file there can have two names: a job keeps its code by that."""
-    path = os.path.join(folder, ".link-probe-" + os.urandom(6).hex())
+    path = os.path.join(folder, "{}probe-{}".format(staging.LINK, os.urandom(6).hex()))
     try:
         files.write_bytes(path, b"", durable=False)
         os.link(path, path + ".too")

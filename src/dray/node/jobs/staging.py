@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NEW = ".new-"
 GONE = ".gone-"
 LOCK = ".lock-"  # of a submission: left behind if the submitting process was killed
+LINK = ".link-"  # of a look whether a file can have two names
 WRITING = ".writing"  # the locked file of a folder that is being written
 ALIVE = "alive"  # the same for a local job, whose keeper continues to hold it
 SECRETS = "secrets.json"
@@ -114,7 +115,7 @@ def sweep(folder: str, names: "Iterable[str]", thoroughly: bool = True) -> None:
         try:
             if name.startswith(NEW):
                 _remove_unless_written(path)
-            elif name.startswith(files.CLOCK) or _is_of_lease(name):
+            elif name.startswith((files.CLOCK, LINK)) or _is_of_lease(name):
                 if _age(path) > ABANDONED:
                     files.discard(path)
             elif thoroughly and (name.startswith(LOCK) or _is_left_lock(path)):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
 
 KINDS = ("jobs", "arrays")
+PROBES = (files.CLOCK, staging.LOCK, staging.LINK)  # that look what the root's file system does
 LOG_PIECE = 1 << 20  # bytes of a log that are read at once
 
 
@@ -76,6 +77,11 @@ class Root:
                 self.sweep(kind)
             except OSError:
                 pass
+        try:
+            names = files.all_names_in(self.path)
+            staging.sweep(self.path, [one for one in names if one.startswith(PROBES)])
+        except OSError:
+            pass
 
     def ids(self) -> "List[str]":
         """List every job that has a directory."""
