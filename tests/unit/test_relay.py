@@ -103,7 +103,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standing]:
         monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
         one = Standing(Path(folder))
         one.thread.start()
-        wait_for(one.path.exists)
+        wait_for(lambda: standing.is_open(one.path))
         yield one
         one.stop()
 
