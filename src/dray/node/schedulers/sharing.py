@@ -154,8 +154,9 @@ def is_held(fd: int) -> bool:
 
 def wait_until_free(entry: Entry, most: float) -> None:
     """Sleep until the lock is given up, or the file is no longer there, or for so long: the order
-    may have changed meanwhile. Sleeping on the lock itself would be quicker; but its owner could take the file away and keep the lock, and then somebody
-    whom nobody sees would keep the others waiting."""
+    may have changed meanwhile. Sleeping on the lock itself would be quicker; but its owner could
+    take the file away and keep the lock, and then somebody whom nobody sees would keep the others
+    waiting."""
     fd = open_file(os.path.basename(entry.path), entry.uid, os.path.dirname(entry.path))
     if fd is None:
         return
