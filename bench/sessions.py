@@ -153,9 +153,9 @@ def greet(port: int) -> None:
         assert near.recv(1) == b"g"
 
 
-def mirrored(port: int) -> tuple[float, float]:
+def mirrored(port: int) -> tuple[float, float, float]:
     """Send a stream of datagrams there and back; return the delay that half of them had at most,
-    and nine of ten."""
+    and nine of ten, and which share came back."""
     delays: list[float] = []
     with socket.socket(type=socket.SOCK_DGRAM) as near:
         near.connect(("127.0.0.1", port))
@@ -177,8 +177,8 @@ def mirrored(port: int) -> tuple[float, float]:
             near.send(f"{time.perf_counter()} ".encode().ljust(DATAGRAM, b"x"))
         listener.join()
     delays.sort()
-    assert len(delays) > STREAM * SECONDS * 0.9, "datagrams were lost"
-    return delays[len(delays) // 2], delays[len(delays) * 9 // 10]
+    share = len(delays) / (STREAM * SECONDS)
+    return delays[len(delays) // 2], delays[len(delays) * 9 // 10], share
 
 
 @contextmanager
@@ -224,7 +224,7 @@ def run(_: Path) -> list[Figure]:
             assert server.stdout is not None
             server.stdout.readline()
             with forwarded_by_dray(laptop, "--udp", f"0:{port}") as near:
-                half, most = mirrored(near)
+                half, most, share = mirrored(near)
     speed, ssh_speed = (LOAD / loads[name] / 1e6 for name in ("dray", "ssh"))
     return [
         figure(
@@ -250,7 +250,9 @@ def run(_: Path) -> list[Figure]:
             laptop.trip,
             1.2,
         ),
-        figure("the same, nine of ten", most, "round trip", laptop.trip, 1.5),
+        figure(
+            f"the same, nine of ten ({share:.1%} came back)", most, "round trip", laptop.trip, 1.5
+        ),
     ]
 
 

@@ -52,7 +52,11 @@ def test_what_dray_has_put_there_is_replaced_and_removed(session: Session) -> No
     assert session.text("a/link") == "two"
     assert session.remove("a/b.py") == ""
     assert session.remove("a/link") == ""
-    assert session.names() == ["a"]
+    assert session.names() == [], "nor the folder, which could still be imported"
+    session.put("b/c/d.py", "one")
+    (session.tree / "b/mine").write_text("the session's")
+    assert session.remove("b/c/d.py") == ""
+    assert session.names() == ["b", "b/mine"]
 
 
 def test_what_the_session_has_changed_stays_beside_the_edit(session: Session) -> None:

@@ -221,6 +221,22 @@ def test_who_has_not_chosen_the_rule_keeps_all_by_age(machine: Machine) -> None:
 
 
 @needs_root
+def test_the_rule_holds_as_soon_as_all_who_wait_have_chosen_it(machine: Machine) -> None:
+    """Who waited for the one ahead by age does not wait for it any longer."""
+    first = machine.hold(LENA, "walk-1", 2)
+    assert got(first) == [0, 1]
+    by_age = machine.hold(LENA, "walk-2", 1)
+    older = machine.hold(LENA, "walk-3", 1, FAIR)
+    newcomer = machine.hold(MARA, "run-1", 1, FAIR)
+    time.sleep(0.5)  # for each to have found who is ahead
+    let_go(first)
+    assert got(by_age) == [0]
+    assert got(newcomer) == [1]
+    let_go(by_age)
+    assert got(older) == [0]
+
+
+@needs_root
 def test_a_first_one_overtakes_who_stood_at_the_head_of_the_line(machine: Machine) -> None:
     """The order is looked at again and again: it changes with whoever comes."""
     first, second = (machine.hold(LENA, f"walk-{one}", 1, FAIR) for one in (1, 2))

@@ -14,6 +14,7 @@ from typing import Any
 
 from dray.job.quantities import show_size
 from dray.node.code.packs import entries, hash_of
+from dray.node.code.worktree import passes_link
 from dray.node.sessions.edits import told
 from dray.node.sessions.link import Channel, End, Link
 from dray.node.sessions.messages import LARGEST_CONTENT, Reader, packed
@@ -21,6 +22,7 @@ from dray.node.sessions.ready import READ, Interests
 from dray.snapshot.watching import TreeWatch
 
 LONGEST = 300  # characters of what the session's side says
+MOST_TOLD = 200  # times that something is said
 Tree = Mapping[bytes, str]  # path: kind and hash
 
 
@@ -72,8 +74,9 @@ class Syncing:
         link.open({"what": "sync"}, lambda channel: Sending(channel, self))
 
     def tell(self, text: str) -> None:
-        """Say something that is to be known, once."""
-        if text not in self._told:
+        """Say something that is to be known, once; and not without end, whatever the session's
+        side says."""
+        if text not in self._told and len(self._told) < MOST_TOLD:
             self._told.add(text)
             self.tell_by(text)
 
@@ -83,6 +86,8 @@ class Syncing:
         full = os.path.join(self.top, path)
         name = os.fsdecode(path)
         try:
+            if passes_link(os.fsdecode(self.top), name):  # it was a folder when it was looked at
+                return None
             about = os.lstat(full)
             if stat.S_ISLNK(about.st_mode):
                 return "l", os.readlink(full)

@@ -12,7 +12,7 @@ from dray.job.model import Snapshot
 from dray.snapshot.scan import Scanner
 
 SHORTEST_PAUSE = 0.5  # seconds between two looks
-LAZINESS = 15  # a look takes no more than one part of so many of a processor
+LAZINESS = 25  # a look takes no more than one part of so many of a processor
 
 
 class TreeWatch:

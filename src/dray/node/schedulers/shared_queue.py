@@ -117,7 +117,7 @@ class SharedQueue(Queue):
             ahead = [one for one in line if one.order < mine]
             if not ahead:
                 return
-            sharing.wait_until_free(ahead[-1])
+            sharing.wait_until_free(ahead[-1], LONGEST_FAIR_NAP)
             time.sleep(LOOK)
 
     def _line(self) -> "Tuple[List[sharing.Entry], bool]":

@@ -152,16 +152,17 @@ def is_held(fd: int) -> bool:
     return bool(struct.unpack(FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
-def wait_until_free(entry: Entry) -> None:
-    """Sleep until the lock is given up, or the file is no longer there. Sleeping on the lock itself
-    would be quicker; but its owner could take the file away and keep the lock, and then somebody
-    whom nobody sees would keep the others waiting."""
+def wait_until_free(entry: Entry, most: float) -> None:
+    """Sleep until the lock is given up, or the file is no longer there, or for so long: the order
+    may have changed meanwhile. Sleeping on the lock itself would be quicker; but its owner could
+    take the file away and keep the lock, and then somebody whom nobody sees would keep the others
+    waiting."""
     fd = open_file(os.path.basename(entry.path), entry.uid, os.path.dirname(entry.path))
     if fd is None:
         return
-    nap = SHORTEST_NAP
+    nap, until = SHORTEST_NAP, time.monotonic() + most
     try:
-        while is_held(fd) and is_in_place(fd, entry.path):
+        while is_held(fd) and is_in_place(fd, entry.path) and time.monotonic() < until:
             time.sleep(nap)
             nap = min(nap * 1.1, LONGEST_NAP)
     finally:

@@ -87,12 +87,23 @@ class Edits:
                 now = parent.state()
                 if now is not None and is_same(now, before):
                     parent.remove(now)
+                    self._remove_empty(path)
                 elif now is not None and not now.startswith("d"):
                     note = "it was changed in the session, and stays there"
         except FileNotFoundError:  # the session has removed its folder
             pass
         self._remember(path, None)
         return note
+
+    def _remove_empty(self, path: bytes) -> None:
+        """Remove the folders above what was removed, as far as nothing else is in them: an empty
+        one can still be imported."""
+        folder = path.rpartition(b"/")[0]
+        while folder:
+            with Parent(self.work, folder, make=False) as parent:
+                if not parent.remove("d"):
+                    return
+            folder = folder.rpartition(b"/")[0]
 
     def _remember(self, path: bytes, now: "Optional[str]") -> None:
         if now is None:
@@ -205,7 +216,8 @@ class Parent:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
 
-    def remove(self, now: str) -> None:
+    def remove(self, now: str) -> bool:
+        """Remove what is there; return False for a folder with something in it."""
         try:
             if now.startswith("d"):
                 os.rmdir(self.name, dir_fd=self.fd)
@@ -214,6 +226,8 @@ class Parent:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
+            return False
+        return True
 
 
 def told(kind: str, digest: str) -> str:

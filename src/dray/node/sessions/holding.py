@@ -89,7 +89,7 @@ class Holding:
         if idleness.is_over(now):
             limit = in_words(idleness.limit or 0.0)
             what = "it was idle for {}" if idleness.is_told else "nobody came in for {}"
-            self.end(what.format(limit) + ", and is ended")
+            self.end(what.format(limit) + ": it is ended")
         elif idleness.is_to_be_noticed(now):
             left = in_words(idleness.seconds_left(now) or 0.0)
             return "nothing was run or typed for a while: the session ends in {}".format(left)
