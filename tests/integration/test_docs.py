@@ -20,6 +20,7 @@ from dray.config.reading import read_file
 from dray.job.model import JobState
 from dray.job.options import CLUSTERS, JOB
 from dray.recipes import Recipe, Request
+from dray.sweep import file as sweep_file
 from tests.conftest import Dray, Hpc
 
 TOP = Path(__file__).parent.parent.parent
@@ -100,7 +101,10 @@ def test_toml_examples_are_valid_settings(page: Path, tmp_path: Path) -> None:
     for number, block in enumerate(blocks(page, "toml")):
         path = tmp_path / f"{number}.toml"
         path.write_text(block)
-        read_file(path)
+        if "[sweep]" in block:
+            assert sweep_file.read(path).parameters
+        else:
+            read_file(path)
 
 
 def both(parameter: click.Parameter) -> list[str]:
