@@ -91,7 +91,8 @@ is not known. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
 checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or
-was, kept for a look. `begins_from` is the checkpoint of another run that the job was given (`dray
+was, kept for a look. `sweep` says which trial of which sweep a job is, and with which values; null
+where it is none. `begins_from` is the checkpoint of another run that the job was given (`dray
 run --from`), or empty."""
 CLUSTERS_LISTED = """\
 `queued` and `running` count your jobs there, as they were last seen. `host` is null for what is on

@@ -297,6 +297,7 @@ class JobView:
             "outputs": list(self.spec.outputs),
             "env": dict(self.spec.env),
             "secrets": list(self.spec.secrets),
+            "sweep": dict(self.spec.sweep) or None,
             "begins_from": self.spec.origin.get("told", ""),
             "attempts": [_plain(asdict(one)) for one in self.attempts],
         }

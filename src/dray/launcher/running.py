@@ -184,6 +184,8 @@ class Running:
                 f"{job_id} is not known to have been submitted from here",
                 hint="Describe the job yourself: dray run … -- COMMAND",
             )
+        if spec.sweep and spec.sweep.get("values") is None:
+            raise Refused(f"{job_id} is a trial that has no parameters yet")
         project = Path(spec.project)
         if not (project / spec.folder).is_dir():
             raise Refused(f"the folder {project / spec.folder} of {job_id} is not there any more")
