@@ -215,6 +215,10 @@ class Sweeping:
         """Return the sweeps that were submitted from here, the newest first."""
         return self.context.open_store().sweeps()
 
+    def size_of(self, sweep_id: str) -> int:
+        """Return how many trials of a sweep have been submitted from here."""
+        return sum(part["count"] for part in self._own(sweep_id).parts)
+
     def find(self, reference: str) -> str:
         """Return the sweep that this id, or unique beginning of one, means."""
         ids = [one.id for one in self.known()]
@@ -251,8 +255,9 @@ class Sweeping:
         except Malformed as error:
             raise ClusterError(f"{sweep_id} on {name} is damaged: {error}") from error
         rows = self._rows(parts, cluster)
+        space = records_of(study.space)
         trials = tuple(
-            trial_of(study, part, index, rows, told, name)
+            trial_of(study, space, part, index, rows, told, name)
             for part in parts
             for index in range(part.size)
         )
@@ -327,6 +332,7 @@ def arrays_of(
 
 def trial_of(
     study: Study,
+    space: list[Any],
     part: Part,
     index: int,
     rows: Mapping[str, Row],
@@ -344,7 +350,7 @@ def trial_of(
     record = {key: result[key] for key in MEASURES if key in result}
     if state == "running" and row is not None:
         record.update(latest(study, row))
-    values = values_of(study, record_in(told, "trials", configuration), configuration)
+    values = values_of(space, record_in(told, "trials", configuration), configuration)
     own = {"number": number, "configuration": configuration, "job": job, "cluster": cluster}
     own.update(values=values, state=state, reason=row.reason if row else "")
     try:
@@ -378,10 +384,10 @@ def latest(study: Study, row: Row) -> dict[str, Any]:
     return {"value": "nan" if value is None else value, "step": metric.get("step")}
 
 
-def values_of(study: Study, told: Mapping[str, Any], configuration: int) -> dict[str, Any]:
-    """Return a configuration's values, if they are of the study's space; what follows from others
-    is computed here."""
-    space, values = records_of(study.space), told.get("values")
+def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> dict[str, Any]:
+    """Return a configuration's values, if they are of the space; what follows from others is
+    computed here."""
+    values = told.get("values")
     if not isinstance(values, dict):
         return {}
     try:
