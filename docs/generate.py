@@ -24,6 +24,7 @@ from dray.launcher.explaining import Diagnosis
 from dray.launcher.tickets import Ticket
 from dray.snapshot.ignore import ALWAYS_OUT, TELLTALES
 from dray.store import Row
+from dray.sweep.options import SWEEP
 
 REFERENCE = Path(__file__).parent / "reference"
 HOW_FILES_COMBINE = """\
@@ -93,13 +94,22 @@ is not known. `curve` has its `name` and `points`, each
 `[step, value, attempt]`: what was done again after a resume is there once, and of a long curve some
 400 points. `last_lines` is the end of what a failed job wrote. The `remarks` of an attempt tell of
 checkpoints that were passed over, put back or set aside. `held` is until when its allocation is, or
-was, kept for a look. `begins_from` is the checkpoint of another run that the job was given (`dray
+was, kept for a look. `sweep` says which trial of which sweep a job is, and with which values; null
+where it is none. `begins_from` is the checkpoint of another run that the job was given (`dray
 run --from`), or empty. `after` names the jobs that it comes after, each with `ok` or `any`, and
 those of an array in a row as `sweep-7f3k.0-9`; `inputs` what it reads of other jobs, by name."""
 CLUSTERS_LISTED = """\
 `queued` and `running` count your jobs there, as they were last seen. `host` is null for what is on
 this machine. `answered` is when the cluster last answered a command of yours, null where that is
 not known. `answers` is null unless `--check` asks; where it is false, `problem` says why."""
+SWEEP_FILE = """\
+A sweep's file has [sweep], [sweep.space] and [job]; dray.toml has no [sweep]. In [sweep.space] a
+parameter is a text as `--space` takes it (`lr = "1e-5..1e-1:log"`), a list to choose from, a number
+or truth value that is fixed, or a table: `{ log = [1e-5, 1e-1] }`, `{ float = [0, 1], step = 0.25
+}`, `{ int = [8, 64], step = 8 }`, `{ int = [1, 1000], log = true }`, `{ choice = [...] }`,
+`{ formula = "..." }`, `{ fixed = ... }`, `{ drawn = [...] }` (one for each configuration),
+`{ table = [[[512, 16], 2048], ...], of = ["--num_envs", "horizon"] }`. With `emit` it says how a
+parameter that the command does not name is added to it: `flag`, `assignment`, `value` or `none`."""
 NOTE = "<!-- Written by docs/generate.py from the code: edit there. -->"
 
 
@@ -135,6 +145,13 @@ def settings() -> str:
         lines += [f"## [{table}]", "", *rows(known)]
     for kind, known_here in CLUSTERS.items():
         lines += [f"## [clusters.NAME], kind `{kind}`", "", *rows(list(known_here))]
+    lines += [
+        "## [sweep], in a file for `dray sweep start`",
+        "",
+        SWEEP_FILE,
+        "",
+        *rows(list(SWEEP)),
+    ]
     inherited = ", ".join(f"`{name}`" for name in INHERITED)
     always = ", ".join(f"`{name}`" for name in sorted(ALWAYS_OUT))
     telltales = " or ".join(f"`{name}`" for name in sorted(TELLTALES))

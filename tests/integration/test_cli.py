@@ -221,6 +221,7 @@ JOB_KEYS = {
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
     "last_lines", "limits", "retry_on", "fail_on", "hold",
+    "sweep",
     "begins_from",
 }  # fmt: skip
 ATTEMPT_KEYS = {

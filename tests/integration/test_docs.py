@@ -22,6 +22,7 @@ from dray.job.model import JobState
 from dray.job.options import CLUSTERS, JOB
 from dray.launcher.batches.grouping import groups_of
 from dray.recipes import Recipe, Request
+from dray.sweep import file as sweep_file
 from tests.conftest import Dray, Hpc
 
 TOP = Path(__file__).parent.parent.parent
@@ -104,6 +105,8 @@ def test_toml_examples_are_valid_settings(page: Path, tmp_path: Path) -> None:
         path.write_text(block)
         if "[[jobs]]" in block:
             groups_of(batch_file.read(path))
+        elif "[sweep]" in block:
+            assert sweep_file.read(path).parameters
         else:
             read_file(path)
 

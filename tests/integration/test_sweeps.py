@@ -334,6 +334,34 @@ def test_a_thousand_trials_are_one_small_array(far: Dray, hpc: Hpc) -> None:
     assert not hpc.slurm.call("squeue", "-h", "-n", f"{sweep},{sweep}-2")
 
 
+def test_what_slurm_refuses_leaves_nothing(far: Dray, hpc: Hpc) -> None:
+    sweep = start(far, "hpc", "--trials", "1", "--space", "reward=0..1:float")
+    hpc.offer(far, partition="nosuch")
+    refused = far("sweep", "add", sweep, "3", check=False)
+    assert "partition" in refused.stderr
+    words = ("--on", "hpc", "--space", "x=1,2", "--", "true")
+    assert "partition" in far("sweep", "start", *words, check=False).stderr
+    hpc.offer(far)
+    far("wait", "--timeout", "100s", sweep)
+    assert [one["number"] for one in trials(far, sweep)] == [0]
+    assert [one.split()[0] for one in far("sweep", "status").stdout.splitlines()[1:]] == [sweep]
+    assert os.listdir(far.jobs.parent / "sweeps") == [sweep]
+
+
+@pytest.mark.parametrize("on", ["pbs", "box"])
+def test_where_there_are_no_arrays_trials_are_jobs_one_by_one(
+    dray: Dray, hpc: Hpc, on: str
+) -> None:
+    dray.write("train.py", TRAINER)
+    (hpc.offer_pbs if on == "pbs" else hpc.offer_box)(dray)
+    sweep = start(dray, on, "--trials", "3", "--space", "reward=0..1:float")
+    dray("wait", "--timeout", "100s", sweep)
+    found = trials(dray, sweep)
+    assert [one["state"] for one in found] == ["done"] * 3
+    assert [one["value"] for one in found] == [one["values"]["reward"] for one in found]
+    assert "trial      1 of" in dray("show", f"{sweep}.1").stdout
+
+
 def test_another_machine_finds_a_sweep(far: Dray, hpc: Hpc, tmp_path: Path) -> None:
     sweep = start(far, "hpc", "--trials", "2", "--space", "reward=0..1:float")
     far("wait", "--timeout", "100s", sweep)

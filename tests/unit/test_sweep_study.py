@@ -253,11 +253,29 @@ def test_other_clusters_results_count(tmp_path: Path) -> None:
     study = begun(tmp_path)
     others = {
         "trials": {"50": {"values": {"lr": 1e-3, "--act": "elu"}, "by": "tpe"}, "x": {}},
-        "results": {"50": {"state": "done", "value": 3.0}},
+        "results": {"50": {"state": "done", "value": 3.0}, "²": {}, "9" * 5000: {}},
     }
     files.write_json(str(tmp_path / "sweeps/policy-7f3k/others.json"), others)
     assert study.results()[50]["value"] == 3.0
     assert study.trials()[50]["values"]["--act"] == "elu"
+
+
+def test_trials_that_were_not_submitted_are_forgotten(tmp_path: Path) -> None:
+    root = Root(str(tmp_path))
+    root.begin_sweep(RECORD, PART)
+    more: Any = {**PART, "id": "policy-7f3k-2", "first": 40}
+    root.begin_sweep(RECORD, more)
+    root.withdraw_sweep("policy-7f3k", {**more, "id": "another"})  # somebody else's
+    assert len(root.sweep_files("policy-7f3k")["parts"]) == 2
+    root.withdraw_sweep("policy-7f3k", more)
+    assert root.sweep_files("policy-7f3k")["parts"] == [PART]
+    described(tmp_path, 0)
+    root.withdraw_sweep("policy-7f3k", PART)  # it has a job
+    assert root.sweep_files("policy-7f3k")["parts"] == [PART]
+    root.remove(["policy-7f3k.0"])
+    root.begin_sweep(RECORD, PART)
+    root.withdraw_sweep("policy-7f3k", PART)
+    assert not (tmp_path / "sweeps/policy-7f3k").exists()
 
 
 def test_a_root_tells_of_its_sweeps_and_removes_them_with_their_last_job(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ from dray.job.quantities import show_duration, show_size
 from dray.launcher import GONE
 from dray.node.jobs import budget
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
 WIDEST_CURVE = 100
 CURVE_LINES = 16
 LABEL = 11  # columns of a row's name
@@ -60,6 +65,7 @@ def describe(view: JobView, directory: str) -> Shown:
     spec = view.spec
     rows = [
         ("command", one_line(spec.command)),
+        ("trial", describe_trial(spec.sweep)),
         ("from", spec.origin.get("told", "")),
         ("after", ", ".join(spec.after)),
         (
@@ -91,6 +97,15 @@ def describe(view: JobView, directory: str) -> Shown:
         resume = f"dray resume {spec.id}{more_of_limits(view)}"
         told += ["", f"its output: dray logs {spec.id}    go on with it: {resume}"]
     return lines(told)
+
+
+def describe_trial(sweep: Mapping[str, Any]) -> str:
+    """Say which trial of a sweep it is, and with which parameters."""
+    if not sweep:
+        return ""
+    values = sweep.get("values") or {}
+    told = ", ".join(f"{name}={value}" for name, value in values.items())
+    return f"{sweep.get('trial')} of {sweep['id']}{f': {told}' if told else ', not begun yet'}"
 
 
 def describe_state(view: JobView) -> list[Shown]:

@@ -65,6 +65,9 @@ class CommandBehindDashes(click.Command):
         ctx.meta[BEHIND] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[FILE]", "--", "COMMAND…"]
+
 
 # -- starting -------------------------------------------------------------------------------------
 
@@ -85,7 +88,7 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@command.command("start", cls=CommandBehindDashes, options_metavar="[OPTIONS] -- COMMAND…")
+@command.command("start", cls=CommandBehindDashes)
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
 @click.option(
     "--space",
@@ -141,7 +144,7 @@ def start(
         notify=notify,
     )
     tell(sweep_id)
-    for line in begun(study, sweep_id, settings):
+    for line in begun(study, sweep_id, verbs.sweeping.size_of(sweep_id), settings):
         say(line)
 
 
@@ -222,10 +225,10 @@ def stop_rule(rule: Stop | None, first: int | None, total: int | None) -> Stop |
     return rule._replace(first=first or rule.first, total=total or rule.total)
 
 
-def begun(study: Study, sweep_id: str, settings: Mapping[str, Any]) -> list[str]:
+def begun(study: Study, sweep_id: str, trials: int, settings: Mapping[str, Any]) -> list[str]:
     at_once = settings.get("sweep.at_once")
-    told = [show_count(len(study.space), "parameter")]
-    told += [f"{at_once} trials at once"] if at_once else []
+    told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
+    told += [f"{at_once} at once"] if at_once else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))
         told.append(f"compared by {study.stop.rule} at step {steps}")

@@ -342,12 +342,25 @@ class LocalQueue:
     def submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress
     ) -> None:
-        if plan.study:
-            with refusing():
-                study, part = cast("StudyRecord", plan.study), cast("PartRecord", plan.part)
-                self._files.begin_sweep(study, part)
-        for one in plan.each or (plan,):
-            self._submit(one, secrets, code, progress)
+        with self._begun_sweep(plan):
+            for one in plan.each or (plan,):
+                self._submit(one, secrets, code, progress)
+
+    @contextmanager
+    def _begun_sweep(self, plan: Plan) -> Iterator[None]:
+        """Write down the sweep that the jobs are trials of, if they are; forget them if none could
+        be submitted."""
+        if not plan.study:
+            yield
+            return
+        study, part = cast("StudyRecord", plan.study), cast("PartRecord", plan.part)
+        with refusing():
+            self._files.begin_sweep(study, part)
+        try:
+            yield
+        except BaseException:
+            self._files.withdraw_sweep(study["id"], part)
+            raise
 
     def _submit(
         self, plan: Plan, secrets: Private, code: Snapshot | None, progress: Progress

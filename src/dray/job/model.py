@@ -301,6 +301,7 @@ class JobView:
             "outputs": list(self.spec.outputs),
             "env": dict(self.spec.env),
             "secrets": list(self.spec.secrets),
+            "sweep": dict(self.spec.sweep) or None,
             "begins_from": self.spec.origin.get("told", ""),
             "after": dict(self.spec.after),
             "inputs": {name: one.get("told", "") for name, one in self.spec.inputs.items()},

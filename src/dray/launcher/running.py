@@ -211,6 +211,8 @@ class Running:
                 f"{job_id} is a session: which command is to run with its settings?",
                 hint=f"Write it behind --: dray run --like {job_id} -- COMMAND",
             )
+        if spec.sweep and spec.sweep.get("values") is None:
+            raise Refused(f"{job_id} is a trial that has no parameters yet")
         project = Path(spec.project)
         if not (project / spec.folder).is_dir():
             raise Refused(f"the folder {project / spec.folder} of {job_id} is not there any more")

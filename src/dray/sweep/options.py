@@ -104,8 +104,7 @@ SWEEP = (
         flag="--sampler",
         metavar="NAME",
         parse=sampler,
-        help="How values are chosen: tpe learns from earlier trials; random, grid, quasi do not; "
-        "optuna:NAME is a sampler of Optuna, where the trial's Python has it.",
+        help="How values are chosen: tpe learns from earlier trials; random, grid, quasi do not.",
         example='"tpe"',
         default="tpe",
         harmless=True,

@@ -58,6 +58,7 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
                 raise  # the job may be queued: a retry will find it
             except SchedulerError:
                 staging.remove(job_dir.path)
+                withdraw_sweep(agent, request)
                 raise
     agent.forget_queue()
     answer = site.facts_if_changed(agent, request)
@@ -102,6 +103,11 @@ def begin_sweep(agent: "Agent", request: "Request") -> None:
     """Write down the sweep that the jobs are trials of, if they are."""
     if request.get("study"):
         agent.root.begin_sweep(request["study"], request["part"])
+
+
+def withdraw_sweep(agent: "Agent", request: "Request") -> None:
+    if request.get("study"):
+        agent.root.withdraw_sweep(request["study"]["id"], request["part"])
 
 
 def contents_of(agent: "Agent", request: "Request") -> "Tuple[Dict[str, bytes], Optional[str]]":

@@ -255,6 +255,10 @@ class Root:
         """Write a sweep down, and which of its trials are about to be submitted."""
         sweeps.begin(self.path, study, part)
 
+    def withdraw_sweep(self, sweep_id: "Any", part: "PartRecord") -> None:
+        """Forget trials that were not submitted after all."""
+        sweeps.withdraw(self.path, sweep_id, part)
+
     def sweep_files(self, sweep_id: "Any") -> "StudyFiles":
         """Return all that is known of a sweep here."""
         return sweeps.look(self.path, sweep_id)

@@ -27,6 +27,16 @@ def begin(root: str, study: "StudyRecord", part: "PartRecord") -> None:
         raise Refusal("Refused", str(error))
 
 
+def withdraw(root: str, sweep_id: "Any", part: "PartRecord") -> None:
+    """Forget an array that has no job, and the sweep where it has no other."""
+    study = Study(root, checked(sweep_id))
+    if has_jobs(root, [part["id"]]):
+        return
+    study.withdraw(part)
+    if not study.parts():
+        files.remove_tree(study.path)
+
+
 def look(root: str, sweep_id: "Any") -> "StudyFiles":
     found = Study(root, checked(sweep_id)).all_files()
     if found is None:

@@ -7,6 +7,7 @@ is told then are the values at the highest rung that enough have reached, and on
 five is chosen without the model, as it has seen little of what does well only later."""
 
 import math
+import re
 
 from . import sampler
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Results = Dict[int, ResultRecord]  # by trial
     Losses = Dict[int, Optional[float]]  # by configuration; None: failed
 
+STEP = re.compile(r"[0-9]{1,18}$")
 ENOUGH = 10  # values at a rung, from which on the model learns from it
 WITHOUT_MODEL = 0.2  # of the configurations, where trials are ended early
 LEARNING = "tpe"
@@ -100,7 +102,7 @@ def rungs_of(result: "ResultRecord") -> "Dict[int, float]":
     """Return the values of a trial where trials are compared, by step; null is not a number."""
     found = {}
     for step, value in (result.get("rungs") or {}).items():
-        if step.isdigit() and (value is None or isinstance(value, (int, float))):
+        if STEP.match(step) and (value is None or isinstance(value, (int, float))):
             found[int(step)] = math.nan if value is None else float(value)
     return found
 

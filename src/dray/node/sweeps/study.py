@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TrialRecord,
     )
 
+NUMBER = re.compile(r"[0-9]{1,9}$")
 NUMBERED = re.compile(r"([0-9]{1,9})\.json$")
 LARGEST_STUDY = 64 << 20  # bytes of sweep.json, which may have a value for each trial in it
 LARGEST_KNOWN = 256 << 20
@@ -87,10 +88,19 @@ class Study:
             files.make_folder(os.path.join(self.path, name))
         if not files.write_once(self.file, record) and not self._is(record):
             raise Taken("another sweep has the id {}: try again".format(self.id))
-        path = os.path.join(self.path, "parts", "{}.json".format(part["first"]))
+        path = self._part(part["first"])
         if not files.write_once(path, part) and part_id(path) != part["id"]:
             raise Taken("somebody else has just added trials to {}: try again".format(self.id))
         files.discard(self.closed)
+
+    def withdraw(self, part: "PartRecord") -> None:
+        """Take back an array that was not submitted after all."""
+        path = self._part(part["first"])
+        if part_id(path) == part["id"]:
+            files.discard(path)
+
+    def _part(self, first: int) -> str:
+        return os.path.join(self.path, "parts", "{}.json".format(first))
 
     def _is(self, record: "StudyRecord") -> bool:
         known = self.record()
@@ -159,7 +169,7 @@ class Study:
         found = (files.read_record(path, LARGEST_KNOWN) or {}).get(kind)
         if not isinstance(found, dict):
             return {}
-        return {int(name): checked(one) for name, one in found.items() if name.isdigit()}
+        return {int(name): checked(one) for name, one in found.items() if NUMBER.match(name)}
 
     # -- the cache ------------------------------------------------------------------------------
 
@@ -233,7 +243,7 @@ class Folder:
         except OSError as error:
             if error.errno not in files.NO_FILE:
                 raise
-        return {int(name): one for name, one in self.records.items() if name.isdigit()}
+        return {int(name): one for name, one in self.records.items() if NUMBER.match(name)}
 
     def _look_at(self, entry: "os.DirEntry[str]") -> None:
         found = NUMBERED.match(entry.name)

@@ -171,12 +171,17 @@ class Following:
         self.result.pop("reason", None)
         if is_first:
             return
+        try:
+            self._read_earlier()
+        except Exception as error:  # the trainer's own files: they must not end the attempt
+            print_message("earlier values of the trial could not be read: {!r}".format(error))
+        self.write()
+
+    def _read_earlier(self) -> None:
         for found in sources.all_points(self.job, self.job_dir):
             for points in found.values():
                 for point in points:
                     self._add(point)
-        self.met = ""
-        self.write()
 
     def note(self, point: "Point") -> None:
         """Take a point of any metric."""
