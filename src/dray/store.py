@@ -438,8 +438,12 @@ class Store:
     # -- sweeps -------------------------------------------------------------------------------
 
     def save_sweep(self, row: SweepRow) -> None:
-        """Record a sweep whose trials are about to be submitted, or another array of it."""
+        """Record a sweep whose trials are about to be submitted, or another array of it; forget one
+        that has no array."""
         with self._writing() as connection:
+            if not row.parts:
+                connection.execute("DELETE FROM sweeps WHERE id = ?", (row.id,))
+                return
             connection.execute(
                 "INSERT OR REPLACE INTO sweeps VALUES (?, ?, ?, ?, ?, ?)",
                 (*row[:4], json.dumps(row.study), json.dumps(row.parts)),

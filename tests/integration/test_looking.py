@@ -65,6 +65,16 @@ def test_a_listing_at_80_columns(dray: Dray) -> None:
     dray.wait(active)
 
 
+def test_findings_are_wrapped_on_a_terminal_and_whole_in_a_pipe(dray: Dray) -> None:
+    dray.write("dray.toml", "")
+    piped = dray("doctor", "local").stdout
+    told = on_terminal(dray, "doctor", "local", columns=60, NO_COLOR="1")
+    assert max(map(len, piped.splitlines())) > 60
+    assert told.split() == piped.split()
+    for line in told.splitlines():
+        assert len(line) <= 60 or len(line[16:].split()) == 1, line  # a path is kept whole
+
+
 def test_a_listing_says_what_it_hides_and_can_be_narrowed(dray: Dray) -> None:
     dray.write("dray.toml", "")
     one = dray.run("--", "echo", "apple")

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cli.output import columns, sparkline
+from dray.cli import output
+from dray.cli.output import columns, hanging, sparkline
 from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
 from dray.clusters.protocol import END, Piece
@@ -24,6 +25,32 @@ from dray.node.checkpoints import selecting
 from dray.node.jobs import log_times
 from dray.node.jobs.jobdir import JobDir
 from dray.store import Row
+
+# -- sentences ----------------------------------------------------------------------------------
+
+
+@given(
+    words=st.lists(st.text("abcdefg-", min_size=1, max_size=20), max_size=30),
+    width=st.integers(20, 100),
+    indent=st.integers(0, 12),
+    taken=st.integers(0, 25),
+)
+def test_a_sentence_wraps_below_where_it_begins(
+    words: list[str], width: int, indent: int, taken: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "terminal_width", lambda: width)
+        lead = "#" * (taken or indent)
+        first, *others = hanging(lead, " ".join(words), indent, taken)
+    assert first.startswith(lead)
+    assert [*first.removeprefix(lead).split(), *" ".join(others).split()] == words
+    room = max(width, indent + output.NARROWEST)
+    for line in others:
+        assert line.startswith(" " * indent)
+        assert not line.startswith(" " * (indent + 1))
+        assert columns(line) <= room
+    assert columns(first) <= max(room, len(lead) + 20)
+
 
 # -- the listing --------------------------------------------------------------------------------
 

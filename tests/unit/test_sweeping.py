@@ -80,6 +80,31 @@ def test_a_sweep_that_was_not_submitted_is_forgotten(verbs: Launcher, hpc: FakeC
         verbs.sweeping.find("train")
 
 
+def test_what_a_cluster_takes_of_a_sweep_stays(
+    tmp_path: Path, hpc: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two arrays is refused: the first is a sweep, and can be added to."""
+    said: list[str] = []
+    verbs = launcher(tmp_path, hpc, say=said.append)
+    real = hpc.queue.submit
+
+    def submit(plan: Any, *more: Any) -> None:
+        if plan.job.id.endswith("-2"):
+            raise Refused("hpc: too many jobs")
+        real(plan, *more)
+
+    monkeypatch.setattr(hpc.queue, "submit", submit)
+    sweep = start(verbs, trials=6)
+    assert said == ["only 4 of 6 trials were submitted: hpc: too many jobs"]
+    assert verbs.sweeping.size_of(sweep) == 4
+    with pytest.raises(Refused, match="too many"):
+        verbs.sweeping.add(sweep, 2)
+    assert verbs.sweeping.size_of(sweep) == 4
+    monkeypatch.undo()
+    assert verbs.sweeping.add(sweep, 2) == 2
+    assert [one.number for one in verbs.sweeping.look(sweep).trials] == list(range(6))
+
+
 def test_a_trial_is_told_from_its_files_and_its_job(verbs: Launcher, hpc: FakeCluster) -> None:
     sweep = start(verbs, trials=3)
     results = hpc.sweeps[sweep]["results"]

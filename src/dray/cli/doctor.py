@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from dray.cli.output import colored, launcher, print_json
+from dray.cli.output import colored, columns, hanging, launcher, print_json
 from dray.cli.parameters import ClusterName, json_option
-from dray.cli.terminal import joined, tell
+from dray.cli.terminal import joined, lines, tell
 from dray.job.model import Finding
+
+LABEL = 10
+INDENT = LABEL + 6
 
 
 @click.command("doctor")
@@ -34,6 +37,10 @@ def show(findings: Sequence[Finding]) -> None:
     for finding in findings:
         sign = colored("ok ", "done") if finding.ok else colored("BAD", "failed")
         detail, *further = finding.detail.split("\n")  # what ssh says has several lines
-        tell(joined(sign, f"  {finding.what:<10} ", detail))
-        for line in [*further, *([f"→ {finding.advice}"] if finding.advice else [])]:
-            tell(f"     {'':<10} {line}")
+        lead = f"  {finding.what:<{LABEL}} "
+        told = hanging(joined(sign, lead), detail, INDENT, len("ok ") + columns(lead))
+        for line in further:
+            told += hanging(" " * INDENT, line, INDENT)
+        if finding.advice:
+            told += hanging(" " * INDENT, f"→ {finding.advice}", INDENT + 2, INDENT)
+        tell(lines(told))

@@ -43,6 +43,7 @@ COLORS = {
 BAR_WIDTH = 30
 SMALLEST_CELL = 20
 GAP = 2  # between two cells
+NARROWEST = 30  # columns that a wrapped text has, however narrow the terminal is
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 8
 
@@ -108,6 +109,26 @@ def columns(text: str) -> int:
     from unicodedata import combining, east_asian_width  # seldom needed
 
     return sum(0 if combining(one) else 1 + (east_asian_width(one) in "WF") for one in text)
+
+
+def hanging(lead: str, text: str, indent: int, taken: int = 0) -> list[Shown]:
+    """Put a text behind a lead, wrapped to the terminal; further lines begin at column ``indent``.
+    ``taken`` is the width of a lead that is not as wide as that. A pipe gets one line."""
+    shown, room = visible(text), max(terminal_width(), indent + NARROWEST)
+    if (taken or indent) + columns(shown) <= room:
+        return [joined(lead, shown)]
+    import textwrap  # a pipe, and most texts, do without
+
+    margin = " " * indent
+    first, *others = textwrap.wrap(
+        shown,
+        room,
+        initial_indent=" " * (taken or indent),
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+        break_long_words=False,  # a path that is cut cannot be copied
+    )
+    return [joined(lead, first[taken or indent :]), *map(visible, others)]
 
 
 def one_line(words: Sequence[str]) -> Shown:

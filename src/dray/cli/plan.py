@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dray.cli.output import launcher, one_line, print_json, show_image
+from dray.cli.output import hanging, launcher, one_line, print_json, show_image
 from dray.cli.parameters import (
     BEFORE_COMMAND,
     job_flags,
@@ -14,9 +14,11 @@ from dray.cli.parameters import (
     json_option,
     start_options,
 )
-from dray.cli.terminal import joined, multiline, tell
+from dray.cli.terminal import joined, lines, multiline, tell
 from dray.job.model import Plan, Snapshot
 from dray.job.quantities import show_size
+
+LABEL = 10
 
 
 @click.command("plan", context_settings=BEFORE_COMMAND)
@@ -87,4 +89,4 @@ def tell_summary(plan: Plan, snapshot: Snapshot | None) -> None:
         tell("snapshot  none")
     tell(joined("starts    ", one_line(plan.command)))
     for note in (*plan.job.notes, *plan.notes, *(snapshot.warnings if snapshot else ())):
-        tell(f"note      {note}")
+        tell(lines(hanging("note      ", note, LABEL)))

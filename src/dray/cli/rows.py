@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Sequence
 
-from dray.cli.output import terminal_width
-from dray.cli.terminal import Shown, joined, visible
+from dray.cli.output import hanging
+from dray.cli.terminal import Shown
 from dray.job.quantities import show_duration, show_size
 
 Row = tuple[str, str]  # a label, which is not repeated, and what is to be told
 LABEL = 9
-NARROWEST = 30
 BAR_WIDTH = 20
 DAY = 86400.0
 
 
 def rows_of(rows: Sequence[Row]) -> list[Shown]:
     """Return the lines; a label that is the same as before is left out."""
-    shown, last = [], ""
-    width = max(terminal_width() - LABEL - 2, NARROWEST)
+    shown: list[Shown] = []
+    last, begin = "", LABEL + 2
     for label, text in rows:
         lead = label if label != last else ""
         last = label or last
-        indent = "  " if text.startswith("  ") else ""
-        parts = textwrap.wrap(
-            visible(text), width, subsequent_indent=indent, break_on_hyphens=False
-        ) or [""]
-        for part in parts:
-            shown.append(joined(f"  {lead:<{LABEL}}", part))
-            lead = ""
+        indent = begin + 2 if text.startswith("  ") else begin
+        shown += hanging(f"  {lead:<{LABEL}}", text, indent, begin)
     return shown
 
 

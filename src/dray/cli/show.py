@@ -5,6 +5,8 @@ from __future__ import annotations
 from dray.cli.arguments import JSON, Jobs, Verb
 from dray.cli.output import (
     colored,
+    columns,
+    hanging,
     in_color,
     launcher,
     named_or_latest,
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 WIDEST_CURVE = 100
 CURVE_LINES = 16
+LABEL = 11  # columns of a row's name
+DETAILS = 7  # the column at which what is told of an attempt goes on
+SHORT_HASH = 12
 
 
 def show_job(job: str | None, as_json: bool) -> None:
@@ -58,10 +63,7 @@ VERB = Verb("show", show_job, (JSON,), Jobs("job"))
 
 def describe(view: JobView, directory: str) -> Shown:
     spec = view.spec
-    state = colored(str(view.state), str(view.state))
     rows = [
-        ("job", spec.id),
-        ("state", joined(state, f": {view.reason}" if view.reason else "")),
         ("command", one_line(spec.command)),
         ("trial", describe_trial(spec.sweep)),
         ("from", spec.origin.get("told", "")),
@@ -71,14 +73,15 @@ def describe(view: JobView, directory: str) -> Shown:
         ("limits", describe_limits(view)),
         ("submitted", when(spec.created)),
         ("ended", when(view.ended) if view.ended else ""),
-        ("code", f"{spec.snapshot} of {spec.project}" if spec.snapshot else "none"),
+        ("code", f"{spec.snapshot[:SHORT_HASH]} of {spec.project}" if spec.snapshot else "none"),
         ("directory", directory),
         ("outputs", ", ".join(spec.outputs)),
         ("checkpoint", spec.resume.checkpoint or ""),
         ("secrets", ", ".join(spec.secrets)),
         ("metric", describe_metric(view)),
     ]
-    told: list[str] = [joined(f"{name:<11}", value) for name, value in rows if value]
+    told: list[str] = [f"{'job':<{LABEL}}{spec.id}", *describe_state(view)]
+    told += [joined(f"{name:<{LABEL}}", value) for name, value in rows if value]
     if view.attempts:
         told += ["", "attempts"]
     without_end = "running" if view.state.active else str(JobState.LOST)
@@ -98,6 +101,12 @@ def describe_trial(sweep: Mapping[str, Any]) -> str:
     values = sweep.get("values") or {}
     told = ", ".join(f"{name}={value}" for name, value in values.items())
     return f"{sweep.get('trial')} of {sweep['id']}{f': {told}' if told else ', not begun yet'}"
+
+
+def describe_state(view: JobView) -> list[Shown]:
+    state, reason = str(view.state), f": {view.reason}" if view.reason else ""
+    lead = joined(f"{'state':<{LABEL}}", colored(state, state))
+    return hanging(lead, reason, LABEL, LABEL + len(state))
 
 
 def more_of_limits(view: JobView) -> str:
@@ -160,7 +169,8 @@ def describe_attempt(attempt: Attempt, directory: str, *, without_end: str) -> l
     """Show an attempt; one that has written down no outcome is ``without_end``."""
     outcome = attempt.outcome or without_end
     took = show_duration(duration_of(attempt))
-    start = joined(f"  {attempt.number:>3}  ", colored(outcome.ljust(11), outcome), f"  {took:>7}")
+    number, ago = f"  {attempt.number:>3}  ", f"  {took:>7}  "
+    start = joined(number, colored(outcome.ljust(11), outcome), ago)
     details = [attempt.reason] if attempt.reason else []
     if attempt.outcome is None and attempt.gpu_use is not None:
         idle = idle_words(attempt.gpu_idle, attempt.heartbeat or 0.0)
@@ -169,12 +179,15 @@ def describe_attempt(attempt: Attempt, directory: str, *, without_end: str) -> l
         details.append(f"from {attempt.from_checkpoint}")
     if attempt.checkpoint:
         details.append(f"reached {attempt.checkpoint}")
-    told: list[str] = [joined(start, "  ", "; ".join(details))]
-    told += [f"       {remark}" for remark in attempt.remarks]
+    taken = columns(number) + max(11, columns(outcome)) + columns(ago)
+    told: list[str] = [*hanging(start, "; ".join(details), DETAILS, taken)]
+    for remark in attempt.remarks:
+        told += hanging(" " * DETAILS, remark, DETAILS)
     if attempt.left:
         some = ", ".join(attempt.left[:3]) + (" …" if len(attempt.left) > 3 else "")
         where = f"{directory}/attempts/{attempt.number:03d}/left"
-        told.append(f"       written outside the outputs, kept in {where}: {some}")
+        left = f"written outside the outputs, kept in {where}: {some}"
+        told += hanging(" " * DETAILS, left, DETAILS)
     return told
 
 

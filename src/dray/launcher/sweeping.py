@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dray import checks
 from dray.checks import Malformed
 from dray.clusters.protocol import Cluster
-from dray.errors import ClusterError, NotFound, Refused, UsageError
+from dray.errors import ClusterError, DrayError, NotFound, Refused, UsageError
 from dray.job.model import JobArray, JobSpec
 from dray.job.quantities import show_count
 from dray.launcher.context import Context, unclaimed
@@ -31,6 +31,7 @@ from dray.sweep.study import Study, Trial
 
 if TYPE_CHECKING:
     from dray.launcher.housekeeping import Housekeeping
+    from dray.launcher.submission import Submission
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
@@ -50,6 +51,10 @@ class Part(NamedTuple):
     def from_dict(cls, record: Mapping[str, Any]) -> Part:
         read = checks.required(record, **PART)
         return cls(read["id"], read["first"], read["count"], read["at_once"])
+
+    @property
+    def end(self) -> int:
+        return self.first + self.size
 
     def to_dict(self) -> dict[str, Any]:
         told = self._asdict()
@@ -100,76 +105,44 @@ class Sweeping:
     ) -> str:
         """Submit a sweep and return its id. Of ``study`` all but the id, the name and the time are
         used; a grid without a number of configurations has all."""
-        cluster, common = self._described(command, study, at_once)
-        configurations = self._number(study, configurations)
-        study = study._replace(id=common.id, name=common.name, created=common.created)
-        common = replace(common, sweep={"id": study.id, "at_once": at_once})
-        row = SweepRow(study.id, cluster.name, cluster.files.path(), study.created, {}, [])
-        self.running.tell(common)
-        self._submit(row, study, common, configurations * study.repeats, snapshot, notify)
-        return study.id
-
-    def _described(
-        self, command: Sequence[str], study: Study, at_once: int | None
-    ) -> tuple[Cluster, JobSpec]:
-        """Return the cluster, and what all trials have in common; refuse what cannot run."""
         cluster = self.running.target()
         common = self.running.describe(command)
         cluster.check(common)
         check_template(common.command, study.space)
+        require_sound(study)
         if at_once and not cluster.capabilities.limits_at_once:
             raise Refused(
                 f"{cluster.name} cannot limit how many trials run at once",
                 hint="Leave out --at-once, or add trials bit by bit: dray sweep add",
             )
-        if study.sampler.startswith("optuna:"):
-            raise Refused(
-                f"the sampler {study.sampler} is not there yet",
-                hint="There is tpe, random, quasi and grid.",
-            )
-        for text in study.stop_if:
-            try:
-                Condition(text)
-            except NotAnExpression as error:
-                raise UsageError(f"--stop-if: {error}") from error
-        if study.stop and not study.stop.first and not study.stop.total:
-            raise UsageError(
-                f"--stop {study.stop.rule} needs to know when trials are compared",
-                hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
-                "--stop-first 100",
-            )
-        return cluster, common
-
-    def _number(self, study: Study, asked: int | None) -> int:
-        """Return how many configurations there are to be."""
-        if study.sampler != "grid":
-            return asked or USUAL_TRIALS
-        try:
-            most = sampler.grid_size(records_of(study.space))
-        except ValueError as error:
-            raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1") from error
-        if asked and asked > most:
-            raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
-        return asked or most
+        count = number_of(study, configurations) * study.repeats
+        study = study._replace(id=common.id, name=common.name, created=common.created)
+        common = replace(common, sweep={"id": study.id, "at_once": at_once})
+        place = cluster.files.path()
+        row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
+        self.running.tell(common)
+        self._submit(row, common, count, snapshot=snapshot, notify=notify)
+        return study.id
 
     def add(self, sweep_id: str, configurations: int) -> int:
-        """Submit further configurations of a sweep; return how many trials these are."""
-        sweep = self.look(sweep_id)
-        row = self._own(sweep_id)
-        first = max((one.first + one.size for one in sweep.parts), default=0)
+        """Submit further configurations of a sweep, like the first ones and with their code; return
+        how many trials were submitted."""
+        self.context.config.require_trust()
+        row, sweep = self._own(sweep_id), self.look(sweep_id)
+        repeats, end = sweep.study.repeats, max((one.end for one in sweep.parts), default=0)
         if sweep.study.sampler == "grid":
-            left = sampler.grid_size(records_of(sweep.study.space)) - first // sweep.study.repeats
+            left = sampler.grid_size(records_of(sweep.study.space)) - end // repeats
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
-        cluster, common = self._again(row, sweep)
-        del cluster
-        known = row._replace(parts=[one.to_dict() for one in sweep.parts])
-        count = configurations * sweep.study.repeats
-        self._submit(known, sweep.study, common, count, None, None)
-        return count
+        common = self.context.open_store().array_spec(sweep.parts[0].id) if sweep.parts else None
+        if common is None:
+            raise Refused(f"the trials of {row.id} have been removed: start another sweep")
+        common = replace(common, created=time.time())
+        row = row._replace(parts=[one.to_dict() for one in sweep.parts])
+        return self._submit(row, common, configurations * repeats, snapshot=False)
 
     def _own(self, sweep_id: str) -> SweepRow:
-        found = [one for one in self.context.open_store().sweeps() if one.id == sweep_id]
+        found = [one for one in self.known() if one.id == sweep_id]
         if not found:
             raise NotFound(
                 f"there is no sweep '{sweep_id}' that was submitted from here",
@@ -177,37 +150,50 @@ class Sweeping:
             )
         return found[0]
 
-    def _again(self, row: SweepRow, sweep: Sweep) -> tuple[Cluster, JobSpec]:
-        """Return what further trials have in common: what the first ones have, their code too."""
-        cluster = self.context.cluster(row.cluster)
-        self.context.config.require_trust()
-        common = self.context.open_store().array_spec(sweep.parts[0].id)
-        if common is None:
-            raise Refused(f"the trials of {row.id} have been removed: start another sweep")
-        return cluster, replace(common, created=time.time(), resumed_after=0)
-
     def _submit(
         self,
         row: SweepRow,
-        study: Study,
         common: JobSpec,
         count: int,
-        snapshot: bool | None,
-        notify: bool | None,
-    ) -> None:
-        """Submit so many further trials, as arrays of which each is as large as the cluster takes.
-        ``snapshot`` None: with the code that ``common`` names."""
-        cluster, store = self.context.cluster(row.cluster), self.context.open_store()
-        for array in arrays_of(row, study, common, count, cluster.queue.array_size):
+        *,
+        snapshot: bool,
+        notify: bool | None = None,
+    ) -> int:
+        """Submit so many further trials, as arrays of which each is as large as the cluster takes;
+        return how many the cluster has taken, which may be fewer than all."""
+        cluster, done = self.context.cluster(row.cluster), 0
+        for array in arrays_of(row, common, count, cluster.queue.array_size):
             settings = private_settings(self.context.config, cluster.name, notify, array.size)
             private = private_values(common.secrets, settings)
-            work = self.running.submission(cluster, array, private, snapshot=bool(snapshot))
-            row = row._replace(study=study.to_dict(), parts=[*row.parts, array.part])
-            store.save_sweep(row)
+            work = self.running.submission(cluster, array, private, snapshot=snapshot)
+            try:
+                row = self._submit_array(row, array, work)
+            except DrayError as error:
+                if not done:
+                    raise
+                self.context.reporter.say(
+                    f"only {done} of {count} trials were submitted: {error.message}"
+                )
+                break
+            done += array.size
+        return done
+
+    def _submit_array(self, row: SweepRow, array: JobArray, work: Submission) -> SweepRow:
+        """Submit an array, and return the sweep with it. What is about to be submitted is written
+        down before; where nothing came of it, that is forgotten."""
+        store = self.context.open_store()
+        longer = row._replace(parts=[*row.parts, array.part])
+        store.save_sweep(longer)
+        try:
             work.submit()
-            if work.job.id != array.id:  # its id was taken
-                row = row._replace(parts=[*row.parts[:-1], {**array.part, "id": work.job.id}])
+        except BaseException:
+            if not store.in_array(work.job.id):
                 store.save_sweep(row)
+            raise
+        if work.job.id != array.id:  # which was taken
+            longer = row._replace(parts=[*row.parts, {**array.part, "id": work.job.id}])
+            store.save_sweep(longer)
+        return longer
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -315,18 +301,49 @@ class Sweeping:
 # -- pure -----------------------------------------------------------------------------------------
 
 
-def arrays_of(
-    row: SweepRow, study: Study, common: JobSpec, count: int, most: int
-) -> Iterator[JobArray]:
+def require_sound(study: Study) -> None:
+    """Refuse what could only go wrong on a node."""
+    if study.sampler.startswith("optuna:"):
+        raise Refused(
+            f"the sampler {study.sampler} is not there yet",
+            hint="There is tpe, random, quasi and grid.",
+        )
+    for text in study.stop_if:
+        try:
+            Condition(text)
+        except NotAnExpression as error:
+            raise UsageError(f"--stop-if: {error}") from error
+    if study.stop and not study.stop.first and not study.stop.total:
+        raise UsageError(
+            f"--stop {study.stop.rule} needs to know when trials are compared",
+            hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
+            "--stop-first 100",
+        )
+
+
+def number_of(study: Study, asked: int | None) -> int:
+    """Return how many configurations there are to be: of a grid, all, where nobody says."""
+    if study.sampler != "grid":
+        return asked or USUAL_TRIALS
+    try:
+        most = sampler.grid_size(records_of(study.space))
+    except ValueError as error:
+        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1") from error
+    if asked and asked > most:
+        raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
+    return asked or most
+
+
+def arrays_of(row: SweepRow, common: JobSpec, count: int, most: int) -> Iterator[JobArray]:
     """Divide further trials of a sweep into arrays; the first of all has the sweep's own id."""
     first = max((one["first"] + one["count"] for one in row.parts), default=0)
     end, number = first + count, len(row.parts)
     while first < end:
         number += 1
-        name = study.id if number == 1 else f"{study.id}-{number}"
+        name = row.id if number == 1 else f"{row.id}-{number}"
         size = min(most, end - first)
         job = replace(common, id=name, sweep={**common.sweep, "first": first})
-        yield JobArray(job, trials=size, study=study.to_dict())
+        yield JobArray(job, trials=size, study=row.study)
         first += size
 
 
