@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import http.server
 import io
 import json
 import math
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from dray.errors import Refused, UsageError
+from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.node.metrics.tfevents import read
 from dray.sweep import mlflow, space
 from dray.sweep.export import event_files, optuna, tables, tensorboard, to_mlflow
@@ -203,3 +206,63 @@ def test_credentials_go_nowhere_in_the_clear() -> None:
         mlflow.Server("https://me:secret@x", {})
     with pytest.raises(UsageError, match="not the address"):
         mlflow.Server("file:///tmp/mlruns", {})
+
+
+class Odd(http.server.BaseHTTPRequestHandler):
+    """A server that answers every request with the same."""
+
+    answer: ClassVar[tuple[int, bytes]] = (200, b"{}")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        code, body = self.answer
+        self.send_response(code)
+        self.send_header("Location", "http://127.0.0.1:9/elsewhere")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def odd() -> Iterator[mlflow.Server]:
+    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield mlflow.Server(f"http://127.0.0.1:{server.server_port}", {})
+        server.shutdown()
+        thread.join()
+
+
+RUN = '{"runs": [{"info": %s, "data": {}}]}'
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "told"),
+    [
+        (200, "no JSON", "did not answer as it should"),
+        (200, "[]", "did not answer as it should"),
+        (200, "[" * 100_000, "did not answer as it should"),
+        (200, '{"experiment": {"experiment_id": "1"}, "runs": 7}', "runs is no list"),
+        (200, RUN % '{"run_id": "../../x"}', "not the id of a run"),
+        (200, RUN % '{"run_id": "a", "start_time": "soon"}', "cannot be read"),
+        (200, RUN % "[]", "cannot be read"),
+        (302, "", "answered 302"),
+        (401, "", "set MLFLOW_TRACKING_TOKEN"),
+        (500, '{"error_code": "X", "message": "no \\u001b[2J"}', "answered 500"),
+    ],
+)
+def test_a_server_that_answers_oddly_is_told(
+    odd: mlflow.Server, monkeypatch: pytest.MonkeyPatch, code: int, body: str, told: str
+) -> None:
+    monkeypatch.setattr(Odd, "answer", (code, body.encode()))
+    with pytest.raises(ClusterError) as error:
+        list(odd.runs("1"))
+    assert told in str(error.value)
+    with pytest.raises((ClusterError, NotFound)):
+        odd.create("1", "name", 0, {})

@@ -92,6 +92,7 @@ space = {
     "double": tune.sample_from(lambda config: config["net.act"] + "2"),
     "epochs": tune.lograndint(1, 100),
 }
+functions = {"act": tune.choice([print, len])}
 """
 
 
@@ -204,6 +205,11 @@ def test_a_dict_of_ray_tunes_becomes_a_sweep(isaac: Path) -> None:
         "double": ("table", False, None),
         "epochs": ("int", True, 1),
     }
+
+
+def test_a_value_that_is_no_data_is_refused(isaac: Path) -> None:
+    with pytest.raises(ConfigError, match="act: Object of type builtin_function_or_method"):
+        python_space.ray(f"{isaac}:functions", 20)
 
 
 # -- W&B ----------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class Server:
             if error.code == 404:
                 raise NotFound(f"there is no experiment '{name}' at {self.address}") from None
             raise
-        return text_in(checks.record(found.get("experiment")), "experiment_id")
+        return text_in(found.get("experiment"), "experiment_id")
 
     def ensure_experiment(self, name: str) -> str:
         """Return the id of an experiment, which is made where it is not there yet."""
@@ -151,7 +151,7 @@ class Server:
                 order_by=["attributes.start_time ASC"],
                 **more,
             )
-            for one in answer.get("runs") or ():
+            for one in rows_in(answer, "runs"):
                 yield read_run(one)
             token = str(answer.get("next_page_token") or "")
             if not token:
@@ -165,7 +165,7 @@ class Server:
             start_time=start,
             tags=pairs(tags),
         )
-        return run_id(checks.record(checks.record(answer.get("run")).get("info")).get("run_id"))
+        return read_run(answer.get("run")).id
 
     def update(self, run: str, status: str) -> None:
         self.post("runs/update", run_id=run, status=status)
@@ -185,7 +185,7 @@ class Server:
                 max_results=LONGEST_HISTORY,
                 **more,
             )
-            for one in answer.get("metrics") or ():
+            for one in rows_in(answer, "metrics"):
                 yield read_point(one)
             token = str(answer.get("next_page_token") or "")
             if not token:
@@ -258,7 +258,7 @@ def read_run(value: Any) -> Run:
             end=checks.integer(int(info.get("end_time") or 0)),
             params=table_in(data, "params"),
             tags=table_in(data, "tags"),
-            metrics=tuple(text_in(one, "key") for one in data.get("metrics") or ()),
+            metrics=tuple(text_in(one, "key") for one in rows_in(data, "metrics")),
         )
     except (Malformed, TypeError, ValueError) as error:
         raise ClusterError(
@@ -290,7 +290,13 @@ def text_in(record: Any, key: str) -> str:
         raise ClusterError(f"the MLflow server's answer cannot be read: {key}: {error}") from None
 
 
+def rows_in(record: Mapping[str, Any], key: str) -> list[Any]:
+    found = record.get(key) or []
+    if not isinstance(found, list):
+        raise ClusterError(f"the MLflow server's answer cannot be read: {key} is no list")
+    return found
+
+
 def table_in(data: Mapping[str, Any], kind: str) -> dict[str, str]:
-    return {
-        text_in(one, "key"): checks.note(str(one.get("value", ""))) for one in data.get(kind) or ()
-    }
+    found = rows_in(data, kind)
+    return {text_in(one, "key"): checks.note(str(one.get("value", ""))) for one in found}

@@ -280,6 +280,11 @@ def as_isaac_writes(value: Any) -> Any:
     return plain(value)
 
 
+def as_it_is(value: Any) -> Any:
+    json.dumps(value)  # what is no JSON is refused here
+    return value
+
+
 def plain(value: Any) -> Any:
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return value if is_plain else str(value)
@@ -321,7 +326,7 @@ def answer(path: str, name: str, configurations: int) -> dict[str, Any]:
     spaces = {key for key, one in own.items() if isinstance(one, dict)}
     if isinstance(found, dict):
         entries = flattened(found)
-        convert: Any = lambda value: value  # noqa: E731
+        convert: Any = as_it_is
     elif name in jobs:
         cfg = made(found).cfg
         entries = {(part, key): one for part in PARTS for key, one in cfg[part].items()}
@@ -330,12 +335,16 @@ def answer(path: str, name: str, configurations: int) -> dict[str, Any]:
         return {"names": sorted(jobs | spaces)}
     space = Space(entries, configurations)
     return {
-        "parameters": [
-            {"part": part, "key": key, **converted(space.describe((part, key)), convert)}
-            for part, key in entries
-        ],
+        "parameters": [described(space, part, key, convert) for part, key in entries],
         "others": bystanders(module, own),
     }
+
+
+def described(space: Space, part: str, key: str, convert: Any) -> dict[str, Any]:
+    try:
+        return {"part": part, "key": key, **converted(space.describe((part, key)), convert)}
+    except TypeError as error:
+        raise ValueError(f"{key}: {error}") from None
 
 
 def made(cls: Any) -> Any:
@@ -373,11 +382,11 @@ def main(path: str, name: str, configurations: str) -> None:
     os.dup2(2, 1)
     install_stand_ins()
     try:
-        told = answer(path, name, int(configurations))
+        told = json.dumps(answer(path, name, int(configurations)))
     except Exception as error:
-        told = {"error": f"{type(error).__name__}: {error}"}
+        told = json.dumps({"error": f"{type(error).__name__}: {error}"})
     with open(stdout, "w") as stream:
-        json.dump(told, stream, default=lambda value: {"unreadable": repr(value)})
+        stream.write(told)
 
 
 if __name__ == "__main__":
