@@ -1,25 +1,16 @@
-"""Jobs in queues: Kueue lets them in, takes them out again, and says why. Of KAI there are only the
-definitions: the test does what its scheduler would."""
+"""Jobs in Kueue's queues: it lets them in, takes them out again, and says why."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dray.clusters.kube.api import Cluster
-from dray.transport.kube_api import Api
-from dray.transport.kubectl import Kubectl
 from tests.conftest import Dray, Pods, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
 from tests.integration.test_arrays import run_many, states
 from tests.kubernetes.training import Admin
-from tests.rigs.kubernetes.cluster import Kubernetes, Unavailable, find_addition
 from tests.rigs.kubernetes.kueue_manager import VERSION, Kueue
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kueue")]
@@ -210,109 +201,3 @@ def test_whoever_may_not_look_at_workloads_still_sees_that_a_job_waits(
     seen = pods.cluster.try_kubectl("get", "--raw", workloads, config=config)
     assert "forbidden" in seen.stderr.lower()
     dray("stop", job)
-
-
-# -- KAI
-
-
-@pytest.fixture(scope="module")
-def kai(pods: Pods) -> Path:
-    """KAI's definitions on the cluster, and a user who may look at pod groups."""
-    definitions = find_kai()
-    pods.cluster.kubectl("create", f"--filename={definitions / 'kai-scheduler/crds'}")
-    where = f"--namespace={pods.namespace.name}"
-    groups = "--resource=podgroups.scheduling.run.ai"
-    wait_for(lambda: not pods.cluster.try_kubectl("get", "podgroups", where).returncode)
-    pods.cluster.kubectl("create", "role", "kai", "--verb=get,list", groups, where)
-    user = f"--serviceaccount={pods.namespace.name}:user"
-    pods.cluster.kubectl("create", "rolebinding", "kai", "--role=kai", user, where)
-    return definitions
-
-
-def find_kai() -> Path:
-    try:
-        return find_addition("kai") / "definitions"
-    except Unavailable as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-
-
-def pod_group(pods: Pods, job: str, queue: str) -> dict[str, Any]:
-    """What KAI's pod grouper makes of a pod of a Job: a group for each pod."""
-    described = Admin(pods).listed("jobs", job)[0]["metadata"]
-    pod = wait_for(lambda: Admin(pods).listed("pods", job))[0]["metadata"]["name"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job"}
-    owner |= {one: described[one] for one in ("name", "uid")}
-    name = f"pg-{pod}-{described['uid']}"
-    metadata = {"name": name, "namespace": pods.namespace.name, "ownerReferences": [owner]}
-    return {
-        "apiVersion": "scheduling.run.ai/v2alpha2",
-        "kind": "PodGroup",
-        "metadata": metadata,
-        "spec": {"minMember": 1, "queue": queue},
-    }
-
-
-def test_kai_is_asked_for_a_share_of_a_gpu_and_says_why_a_job_waits(
-    dray: Dray, pods: Pods, kai: Path
-) -> None:
-    assert kai.exists()
-    offer(pods, dray, "lab", scheduler="kai", priority_class="train")
-    job = dray.run("--on", "k8s", "--gpus", "0.5", "--", PYTHON, "train.py", "1", "0.1")
-    group = pod_group(pods, job, "lab")
-    pod = Admin(pods).listed("pods", job)[0]
-    assert pod["spec"]["schedulerName"] == "kai-scheduler"
-    assert pod["metadata"]["labels"]["kai.scheduler/queue"] == "lab"
-    assert pod["metadata"]["annotations"]["gpu-fraction"] == "0.5"
-    assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
-
-    said = "lab quota has reached the allowable limit of GPUs. Limit is 0 GPUs"
-    condition = {
-        "type": "UnschedulableOnNodePool",
-        "nodePool": "default",
-        "status": "True",
-        "reason": "Unschedulable",
-        "message": said,
-        "transitionID": "1",
-        "lastTransitionTime": "2026-11-17T05:00:00Z",
-        "reasons": [{"reason": "OverLimit", "message": said}],
-    }
-    pods.cluster.create(group)
-    change = json.dumps({"status": {"schedulingConditions": [condition]}})
-    name, where = group["metadata"]["name"], f"--namespace={pods.namespace.name}"
-    status = ("--subresource=status", "--type=merge", f"--patch={change}")
-    pods.cluster.kubectl("patch", "podgroup", name, *status, where)
-    assert state_of(dray, job) == (
-        "queued",
-        f"its queue has all that it may have (Kubernetes says: {said})",
-    )
-
-    pod_name = pod["metadata"]["name"]
-    node = {"apiVersion": "v1", "kind": "Node", "name": next(iter(pods.cluster.nodes))}
-    metadata = {"name": pod_name}
-    bound = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": node}
-    path = f"/api/v1/namespaces/{pods.namespace.name}/pods/{pod_name}/binding"
-    pods.cluster.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(bound))
-    assert dray.wait(job)["state"] == "done"
-
-
-def test_a_definition_of_kueues_that_kai_brings_along_is_not_kueue(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    definitions = find_kai()
-    bare = Kubernetes(nodes=0)
-    try:
-        bare.start()
-        monkeypatch.setenv("PATH", f"{bare.bin}:{os.environ['PATH']}")
-        admin = Kubectl("default", "", str(bare.admin))
-        there = Cluster(Api(admin, bare.folder / "no-proxy"))
-        assert there.facts()["schedulers"] == []
-        for folder in ("kai-scheduler/crds", "external-crds"):
-            bare.kubectl("create", f"--filename={definitions / folder}")
-        wait_for(lambda: there.facts()["schedulers"])
-        assert there.facts()["schedulers"] == ["kai"]
-        # The version that the group prefers has queues, and no pod groups.
-        assert there.facts()["versions"] == {"scheduling.run.ai": "v2alpha2"}
-    finally:
-        bare.stop()

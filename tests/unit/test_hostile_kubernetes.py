@@ -190,6 +190,8 @@ def look(cluster: Cluster) -> None:
         json.dumps([queue.grouped(seen.rows), seen.ends])
         for pods in seen.overdue.values():
             lost_nodes.give_up(cluster, pods)
+        surveyed = cluster.survey(PLACE._replace(scheduler=scheduler), ["walk-7f3k", "run-2"])
+        json.dumps(queue.grouped(surveyed.rows))
 
 
 def create(cluster: Cluster) -> None:

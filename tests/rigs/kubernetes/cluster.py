@@ -138,7 +138,8 @@ class Kubernetes:
         where = f"--namespace={namespace.name}"
         given = token or self.kubectl("create", "token", objects.USER, where, "--duration=24h")
         server = f"https://127.0.0.1:{port or self.control.port}"
-        config = kubeconfig(server, self.control.pki.ca, {"token": given.strip()}, namespace.name)
+        user = {"token": given.strip()}
+        config = kubeconfig(server, self.control.pki.bundle(), user, namespace.name)
         path = self.folder / f"{namespace.name}-{next(self._numbers)}.kubeconfig"
         path.write_text(json.dumps(config))
         path.chmod(0o600)

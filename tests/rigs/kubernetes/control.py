@@ -6,7 +6,6 @@ so pods reach it without a kube-proxy.
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import socket
@@ -92,7 +91,7 @@ class ControlPlane:
             "client-certificate": str(self.pki.folder / f"{name}.crt"),
             "client-key": str(self.pki.folder / f"{name}.key"),
         }
-        path.write_text(json.dumps(kubeconfig(server, self.pki.ca, user)))
+        path.write_text(json.dumps(kubeconfig(server, self.pki.bundle(), user)))
 
     def _start_etcd(self) -> None:
         self.machine.start(
@@ -248,9 +247,8 @@ def pod_network(number: int) -> str:
 
 
 def kubeconfig(
-    server: str, ca: Path, user: dict[str, str], namespace: str = "default"
+    server: str, authority: str, user: dict[str, str], namespace: str = "default"
 ) -> dict[str, Any]:
-    authority = base64.b64encode(ca.read_bytes()).decode()
     cluster = {"server": server, "certificate-authority-data": authority}
     context = {"cluster": "test", "user": "test", "namespace": namespace}
     return {

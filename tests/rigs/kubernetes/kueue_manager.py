@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -19,7 +18,7 @@ FLAVOR = "default"
 GPU = "nvidia.com/gpu"
 USERS = "queue-users"
 # What its installation gives to those who use queues.
-RULES = [
+RULES: list[objects.Object] = [
     {"apiGroups": [GROUP], "resources": ["localqueues", "workloads"], "verbs": ["get", "list"]},
     {
         "apiGroups": [f"visibility.{GROUP}"],
@@ -104,7 +103,7 @@ class Kueue:
                     "version": "v1beta2",
                     "groupPriorityMinimum": 100,
                     "versionPriority": 100,
-                    "caBundle": self._authority(),
+                    "caBundle": self.cluster.control.pki.bundle(),
                     "service": service,
                 },
             ),
@@ -116,10 +115,7 @@ class Kueue:
 
     def _by_address(self, text: str) -> str:
         url = f"url: https://{ADDRESS}:{WEBHOOKS}"
-        return SERVICE.sub(rf"\1{url}\2\n\1caBundle: {self._authority()}", text)
-
-    def _authority(self) -> str:
-        return base64.b64encode(self.cluster.control.pki.ca.read_bytes()).decode()
+        return SERVICE.sub(rf"\1{url}\2\n\1caBundle: {self.cluster.control.pki.bundle()}", text)
 
     def _is_ready(self) -> bool:
         self.cluster.control.machine.check("kueue")
@@ -155,20 +151,7 @@ class Kueue:
 
     def admit(self, namespace: Namespace) -> None:
         """Let the user of a namespace look at its queues."""
-        group = "rbac.authorization.k8s.io"
-        subject = {"kind": "ServiceAccount", "name": objects.USER, "namespace": namespace.name}
-        role = {"apiGroup": group, "kind": "Role", "name": USERS}
-        self.cluster.create(
-            objects.made(f"{group}/v1", "Role", USERS, namespace.name, rules=RULES),
-            objects.made(
-                f"{group}/v1",
-                "RoleBinding",
-                USERS,
-                namespace.name,
-                subjects=[subject],
-                roleRef=role,
-            ),
-        )
+        self.cluster.create(*objects.right(USERS, namespace.name, objects.USER, RULES))
 
     def priorities(self, **values: int) -> None:
         self.cluster.create(

@@ -57,13 +57,17 @@ def namespace(name: str, folder: Path) -> list[Object]:
 
 def user(namespace: str) -> list[Object]:
     """Somebody who may use this namespace and nothing else."""
+    return [made("v1", "ServiceAccount", USER, namespace), *right(USER, namespace, USER, RULES)]
+
+
+def right(name: str, namespace: str, account: str, rules: list[Object]) -> list[Object]:
+    """What allows an account of a namespace something in it."""
     group = "rbac.authorization.k8s.io"
-    subject = {"kind": "ServiceAccount", "name": USER, "namespace": namespace}
-    role = {"apiGroup": group, "kind": "Role", "name": USER}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    role = {"apiGroup": group, "kind": "Role", "name": name}
     return [
-        made("v1", "ServiceAccount", USER, namespace),
-        made(f"{group}/v1", "Role", USER, namespace, rules=RULES),
-        made(f"{group}/v1", "RoleBinding", USER, namespace, subjects=[subject], roleRef=role),
+        made(f"{group}/v1", "Role", name, namespace, rules=rules),
+        made(f"{group}/v1", "RoleBinding", name, namespace, subjects=[subject], roleRef=role),
     ]
 
 
@@ -73,3 +77,14 @@ def quota(namespace: str, hard: dict[str, str]) -> Object:
 
 def priority_class(name: str, value: int) -> Object:
     return made("scheduling.k8s.io/v1", "PriorityClass", name, value=value)
+
+
+def definition(group: str, kind: str, plural: str) -> Object:
+    """A kind of object that the API server keeps, whatever is in it."""
+    names = {"kind": kind, "plural": plural}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": group, "names": names, "scope": "Cluster", "versions": [version]}
+    return made(
+        "apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{group}", spec=spec
+    )

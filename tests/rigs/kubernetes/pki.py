@@ -43,6 +43,10 @@ class Pki:
         self._accounts = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         write_key(self.sa_key, self._accounts)
 
+    def bundle(self) -> str:
+        """The authority's certificate, as it is written into objects."""
+        return base64.b64encode(self.ca.read_bytes()).decode()
+
     def issue(self, name: str, user: str, group: str = "", hosts: tuple[str, ...] = ()) -> None:
         """Make a certificate for ``user``, who may also serve as one of these hosts."""
         key = ec.generate_private_key(ec.SECP256R1())

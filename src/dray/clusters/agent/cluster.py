@@ -321,10 +321,11 @@ class AgentQueue:
             except BaseMissing:
                 change = change_of(b"", code.manifest)
                 lacking = list(entries(code.manifest))
-                continue
-            if not missing:
-                return
-            lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
+            else:
+                if not missing:
+                    return
+                lacking = [entry for entry in entries(code.manifest) if entry.hash in missing]
+            self.before_more()
         raise ClusterError(f"{self.cluster.name}: contents arrived and are missing all the same")
 
     def _send_pack(
@@ -345,6 +346,9 @@ class AgentQueue:
 
     def meanwhile(self) -> None:
         """Do what can be done while the answer to a submission is on its way."""
+
+    def before_more(self) -> None:
+        """Do what has to be done before more contents are sent, which may take long."""
 
     def _take_news(self, answer: Answer) -> None:
         if "facts" in answer.record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ TRIES = 3
 PAUSE = 0.5  # seconds between two of them
 NAMED = 40  # jobs that are named in one request, instead of asking for all
 MOST_PENDING = 200  # pods that are looked at for the reason why they wait
+NOT_PENDING = "fieldSelector=status.phase!%3DPending"
+FEW_PENDING = 20  # the same, where thousands wait
 MOST_VERSIONS = 20  # of one API that are looked at
 MOST_EXPLAINED = 10  # ended jobs that are asked about one by one
 GONE_SECONDS = 90.0  # for an object that is being deleted
@@ -173,6 +175,27 @@ class Cluster:
 
     # -- looking
 
+    def survey(self, place: Place, ids: Sequence[str]) -> Look:
+        """Look at very many jobs of which most wait: at their Jobs, at the pods that do more than
+        wait, at the first of those that wait, and at pods that could not be created, all at once.
+        Nothing is said of a job that has started, or has no Job: ``look`` tells that."""
+        wanted = names.selector({names.ROOT: names.root_label(place.root, place.user)})
+        with ThreadPoolExecutor(3) as pool:
+            begun = pool.submit(self._table, f"{self.core}/pods?{wanted}&{NOT_PENDING}")
+            pending = pool.submit(self._waiting_pods, wanted, FEW_PENDING)
+            refused = pool.submit(self._refusals)
+            jobs = queue.job_states(self._table(f"{self.jobs}?{wanted}"))
+            waiting = pending.result()
+            have_pod = {names.job_of_pod(text_at(pod, "metadata", "name")) for pod in waiting}
+            if place.scheduler == "kueue":  # which suspends those that it has not let in
+                have_pod |= {one.name for one in jobs if one.status != "Suspended"}
+            reasons = self._reasons(place, waiting, jobs, have_pod, refused.result)
+            started = {pod.job for pod in queue.pod_states(begun.result())}
+        named = self._names(ids, jobs)
+        unstarted = [one for one in ids if named[one] not in started]
+        rows = queue.rows_of(unstarted, jobs, (), reasons, named)
+        return Look(rows, {}, {}, self._found(named, jobs))
+
     def look(self, place: Place, ids: Sequence[str]) -> Look:
         mine: dict[str, Any] = {names.ROOT: names.root_label(place.root, place.user)}
         if len(ids) <= NAMED:
@@ -180,10 +203,11 @@ class Cluster:
         wanted = names.selector(mine)
         with ThreadPoolExecutor(2) as pool:
             listed = pool.submit(self._table, f"{self.jobs}?{wanted}")
-            waiting = pool.submit(self._waiting_pods, wanted)
+            waiting = pool.submit(self._waiting_pods, wanted, MOST_PENDING)
             pods = queue.pod_states(self._table(f"{self.core}/pods?{wanted}"))
             jobs = queue.job_states(listed.result())
-            reasons = self._reasons(place, waiting.result(), jobs, pods)
+            have_pod = {one.job for one in pods}
+            reasons = self._reasons(place, waiting.result(), jobs, have_pod, self._refusals)
         named = self._names(ids, jobs)
         rows = queue.rows_of(ids, jobs, pods, reasons, named)
         failed = {one.name for one in jobs if one.status == "Failed"}
@@ -195,8 +219,13 @@ class Cluster:
             rows,
             self._ends(silent[:MOST_EXPLAINED], named),
             self._overdue(place, ending[:NAMED]) if ending else {},
-            {job_id: name for job_id, name in named.items() if name in {one.name for one in jobs}},
+            self._found(named, jobs),
         )
+
+    def _found(self, named: Mapping[str, str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
+        """Return those of the names under which there is a Job."""
+        there = {one.name for one in jobs}
+        return {job_id: name for job_id, name in named.items() if name in there}
 
     def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
         """Return the newest Job of each job: one that was resumed may have several."""
@@ -222,7 +251,8 @@ class Cluster:
         place: Place,
         waiting: Sequence[Mapping[str, Any]],
         jobs: Sequence[queue.JobState],
-        pods: Sequence[queue.PodState],
+        have_pod: Collection[str],
+        refusals: Callable[[], Sequence[Mapping[str, Any]]],
     ) -> dict[str, str]:
         """Return why Jobs wait, by their names: of those that have a pod, what keeps it; of the
         others, what their queue says, or why no pod could be created."""
@@ -233,21 +263,19 @@ class Cluster:
         making = {name for name, why in found.items() if why == queue.MADE_READY}
         found.update(self._making_reasons(making) if making else ())
         if waiting and place.scheduler == "kai":
-            groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
-            found.update(kai.reasons(groups, found))
-        have_pod = {one.job for one in pods}
+            found.update(self._kai_reasons(place, found))
         without = {one.name for one in jobs if one.name not in have_pod} - {
             one.name for one in jobs if one.status in queue.ENDED
         }
         if without and place.scheduler == "kueue":
             found.update(self._queued_reasons(place, without))
         elif without:
-            found.update(self._refused_reasons(without))
+            found.update(refused_reasons(refusals(), without))
         return found
 
-    def _waiting_pods(self, wanted: str) -> list[dict[str, Any]]:
+    def _waiting_pods(self, wanted: str, most: int) -> list[dict[str, Any]]:
         """Return the pods that wait, with what keeps them; of very many, only the first ones."""
-        pending = f"fieldSelector=status.phase%3DPending&limit={MOST_PENDING}"
+        pending = f"fieldSelector=status.phase%3DPending&limit={most}"
         return items_of(self.api.get(f"{self.core}/pods?{wanted}&{pending}").record)
 
     def _making_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
@@ -269,6 +297,16 @@ class Cluster:
             workloads = items_of(self.ask_addition(place, kueue.GROUP, kueue.WORKLOADS).record)
             return kueue.reasons(workloads, wanted, asked.result().record)
 
+    def _kai_reasons(self, place: Place, known: Mapping[str, str]) -> dict[str, str]:
+        groups = items_of(self.ask_addition(place, kai.GROUP, kai.POD_GROUPS).record)
+        found = kai.reasons(groups, known)
+        silent = [name for name, why in known.items() if not why and name not in found]
+        if silent and place.queue:
+            code, answer = self.api.get(f"{kai.QUEUES}/{place.queue}")
+            if kai.is_missing(place.queue, code, answer):
+                found.update(dict.fromkeys(silent, kai.NO_QUEUE))
+        return found
+
     def ask_addition(self, place: Place, group: str, what: str) -> Reply:
         """Ask somebody who serves an API beside Kubernetes, in the version that it has there; one
         who does not answer has nothing to say."""
@@ -288,15 +326,10 @@ class Cluster:
     def _ask_version(self, group: str, version: str, what: str) -> Reply:
         return self.api.get(f"/apis/{group}/{version}/namespaces/{self.namespace}/{what}")
 
-    def _refused_reasons(self, wanted: set[str]) -> Iterator[tuple[str, str]]:
+    def _refusals(self) -> list[dict[str, Any]]:
+        """Return the events of pods that could not be created."""
         path = f"{self.core}/events?fieldSelector=reason%3DFailedCreate&limit=500"
-        by_name: dict[str, list[Mapping[str, Any]]] = {}
-        for event in items_of(self.api.get(path).record):
-            name = text_at(event, "involvedObject", "name")
-            if name in wanted:
-                by_name.setdefault(name, []).append(event)
-        for name, events in by_name.items():
-            yield name, queue.create_reason(events)
+        return items_of(self.api.get(path).record)
 
     def _overdue(self, place: Place, ids: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
         root = names.root_label(place.root, place.user)
@@ -424,6 +457,16 @@ class Cluster:
             for what in ("cpu", "memory", gpu)
         )
         return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
+
+
+def refused_reasons(events: Sequence[Mapping[str, Any]], wanted: Collection[str]) -> dict[str, str]:
+    """Say why pods of these Jobs could not be created, by the Jobs' names."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for event in events:
+        name = text_at(event, "involvedObject", "name")
+        if name in wanted:
+            by_name.setdefault(name, []).append(event)
+    return {name: queue.create_reason(own) for name, own in by_name.items()}
 
 
 SCALES = {

@@ -10,11 +10,13 @@ from dray.clusters.kube.queue import scheduling_reason, told
 
 GROUP = "scheduling.run.ai"
 POD_GROUPS = "podgroups"  # one for each pod of a Job
+QUEUES = f"/apis/{GROUP}/v2/queues"  # of no namespace
+NO_QUEUE = "its queue is not there"
 # Why a job is not let in, by the reason that KAI gives.
 REASONS = {
     "NonPreemptibleOverQuota": "its queue's quota is used up, and it may not borrow",
     "OverLimit": "its queue has all that it may have",
-    "QueueDoesNotExist": "its queue is not there",
+    "QueueDoesNotExist": NO_QUEUE,
 }
 
 
@@ -23,6 +25,12 @@ def reasons(groups: Sequence[Mapping[str, Any]], jobs: Collection[str]) -> dict[
     ordered = sorted(groups, key=lambda one: text_at(one, "metadata", "creationTimestamp"))
     found = {owner_of(one): reason(one) for one in ordered if owner_of(one) in jobs}
     return {name: words for name, words in found.items() if words}
+
+
+def is_missing(queue: str, code: int, answer: Mapping[str, Any]) -> bool:
+    """Return whether this is said of a queue that is not there. Before its version 0.13, KAI itself
+    says nothing of the jobs in one."""
+    return code == 404 and text_at(answer, "details", "name") == queue
 
 
 def reason(group: Mapping[str, Any]) -> str:

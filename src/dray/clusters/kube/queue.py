@@ -201,6 +201,10 @@ def row_of(job: str, pods: Sequence[str], why: str) -> Row:
     return Row("waiting", why or CONTAINER_REASONS.get(waiting[0], ""))
 
 
+def is_waiting(row: Row | None) -> bool:
+    return row is not None and row.state == "waiting"
+
+
 def grouped(rows: Mapping[str, Row]) -> list[QueueGroup]:
     """Write rows for the agent: jobs of the same state, for the same reason, in one group."""
     groups: dict[Row, list[str]] = {}

@@ -27,7 +27,7 @@ class Told(NamedTuple):
         found = {
             job_id: self.view(job_id, JobState.QUEUED, rows[job_id].why)
             for job_id in ids
-            if job_id in rows and rows[job_id].state == "waiting"
+            if queue.is_waiting(rows.get(job_id))
         }
         found |= self.of_carried([one for one in ids if one in named and one not in found])
         for job_id in ids:
@@ -62,4 +62,4 @@ class Told(NamedTuple):
 
 
 def waiting(rows: Mapping[str, queue.Row]) -> list[str]:
-    return [job_id for job_id, row in rows.items() if row.state == "waiting"]
+    return [job_id for job_id, row in rows.items() if queue.is_waiting(row)]

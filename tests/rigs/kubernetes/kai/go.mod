@@ -1,6 +1,14 @@
-// KAI-scheduler's definitions, which the tests put on the API server: its programs are not built.
+// KAI-scheduler, which the tests run beside Kubernetes: of versions of its own, hence a module of its
+// own. Its v0.20.1 has a greater number, and is older.
 module dray.test/kai
 
 go 1.25.0
 
-require github.com/NVIDIA/KAI-scheduler v0.20.1
+tool (
+	github.com/NVIDIA/KAI-scheduler/cmd/admission
+	github.com/NVIDIA/KAI-scheduler/cmd/binder
+	github.com/NVIDIA/KAI-scheduler/cmd/podgrouper
+	github.com/NVIDIA/KAI-scheduler/cmd/scheduler
+)
+
+require github.com/NVIDIA/KAI-scheduler v0.12.0

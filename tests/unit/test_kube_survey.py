@@ -1,0 +1,77 @@
+"""A look at thousands of jobs: it says which wait, and why, and nothing of those that do more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.manifest import Place
+from dray.clusters.kube.queue import Row
+from dray.transport.kube_api import Api, Reply
+from dray.transport.kubectl import Kubectl
+
+PLACE = Place("lab", "/lab/dray", "lena", "default", "")
+
+
+def table(*rows: tuple[str, str]) -> dict[str, Any]:
+    titles = [{"name": "Name"}, {"name": "Status"}]
+    return {
+        "kind": "Table",
+        "columnDefinitions": titles,
+        "rows": [{"cells": list(row)} for row in rows],
+    }
+
+
+def pod(name: str, message: str) -> dict[str, Any]:
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": message}
+    return {"metadata": {"name": name}, "status": {"conditions": [unscheduled]}}
+
+
+class Server(Api):
+    """An API server with five Jobs: two wait, one of them without a pod, one runs, one has a pod
+    that failed and another that waits, and one has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(Kubectl("lab"))
+        self.asked: list[str] = []
+
+    def ask(self, method: str, path: str, thing: Any = None, *, accept: str = "") -> Reply:
+        del thing, accept
+        assert method == "GET"
+        self.asked.append(path)
+        if "/jobs?" in path:
+            names = ("waits-2345", "refused-2345", "runs-2345", "again-2345")
+            rows = [(name, "Running") for name in names]
+            return Reply(200, table(*rows, ("ended-2345", "Complete")))
+        if "status.phase!%3DPending" in path:
+            return Reply(
+                200, table(("runs-2345-0-abcde", "Running"), ("again-2345-0-abcde", "Error"))
+            )
+        if "status.phase%3DPending" in path:
+            waits = pod("waits-2345-0-abcde", "0/2 nodes are available: 2 Insufficient memory.")
+            return Reply(200, {"items": [waits, pod("again-2345-1-abcde", "")]})
+        if "/events?" in path:
+            about = {"name": "refused-2345"}
+            said = "pods is forbidden: exceeded quota: lab"
+            event = {"reason": "FailedCreate", "involvedObject": about, "message": said}
+            return Reply(200, {"items": [event]})
+        raise AssertionError(path)
+
+
+def test_a_survey_tells_of_those_that_have_not_started() -> None:
+    server = Server()
+    names = ("waits", "refused", "runs", "again", "ended", "gone")
+    ids = [f"{name}-2345" for name in names]
+    seen = Cluster(server).survey(PLACE, ids)
+    assert set(seen.rows) == {"waits-2345", "refused-2345"}
+    assert seen.rows["waits-2345"].why.startswith("no node has enough free memory")
+    assert seen.rows["refused-2345"].why.startswith("the quota is used up")
+    assert {row.state for row in seen.rows.values()} == {Row("waiting").state}
+    assert set(seen.named) == set(ids) - {"gone-2345"}
+
+
+def test_a_survey_is_one_question_of_each_kind() -> None:
+    """However many jobs there are, and whatever becomes of them."""
+    server = Server()
+    Cluster(server).survey(PLACE, [f"job-{number}" for number in range(5000)])
+    assert len(server.asked) == 4
