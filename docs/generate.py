@@ -78,8 +78,8 @@ STATES = """\
 `lost`. A job is `stopped` where you have stopped it, and where a limit of its own has
 ([limits](../how-to/set-limits.md)): its `total_time` or `gpu_hours` are used up, or it had not
 begun by `start_by`. So is one that comes after a job which did not end as it had to
-([chain jobs](../how-to/chain-jobs.md)). Its `reason` says which. While a crash is held for a look (`hold`), the job is
-still `running`, and the outcome of its last attempt is `failed` already."""
+([chain jobs](../how-to/chain-jobs.md)). Its `reason` says which. While a crash is held for a look
+(`hold`), the job is still `running`, and the outcome of its last attempt is `failed` already."""
 LAST_ATTEMPT = """\
 `exit_code` and `signal` are those of the last attempt: a command that exits with 137 has
 `exit_code` 137 and no `signal`; one that was killed has `signal` `SIGKILL` and no `exit_code`."""

@@ -671,13 +671,14 @@ class Store:
         return rows[0] if rows else None
 
     def with_others_before(self) -> list[tuple[str, JobState, JobSpec]]:
-        """Return the jobs that have not ended and take something from others: see
-        dray.node.jobs.following. Of an array, its first one stands for all."""
+        """Return our own jobs that have not ended and take something from others: see
+        dray.node.jobs.following. Of an array, its first one stands for all. What a cluster tells of
+        others does not decide on what may be removed."""
         active = "state IN ('queued', 'running')"
         named = """(instr({0}, '"after": {{"') OR instr({0}, '"inputs": {{"'))"""
         alone = self._rows(
             f"SELECT id, state, command, spec, NULL FROM jobs WHERE {active}"
-            f" AND {named.format('spec')}"
+            f" AND own AND {named.format('spec')}"
         )
         arrays = self._rows(
             "SELECT min(jobs.id), min(state), command, '', arrays.spec FROM arrays JOIN jobs"

@@ -325,3 +325,22 @@ def test_enroot_is_called_as_it_wants_to_be(dray: Dray, sandbox: Path, tmp_path:
     assert (shown["state"], shown["exit_code"]) == ("failed", 3), dray.log(job)
     assert dray.log(job) == "for all/dray/home enroot\n"
     assert (dray.job_dir(job) / "outputs/out.txt").read_text() == "it's `id` $HOME\n"
+
+
+def test_an_input_is_bound_and_cannot_be_written_to(contained: Dray) -> None:
+    write = "import os; open(os.environ['DRAY_OUTPUTS'] + '/model', 'w').write('trained')"
+    first = contained.run("--", "python3", "-c", write)
+    contained.write(
+        "read.py",
+        "import os\n"
+        "top = os.environ['DRAY_INPUT_POLICY']\n"
+        "print(open(top + '/model').read())\n"
+        "try:\n"
+        "    open(top + '/other', 'w')\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)\n",
+    )
+    second = contained.run("--input", f"policy={first}", "--", "python3", "read.py")
+    ended = contained.wait(second)
+    assert ended["state"] == "done", contained.log(second)
+    assert contained.log(second) == "trained\nRead-only file system\n"

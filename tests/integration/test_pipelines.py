@@ -182,3 +182,15 @@ def test_a_chain_of_batch_jobs_is_one_job(dray: Dray, hpc: Hpc) -> None:
     assert len(dray.show(first)["attempts"]) == 2
     assert dray.show(first)["state"] == "done"
     assert len(shown["attempts"]) == 1
+
+
+def test_a_batch_job_that_slurm_has_forgotten_holds_nothing_up(dray: Dray, hpc: Hpc) -> None:
+    """The job goes on under another number, which nobody could write down."""
+    hpc.offer(dray)
+    first = dray.run("--on", "hpc", *python("import time; time.sleep(8)"))
+    (dray.job_dir(first) / "scheduler.json").write_text(json.dumps({"id": "999999"}))
+    second = dray.run("--on", "hpc", "--after", first, *python("print('second')"))
+    assert dray.wait(second)["state"] == "done"
+    assert dray.show(first)["state"] == "done"
+    begun, ended = dray.show(second)["attempts"][0]["started"], dray.show(first)["ended"]
+    assert begun >= ended - 1

@@ -47,6 +47,7 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_variables: ("Dict[str, str]",),
     shapes.is_links: ("Dict[str, str]",),
     shapes.is_origin: ("Origin",),
+    shapes.is_after: ("Dict[str, str]",),
     shapes.is_inputs: ("Dict[str, Input]",),
     shapes.is_metric: ("Metric",),
     shapes.is_sweep: ("SweepPart",),

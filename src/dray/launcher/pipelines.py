@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,7 +105,8 @@ class Pipelines:
             inputs[name] = {"job": view.id, "path": path, "told": told}
             if view.state.active and self._is_of(view, target):
                 found.setdefault(view.id, OK)
-        require_waiting(job, found, target)
+        seen = (self.jobs.last_seen(one) for one in found)
+        require_waiting(job, [one.id for one in seen if one.state.active], target)
         after = {one: when for when in WHEN for one in fold(only(found, when))}
         return replace(job, after={**job.after, **after}, inputs={**job.inputs, **inputs})
 
@@ -199,12 +200,12 @@ def in_order(job_id: str) -> tuple[int, str]:
     return len(job_id), job_id  # sweep.9 comes before sweep.10
 
 
-def require_waiting(job: JobSpec, after: Mapping[str, str], target: Cluster) -> None:
-    """Refuse where a job would hold GPUs while it waits for others."""
-    if not after or not job.resources.gpus or target.capabilities.awaits_jobs:
+def require_waiting(job: JobSpec, before: Collection[str], target: Cluster) -> None:
+    """Refuse where a job would hold GPUs while it waits for others, which have not ended."""
+    if not before or not job.resources.gpus or target.capabilities.awaits_jobs:
         return
     raise Refused(
         f"{target.name}: a job that waits for another would hold its GPUs meanwhile",
         hint="Nothing starts it later while this machine is off. Submit it once the other is done "
-        f"(dray wait {next(iter(after))} && dray run …), or put both commands into one job.",
+        f"(dray wait {next(iter(before))} && dray run …), or put both commands into one job.",
     )

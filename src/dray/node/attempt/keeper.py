@@ -112,7 +112,8 @@ class Keeper(Site):
 
     def wait_for_others(self, others: "Following") -> bool:
         """Wait without a ticket: nobody is to wait behind a job that cannot begin."""
-        self._set_alarm()
+        if others.left:
+            self._set_alarm()
         while others.has_to_wait():
             self._leave_queue()
             time.sleep(OTHERS_LOOK)

@@ -36,6 +36,7 @@ class Site:
     ``supervise``."""
 
     name = ""  # for people: of the scheduler
+    may_come = False  # whether a job that has no directory may get one yet
     lost = ""  # the reason of an attempt that ended without an outcome
 
     def end_leftovers(self) -> None:
@@ -81,7 +82,7 @@ class AttemptLoop:
         self.job = job
         self.site = site
         after = {} if job_dir.numbers() else following.awaited(job.get("after"))
-        self.others = following.Following(job_dir.root, after, site.is_cared_for)
+        self.others = following.Following(job_dir.root, after, site.is_cared_for, site.may_come)
         self.is_due = True  # whether an attempt is to be made, and could not begin so far
 
     def run(self) -> "Optional[policy.Decision]":

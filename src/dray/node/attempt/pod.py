@@ -90,6 +90,7 @@ def await_directory(job_dir: JobDir) -> bool:
 
 class Pod(Site):
     name = "Kubernetes"
+    may_come = True  # its Job may bring it along
     lost = "ended by Kubernetes or with its node"
 
     def __init__(self, job_dir: JobDir, job: "Description", batch: Kubernetes) -> None:

@@ -27,6 +27,8 @@ LARGEST_NUMBER = 1e15  # more than any time, size or count; fits into a float an
 FAR_FUTURE = 1e11  # seconds; any time of day is before that
 LONGEST_ID = 100
 MOST_RECENT = 16  # values that show the course of a metric
+MOST_AFTER = 10000  # jobs, or runs of them, that one comes after
+WHEN = ("ok", "any")  # a job that another one comes after has to be done, or only to have ended
 DEEPEST = 10  # levels of lists and records in one another
 
 
@@ -127,6 +129,13 @@ def is_sweep(value: "Any") -> bool:
     if not is_record(value):
         return False
     return not value or fits(value, SWEEP, ("id",))
+
+
+def is_after(value: "Any") -> bool:
+    """Return whether these are jobs that one comes after (see ``following``)."""
+    if not is_variables(value) or len(value) > MOST_AFTER:
+        return False
+    return all(is_id(name) and value[name] in WHEN for name in value)
 
 
 def is_inputs(value: "Any") -> bool:
@@ -243,7 +252,7 @@ DESCRIPTION = {
     "hold": is_moment,
     "origin": is_origin,
     "sweep": is_sweep,
-    "after": is_variables,
+    "after": is_after,
     "inputs": is_inputs,
 }  # type: Shape
 NEEDED = ("command", "resources", "resume", "outputs", "retries", "resumed_after")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from ..formats.records import Description
 
-OK = "ok"
-ANY = "any"
+OK, ANY = shapes.WHEN
 REMOVED = "removed"
+MOST_JOBS = 20000  # of one array
 SOME = 3  # of many jobs, those that are named
 HOW = {
     "failed": "which failed",
@@ -36,7 +36,11 @@ def awaited(after: "Optional[Mapping[str, str]]") -> "Dict[str, str]":
     """Return the jobs that come before one, each with OK or ANY, from its description."""
     found = {}  # type: Dict[str, str]
     for folded, when in (after or {}).items():
-        found.update((name, when) for name in arrays.unfold([folded]) if shapes.is_id(name))
+        try:
+            names = list(arrays.unfold([folded], MOST_JOBS))
+        except ValueError:  # nobody has submitted so many
+            continue
+        found.update((name, when) for name in names if shapes.is_id(name))
     return found
 
 
@@ -70,15 +74,21 @@ def state_in_array(root: str, job_id: str, is_cared_for: "Callable[[str], bool]"
 
 class Following:
     """The jobs that one job comes after. ``left`` are those that have not ended so far; ``end`` is
-    the job's own end, where one of them did not end as it has to."""
+    the job's own end, where one of them did not end as it has to. ``may_come``: a job without a
+    directory may get one yet, as it brings its own submission along."""
 
     def __init__(
-        self, root: str, after: "Dict[str, str]", is_cared_for: "Callable[[str], bool]"
+        self,
+        root: str,
+        after: "Dict[str, str]",
+        is_cared_for: "Callable[[str], bool]",
+        may_come: bool = False,
     ) -> None:
         self.root = root
         self.left = dict(after)
         self.end = None  # type: Optional[policy.Decision]
         self.is_cared_for = is_cared_for
+        self.over = ENDED if may_come else ENDED + (REMOVED,)
 
     def has_to_wait(self) -> bool:
         """Look at those that are left; return whether the job still has to wait for one. A disk
@@ -88,7 +98,7 @@ class Following:
                 state = state_of(self.root, name, self.is_cared_for)
             except OSError:
                 continue
-            if state not in ENDED + (REMOVED,):
+            if state not in self.over:
                 continue
             del self.left[name]
             if state != "done" and when != ANY:
