@@ -10,6 +10,7 @@ import pytest
 
 from dray.clusters.pbs import PbsCluster
 from dray.clusters.protocol import Entrance
+from dray.clusters.slurm import SlurmCluster
 from dray.errors import ClusterError, Refused
 from dray.home import Home
 from dray.launcher.entrances import Entrances
@@ -38,9 +39,17 @@ def test_what_went_wrong_is_told_until_it_goes_right(tmp_path: Path) -> None:
     assert found.detail.endswith("into train-3c4d")
 
 
-def test_where_there_is_no_way(tmp_path: Path) -> None:
+def test_where_there_is_no_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = SlurmCluster("old", {"host": "login"}, tmp_path, tmp_path)
+    monkeypatch.setattr(slurm, "known_facts", lambda: {"slurm": "slurm 20.02.7"})
+    (found,) = Entrances(Home(tmp_path, tmp_path, tmp_path)).findings(slurm)
+    assert found.ok
+    assert "there is no way into running jobs" in found.detail
+    assert "20.02.7" in found.detail
+
+
+def test_the_way_into_jobs_of_pbs(tmp_path: Path) -> None:
     pbs = PbsCluster("pbs", {"host": "login"}, tmp_path, tmp_path)
     (found,) = Entrances(Home(tmp_path, tmp_path, tmp_path)).findings(pbs)
     assert found.ok
-    assert "there is no way into running jobs" in found.detail
-    assert "PBS" in found.detail
+    assert "from the job to the login node" in found.detail

@@ -260,7 +260,7 @@ class PbsCluster(BatchCluster):
         return make_plan(work, self.name, self.settings)
 
     def entrance(self) -> Entrance:
-        return Entrance("", "PBS starts no program beside a running job")
+        return Entrance("a connection from the job to the login node, else ssh to its node")
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return waiting_reason(queued)
