@@ -92,8 +92,8 @@ class Agent(Conversation):
     def submitted_since(self, job_dir: "JobDir") -> bool:
         """Return whether the job may be newer than the queue that we know: brought since then, or
         being handed over at that moment, by an agent that may have been killed just after that. A
-        job of an array was brought with that, though its directory may say nothing of it. Compares by the clock of the file system, as the laptop's agents may be on several login
-        nodes."""
+        job of an array was brought with that, though its directory may say nothing of it. Compares
+        by the clock of the file system, as the laptop's agents may be on several login nodes."""
         place = arrays.split(job_dir.id)
         brought = [job_dir] if place is None else [job_dir, self.root.array(place[0])]
         if any(one.id in self.under_way for one in brought):

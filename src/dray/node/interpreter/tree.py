@@ -20,6 +20,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import time
 
 from ..formats import bootstrap, files, interpreters
 from .elf import Elf
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 FOLDER = "python"  # below a root
 TEMPORARY = ".tmp"
 PROGRAM_MODE, FILE_MODE, FOLDER_MODE = 0o755, 0o644, 0o755
+ABANDONED = 3600.0  # seconds: longer than it takes to make one, and than clocks differ
 PATIENCE = 600.0  # seconds: a helper may have a small part of a processor, and a slow volume
 DATE = (2020, 1, 1, 0, 0, 0)
 LANDMARK = b"# Python looks for this file. The standard library is in the archive.\n"
@@ -48,8 +50,17 @@ def carry(root: str) -> str:
     files.make_folder(place)
     bootstrap.check_folder(place)
     os.chmod(place, FOLDER_MODE)
+    sweep(place)
     executable = os.path.realpath("/proc/self/exe")
     return find(place, executable) or make(place, executable)
+
+
+def sweep(place: str) -> None:
+    """Remove what killed makers have left, which may be large."""
+    for name in files.names_in(place):
+        path = os.path.join(place, name)
+        if name.endswith(TEMPORARY) and is_older(path, time.time() - ABANDONED):
+            files.remove_tree(path)
 
 
 def keep_own(tree: str, place: str) -> str:

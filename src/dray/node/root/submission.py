@@ -39,13 +39,18 @@ def being_submitted(job_dir: "JobDir") -> bool:
 
 def under_way(root: str) -> "List[str]":
     """List the jobs and arrays that are being handed to the scheduler right now."""
-    found = []
-    for kind in KINDS:
-        folder = os.path.join(root, kind)
-        for name in files.all_names_in(folder):
-            if name.startswith(staging.LOCK) and files.is_locked(os.path.join(folder, name)):
-                found.append(name[len(staging.LOCK) :])
-    return found
+    folders = [os.path.join(root, kind) for kind in KINDS]
+    locks = [
+        (folder, name)
+        for folder in folders
+        for name in files.all_names_in(folder)
+        if name.startswith(staging.LOCK)
+    ]
+    return [
+        name[len(staging.LOCK) :]
+        for folder, name in locks
+        if files.is_locked(os.path.join(folder, name))
+    ]
 
 
 def drop_secrets(job_dir: "JobDir", may_be_queued: "Callable[[], bool]") -> None:
