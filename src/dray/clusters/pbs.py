@@ -234,7 +234,6 @@ def node_detail(shape: Mapping[str, int]) -> str:
 class PbsCluster(BatchCluster):
     kind = "pbs"
     capabilities = BatchCluster.capabilities._replace(found_by="qsub")
-    sessions = None  # nothing of PBS starts a program beside a running job
 
     def equipment(self) -> Equipment:
         """Return what the largest node has; empty where PBS does not show its nodes."""
