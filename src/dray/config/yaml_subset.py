@@ -1,5 +1,5 @@
-"""Reads YAML as far as sweeps are written in it: blocks, one-line flow collections, quoted and
-plain scalars, folded and literal texts, comments.
+"""Reads YAML as far as settings of other tools are written in it: blocks, one-line flow
+collections, quoted and plain scalars, folded and literal texts, comments.
 
 Anything else (anchors, tags, several documents, scalars of several lines) is refused with its line,
 and read by PyYAML where that is installed. Words that YAML's versions understand differently (yes,
@@ -81,8 +81,11 @@ class Reader:
         self.found: dict[Path, int] = {}
 
     def read(self) -> Yaml:
-        if self.lines and self.lines[0].text == "---":
+        if self.lines and self.lines[0].text == "---" and not self.lines[0].indent:
             self.at = 1
+        for line in self.lines[self.at :]:
+            if not line.indent and line.text.startswith(("---", "...")):
+                raise self.refused(line, "a second document")
         if self.at >= len(self.lines):
             return Yaml(None, {})
         first = self.lines[self.at]
@@ -94,11 +97,11 @@ class Reader:
     def line(self, number: int, raw: str) -> Line | None:
         """Return a line without its comment; None where nothing is left."""
         body = raw.lstrip(" ")
-        if not body.strip() or body.lstrip().startswith("#"):
-            return None
         line = Line(number, len(raw) - len(body), body)
-        if body.startswith("\t"):
-            raise self.refused(line, "it is indented by a tab")
+        if "\t" in body:
+            raise self.refused(line, "a tab")
+        if not body.strip() or body.startswith("#"):
+            return None
         found = COMMENT.match(body)
         return line._replace(text=found[0].rstrip() if found else body)
 
@@ -137,7 +140,7 @@ class Reader:
             key = KEY.match(line.text)
             if key is None:
                 raise self.refused(line, "it is neither 'key: value' nor part of the value above")
-            name = str(self.quoted(line, key[1]) if key[1][0] in "\"'" else key[1])
+            name = self.name(line, key[1])
             if name in found:
                 raise self.refused(line, f"'{name}' is there twice")
             self.found[(*path, name)] = line.number
@@ -180,23 +183,26 @@ class Reader:
         while self.at < len(self.lines) and self.lines[self.at].number <= line.number + len(rows):
             self.at += 1
         margin = min((len(row) - len(row.lstrip(" ")) for row in rows if row.strip()), default=0)
-        body = [row[margin:].rstrip() for row in rows]
+        if any(not row.strip() and len(row) > margin for row in rows):
+            raise self.refused(line, "a text with a line of spaces")
+        body = [row[margin:] if row.strip() else "" for row in rows]
+        is_cut_off = line.number + len(rows) == len(self.raw) and bool(body and body[-1])
         while body and not body[-1]:
             body.pop()
         if style == ">" and any(row[:1] == " " for row in body):
             raise self.refused(line, "a folded text with indented lines")
         text = "\n".join(body) if style == "|" else folded(body)
-        return text + ("" if end == "-" or not text else "\n")
+        return text + ("" if end == "-" or not text or is_cut_off else "\n")
 
     # -- values ---------------------------------------------------------------------------------
 
     def scalar(self, line: Line, text: str) -> Any:
-        value, rest = self.flow(line, text, "", 0)
+        value, rest = self.flow(line, text, 0)
         if rest.strip():
             raise self.refused(line, f"{rest.strip()!r} is left over")
         return value
 
-    def flow(self, line: Line, text: str, ends: str, depth: int) -> tuple[Any, str]:
+    def flow(self, line: Line, text: str, depth: int) -> tuple[Any, str]:
         """Read a value at the beginning of a text; return it and the rest."""
         text = text.lstrip()
         if depth > DEEPEST:
@@ -210,8 +216,10 @@ class Reader:
             return self.quoted(line, found[0]), text[found.end() :]
         if text[:1] in SPECIAL:
             raise self.refused(line, SPECIAL[text[0]])
-        cut = re.search(f"[{re.escape(ends)}]", text) if ends else None
+        cut = re.search(r"[][{},]", text) if depth else None
         plain = text[: cut.start()] if cut else text
+        if depth and not plain.strip():
+            raise self.refused(line, "an empty value in a list")
         return self.plain(line, plain.strip()), text[len(plain) :]
 
     def collection(self, line: Line, text: str, depth: int) -> tuple[Any, str]:
@@ -228,10 +236,12 @@ class Reader:
                 )
                 if not key:
                     raise self.refused(line, "a '{' without 'key: value' in it")
-                name = str(self.quoted(line, key[1]) if key[1][0] in "\"'" else key[1])
-                pairs[name], rest = self.flow(line, rest[key.end() :], ",}", depth + 1)
+                name = self.name(line, key[1])
+                if name in pairs:
+                    raise self.refused(line, f"'{name}' is there twice")
+                pairs[name], rest = self.flow(line, rest[key.end() :], depth + 1)
             else:
-                value, rest = self.flow(line, rest, ",]", depth + 1)
+                value, rest = self.flow(line, rest, depth + 1)
                 values.append(value)
             rest = rest.lstrip()
             if rest.startswith(","):
@@ -251,9 +261,16 @@ class Reader:
             return int(text)
         if FLOAT.fullmatch(text):
             return float(text)
-        if re.search(r":\s|\s#", text):
+        if re.search(r":(?:\s|$)|\s#|^[-?](?:\s|$)|^[],}|>#]|^(?:=|<<)$|^[-+]?0[xob]", text):
             raise self.refused(line, f"cannot tell what '{text}' is: quote it")
         return text
+
+    def name(self, line: Line, text: str) -> str:
+        """Read a key."""
+        name = self.quoted(line, text) if text[0] in "\"'" else self.plain(line, text)
+        if not isinstance(name, str):
+            raise self.refused(line, f"the key {text} is not a text: quote it")
+        return name
 
     def quoted(self, line: Line, text: str) -> str:
         if text[0] == "'":
