@@ -101,6 +101,7 @@ def tell_summary(plan: Plan, snapshot: Snapshot | None) -> None:
         tell(f"snapshot  {snapshot.id}  ({size})")
     else:
         tell("snapshot  none")
-    tell(joined("starts    ", one_line(plan.command)))
+    if plan.command:  # else its jobs are started one by one
+        tell(joined("starts    ", one_line(plan.command)))
     for note in (*plan.job.notes, *plan.notes, *(snapshot.warnings if snapshot else ())):
         tell(lines(hanging("note      ", note, LABEL)))
