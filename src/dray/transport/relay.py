@@ -24,10 +24,10 @@ from dray.transport.standing import SILENCE_SECONDS
 
 IDLE_SECONDS = 600.0
 SPARE_SECONDS = 30.0  # how long an idle agent beyond the first is kept
-# When one was lent, so many are made ready for those who come next: once the borrower has left, as
-# the machines have more urgent things to do before, or after so many seconds.
+# When one was lent, so many are made ready for those who come next: after so many seconds, as the
+# machines have more urgent things to do before, or once the borrower has left, if none is free.
 READY_AGENTS = 2
-REOPEN_SECONDS = 0.5
+REOPEN_SECONDS = 1.0
 LOOK_SECONDS = 1.0
 FIRST_WORD_SECONDS = 1.0  # for a client that only checks whether we are here
 PING_SECONDS = 20.0  # a connection on which nothing is said for longer may be cut on its way
@@ -181,7 +181,7 @@ class Relay:
         except (OSError, NotAMessage):
             if client.loan is not None:
                 client.loan.process.terminate()
-                self.reopen_at = min(self.reopen_at, time.monotonic())
+                self._plan_reopening(0.0 if self._free() is None else REOPEN_SECONDS)
             self._drop(client)
 
     def _read_request(self, client: Client) -> None:
@@ -225,7 +225,7 @@ class Relay:
 
     def _lend(self, client: Client) -> None:
         """Hand an agent over."""
-        agent = next((one for one in self.agents if one.is_free), None)
+        agent = self._free()
         if agent is None:
             raise NotAMessage  # it opens a session of its own
         client.has_asked = True
@@ -234,7 +234,13 @@ class Relay:
         client.loan = Loan(agent.process, client.link)
         client.loan.start()
         self._forget(agent)
-        self.reopen_at = min(self.reopen_at, time.monotonic() + REOPEN_SECONDS)
+        self._plan_reopening(REOPEN_SECONDS)
+
+    def _free(self) -> Agent | None:
+        return next((one for one in self.agents if one.is_free), None)
+
+    def _plan_reopening(self, seconds: float) -> None:
+        self.reopen_at = time.monotonic() + seconds
 
     def _reopen(self) -> None:
         if time.monotonic() < self.reopen_at:
@@ -250,7 +256,7 @@ class Relay:
 
     def _assign(self) -> None:
         while self.waiting:
-            agent = next((one for one in self.agents if one.is_free), None)
+            agent = self._free()
             if agent is None and len(self.agents) == AGENTS:
                 return
             client = self.waiting.popleft()
