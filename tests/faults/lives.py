@@ -108,7 +108,7 @@ def go_on(site: Site, kind: Kind, life: Life) -> None:
     run = site("run", *kind.flags, "--", "/bin/true")
     job = run.out.strip()
     life.next_job = [run, site("wait", "--timeout", "90s", job), site("rm", job)]
-    site.dray.close_connections()
+    site.hang_up()
 
 
 def wait_for_start(site: Site, job: str) -> None:

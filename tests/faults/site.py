@@ -21,6 +21,7 @@ SECRET = "fault-s3cr3t"  # as trainer.py expects it
 TRAINER = Path(__file__).parent / "trainer.py"
 DAYS = 2 * 86400.0
 PATIENCE = 90.0  # seconds for a job that is to end
+AGENT = b"\0agent\0"  # among the words of its process
 
 
 @dataclass
@@ -123,6 +124,16 @@ class Site:
         """Whether nothing of dray's or of the job's runs here, but what waits for commands."""
         return not [pid for pid in self.dray.processes() if not is_waiting(pid)]
 
+    def hang_up(self) -> None:
+        """Close the connections, and wait for their agents, which may have something to do after
+        an answer: what they are at is not what is left behind."""
+        self.dray.close_connections()
+        until = time.monotonic() + PATIENCE
+        while any(AGENT in words_of(pid) for pid in self.dray.processes()):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+
     def leftover_secrets(self) -> list[str]:
         words = ["grep", "-rlaF", SECRET, *map(str, self.existing_roots())]
         found = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False).stdout
@@ -152,9 +163,15 @@ class Site:
 
 def is_waiting(pid: int) -> bool:
     """A connection that is kept open, and all that belongs to it, or a warm process."""
+    words = words_of(pid)
+    marks = (b"dray.transport.standing", b"dray.cli.warm_server", AGENT, b"\0proxy\0")
+    is_ssh = words.startswith((b"ssh", b"/usr/bin/ssh"))
+    return not words or is_ssh or any(mark in words for mark in marks)
+
+
+def words_of(pid: int) -> bytes:
+    """The words of a process; none of one that has ended."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return True
-    marks = (b"dray.transport.standing", b"dray.cli.warm_server", b"\0agent\0", b"\0proxy\0")
-    return words.startswith((b"ssh", b"/usr/bin/ssh")) or any(mark in words for mark in marks)
+        return b""

@@ -22,6 +22,8 @@ REPRODUCE = "make faults POINT="
 BY_THE_CLOCK = ("/store.db", "/queue.json", "/heartbeat.json", "/clock.")
 # So many files as there are, in the order in which the disk lists them.
 REMOVED = "/.gone-"
+# What the agent does once it has answered, maybe while it is asked the next thing.
+AFTERWARDS = ("/facts.json", "/python/", "-probe-")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Verdict:
     @property
     def may_be_missed(self) -> bool:
         """Where it depends on the clock, or on what lies there, how many calls there are."""
-        return any(name in self.expected[1] for name in (*BY_THE_CLOCK, REMOVED))
+        varying = (*BY_THE_CLOCK, *AFTERWARDS, REMOVED)
+        return any(name in self.expected[1] for name in varying)
 
     @property
     def is_elsewhere(self) -> bool:
