@@ -316,6 +316,8 @@ class Relay:
         """End an agent. The client that it worked for connects by itself."""
         self._forget(agent)
         agent.process.terminate()
+        if not self.agents:  # the link is broken: nobody is waited for any more
+            self.reopen_at = inf
         if agent.client is not None:
             self._drop(agent.client)
 
