@@ -25,9 +25,12 @@ LONGEST_TEXT = 1 << 20  # characters of any other text
 LONGEST_TEXTS = 1 << 23  # of a list of them: more than the words of any command can have
 MOST_TEXTS = 10**5
 MOST_COUNT = 10**9
-# The form of an id: see describing.new_id. A job of an array has its index behind a dot.
-# NAME-CODE, of a batch NAME-CODE.NAME, and of an array in addition .INDEX
-JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:\.[a-z][a-z0-9-]{0,39})?(?:\.[0-9]{1,9})?")
+# The form of an id: see describing.new_id. NAME-CODE, of a batch NAME-CODE.NAME, and of an array in
+# addition .INDEX. What ssh is told beside a job's id is no NAME: see dray.sessions.ssh.names.
+TAKEN_NAME = r"(?!(?:host|rank[0-9]+)(?:\.|$))"
+JOB_ID = re.compile(
+    rf"[a-z0-9][a-z0-9-]{{0,99}}(?:\.{TAKEN_NAME}[a-z][a-z0-9-]{{0,39}})?(?:\.[0-9]{{1,9}})?"
+)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHORTENED = 60
 

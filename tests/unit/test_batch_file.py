@@ -158,6 +158,17 @@ def test_a_circle_is_refused(tmp_path: Path) -> None:
         in_order(groups, Named(groups, "batch-7f3k"))
 
 
+@pytest.mark.parametrize("name", ["host", "rank1", "r2", "7", "a" * 31])
+def test_a_name_that_means_something_else(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="jobs.toml:2: .*a name is of small letters"):
+        read(tmp_path, f'[[jobs]]\nname = "{name}"\nrun = "true"\n')
+
+
+def test_a_program_may_be_called_so(tmp_path: Path) -> None:
+    (group,) = groups_of(read(tmp_path, '[[jobs]]\nrun = "host"\n'))
+    assert group.name == "job-host"
+
+
 def test_two_jobs_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"jobs.toml:4: there are two jobs called 'a'|two jobs"):
         groups_of(read(tmp_path, '[[jobs]]\nname = "a"\nrun = "a"\n' * 2))

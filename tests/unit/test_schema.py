@@ -26,7 +26,7 @@ EXAMPLES = [
     (f"{page.relative_to(TOP)}-{number}", block)
     for page in PAGES
     for number, block in enumerate(BLOCK.findall(page.read_text()))
-    if "[sweep]" not in block  # a sweep's file: see test_docs
+    if "[sweep]" not in block and "[[jobs]]" not in block  # a sweep's, a batch's: see test_docs
 ]
 CLUSTER_OPTIONS = [one for known in options.CLUSTERS.values() for one in known]
 

@@ -26,6 +26,7 @@ OURS = Path("/home/me/.local/share/dray/ssh/config")
         Target("host-1a2b", host=True),
         Target("rank1-1a2b.3", rank=4),
         Target("x", rank=1, host=True),
+        Target("nightly-7f3k.train.3", rank=1, host=True),  # of a batch
     ],
 )
 def test_a_name_means_one_target(target: Target) -> None:

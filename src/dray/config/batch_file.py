@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from dray.checks import TAKEN_NAME
 from dray.config.reading import Document, Reader, read_document
 from dray.config.toml_lines import Key, entry_lines, show_key
 from dray.errors import ConfigError, NotFound, nearest
@@ -26,8 +27,9 @@ MOST_JOBS = 10_000  # of one entry
 OWN = ("command", "run", "after", "inputs", "count", "share", "lead")
 TABLES = ("job", "job.resources", "job.limits")  # whose settings need no table of their own here
 # The jobs of a batch are called by its id and their names: nightly-7f3k.train, and train.0 of
-# several. So a name is no number, and none that a Kubernetes Job of a resumed job has.
-NAME = re.compile(r"(?!r[0-9]+$)[a-z][a-z0-9-]{0,29}")
+# several. So a name is no number, none that a Kubernetes Job of a resumed job has, and none that
+# means something else to ssh.
+NAME = re.compile(rf"(?!r[0-9]+$){TAKEN_NAME}[a-z][a-z0-9-]{{0,29}}")
 OPERATORS = "$`;|&<>"
 
 
@@ -129,7 +131,7 @@ class BatchReader(Reader):
             raise self.error(
                 (*where, "name"),
                 "a name is of small letters, digits and '-', and begins with a "
-                "letter; 30 characters at most",
+                "letter; 30 characters at most; not r1, rank1 or host, which mean something else",
             )
         return given
 

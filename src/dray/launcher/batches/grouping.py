@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dray.config.batch_file import BatchFile, BatchJob
+from dray.config.batch_file import NAME, BatchFile, BatchJob
 from dray.description.describing import name_of
 from dray.launcher.pipelines import read_after, read_input
 from dray.records import NamedTuple
@@ -66,8 +66,8 @@ def is_alike(one: BatchJob, other: BatchJob) -> bool:
 
 def free_name(wanted: str, taken: set[str]) -> str:
     """Return a name that no other job of the batch has."""
-    wanted = wanted if wanted[:1].isalpha() else f"job-{wanted}"
     wanted = wanted[:LONGEST_NAME].strip("-")
+    wanted = wanted if NAME.fullmatch(wanted) else f"job-{wanted}".strip("-")
     number = 2
     name = wanted
     while name in taken:
