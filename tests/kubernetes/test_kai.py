@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -20,6 +21,18 @@ from tests.rigs.kubernetes.kai_scheduler import DEFINITIONS, Kai
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kai")]
 GPU = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True)"
 HOLDING = f"{GPU}; import time; time.sleep(600)"
+# Two of them have room on one node, and with that on one GPU.
+SMALL = json.dumps(
+    {
+        "containers": [
+            {
+                "name": "job",
+                "imagePullPolicy": "Never",
+                "resources": {"requests": {"cpu": "100m"}},
+            }
+        ]
+    }
+)
 HALF = ("--on", "k8s", "--gpus", "0.5", "--", PYTHON, "-c")
 
 
@@ -37,7 +50,7 @@ def test_jobs_share_a_gpu_and_wait_once_their_queue_has_all_that_it_may_have(
     dray: Dray, pods: Pods, kai: Kai
 ) -> None:
     kai.add_queue("lab", gpus=1)
-    offer(pods, dray, "lab", scheduler="kai", priority_class="train")
+    offer(pods, dray, "lab", scheduler="kai", priority_class="train", patch=SMALL)
     first = dray.run(*HALF, HOLDING)
     gpu = gpu_of(dray, pods, first)
     second = dray.run(*HALF, HOLDING)
