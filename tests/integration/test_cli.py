@@ -223,6 +223,8 @@ JOB_KEYS = {
     "last_lines", "limits", "retry_on", "fail_on", "hold",
     "sweep",
     "begins_from",
+    "after",
+    "inputs",
 }  # fmt: skip
 ATTEMPT_KEYS = {
     "number", "outcome", "exit_code", "signal", "reason", "started", "heartbeat", "ended",

@@ -33,11 +33,17 @@ class Told:
 
     def __init__(self) -> None:
         self.rows = dict.fromkeys(IDS, WAITS)
-        self.looks = 0
+        self.surveys = 0
+        self.looks: list[list[str]] = []  # of which jobs
 
-    def look(self, _: object, __: Sequence[str]) -> Look:
-        self.looks += 1
-        return Look(dict(self.rows), {}, {}, {})
+    def survey(self, _: object, __: Sequence[str]) -> Look:
+        self.surveys += 1
+        waiting = {one: row for one, row in self.rows.items() if row.state == "waiting"}
+        return Look(waiting, {}, {}, {})
+
+    def look(self, _: object, ids: Sequence[str]) -> Look:
+        self.looks.append(list(ids))
+        return Look({one: self.rows[one] for one in ids if one in self.rows}, {}, {}, {})
 
     def delete_jobs(self, _: object, ids: Sequence[str]) -> None:
         assert not ids
@@ -87,7 +93,7 @@ def test_those_that_only_wait_take_one_question(cluster: Near) -> None:
     submit(cluster)
     found = cluster.queue.status(IDS, brief=True)
     assert (found.jobs, found.waiting) == ({}, dict.fromkeys(IDS, WAITS.why))
-    assert (cluster.asked, cluster.kube.looks) == (1, 1)
+    assert (cluster.asked, cluster.kube.surveys, cluster.kube.looks) == (1, 1, [])
 
 
 def test_all_others_are_asked_about_again(cluster: Near) -> None:
@@ -104,4 +110,5 @@ def test_all_others_are_asked_about_again(cluster: Near) -> None:
     assert set(found.jobs) == {runs, begun, gone}
     assert found.jobs[runs].state is JobState.RUNNING
     assert found.jobs[begun].state is JobState.QUEUED
-    assert (cluster.asked, cluster.kube.looks) == (2, 1)
+    assert (cluster.asked, cluster.kube.surveys) == (2, 1)
+    assert cluster.kube.looks == [[runs, begun, gone]]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 from dray import background
 from dray.clusters.protocol import (
@@ -63,7 +62,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dray.node.formats.records import PartRecord, StudyRecord
     from dray.node.root.images import RootImages
     from dray.transport.ways import Way
 
@@ -353,7 +351,8 @@ class LocalQueue:
         if not plan.study:
             yield
             return
-        study, part = cast("StudyRecord", plan.study), cast("PartRecord", plan.part)
+        study: Any = plan.study
+        part: Any = plan.part
         with refusing():
             self._files.begin_sweep(study, part)
         try:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # What the node side imports, at once or later, and what these import only when they are used.
 MODULES = (
+    "_socket",
+    "ast",
     "base64",
     "bisect",
     "bz2",
@@ -47,9 +49,11 @@ MODULES = (
     "lzma",
     "marshal",
     "math",
+    "operator",
     "os",
     "pkgutil",
     "pwd",
+    "random",
     "re",
     "resource",
     "select",
