@@ -1,4 +1,4 @@
-"""What a keeper concludes from the way in which a supervisor has ended, and when it heeds a stop."""
+"""What a keeper concludes from how a supervisor has ended, and when it heeds a stop."""
 
 from __future__ import annotations
 
