@@ -1,7 +1,7 @@
 """The jobs that a batch file names and that are not of it.
 
-The file may be somebody else's, and what a job reads goes to wherever that job runs. So a file names
-jobs of its own project alone, by their whole ids; for any other the user has to speak up."""
+The file may be somebody else's, and what a job reads goes to wherever that job runs. So a file
+names jobs of its own project alone, by their whole ids; for any other the user has to speak up."""
 
 from __future__ import annotations
 
