@@ -117,6 +117,11 @@ def test_conditions() -> None:
     assert not Condition("nan").holds(1, 3.0)
 
 
+def test_a_long_condition_is_refused_before_it_is_read() -> None:
+    with pytest.raises(NotAnExpression, match="of more than 1000 characters"):
+        Condition("x<" + "1" * 10_000 + "x")
+
+
 @pytest.mark.parametrize("text", ["", "Loss", "Loss > ", "Loss > x", "> 3", "Loss > 3 after x"])
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(NotAnExpression):

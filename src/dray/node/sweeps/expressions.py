@@ -35,7 +35,7 @@ FUNCTIONS = {
     "min": min,
     "round": round,
 }  # type: Dict[str, Callable[..., Any]]
-NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 CONDITION = re.compile(
     r"(?P<name>.*\S)\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<number>" + NUMBER + r")"
     r"(?:\s+after\s+(?P<after>[0-9]{1,15}))?$"
@@ -168,8 +168,10 @@ class Condition:
         self.after = 0
         if self.text.lower() == NOT_A_NUMBER:
             return
+        if len(text) > LONGEST:
+            raise NotAnExpression("a condition of more than {} characters".format(LONGEST))
         found = CONDITION.match(self.text)
-        if found is None or len(text) > LONGEST:
+        if found is None:
             raise NotAnExpression(
                 "'{}' is not a condition such as 'Loss > 100 after 20', or nan".format(text)
             )
