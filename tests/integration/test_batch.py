@@ -121,6 +121,42 @@ def test_mistakes_name_the_file_and_the_line(dray: Dray) -> None:
     assert json.loads(dray("ps", "--all", "--json").stdout) == []
 
 
+def test_a_file_takes_outputs_of_its_own_project_alone(dray: Dray) -> None:
+    """The job of another project is refused by any name, unless the user names it, too."""
+    dray.write("out.py", "import os\nopen(os.environ['DRAY_OUTPUTS'] + '/m', 'w').write('42')\n")
+    train = dray.run("--name", "train", "--", "python3", "out.py")
+    dray.wait(train)
+    head = '[[jobs]]\nname = "quick"\nrun = "python3 read.py"\n'
+    given = f'{head}inputs = {{ m = "{train}:m" }}\n'
+    reading = "import os\nprint(open(os.environ['DRAY_INPUT_M']).read())\n"
+    own = dray.project
+    for name in ("jobs.toml", "../cloned/jobs.toml"):
+        (own / name).parent.mkdir(exist_ok=True)
+        (own / name).write_text(given)
+        (own / name).with_name("read.py").write_text(reading)
+        (own / name).with_name("dray.toml").touch()
+    own_batch = submitted(dray)
+    dray.wait(f"{own_batch}.quick")
+    assert dray.log(f"{own_batch}.quick") == "42\n"
+    dray.project = own.parent / "cloned"
+    for text, told in (
+        (given, f"{train} is a job of another project"),
+        (f'{head}after = ["{train}:any"]\n', f"{train} is a job of another project"),
+        (f'{head}after = ["{own_batch}"]\n', f"{own_batch}.quick is a job of another project"),
+        (head + 'inputs = { m = "train:m" }\n', "'train' is the beginning of an id"),
+        (head + 'after = ["train"]\n', "'train' is the beginning of an id"),
+    ):
+        dray.write("jobs.toml", text)
+        for plan in ((), ("--plan",)):
+            ended = dray("batch", *plan, "jobs.toml", check=False)
+            assert ended.returncode == 2, ended.stderr
+            assert f"jobs.toml:1: {told}" in ended.stderr, ended.stderr
+    dray.write("jobs.toml", given)
+    batch = submitted(dray, "--allow-job", train)
+    dray.wait(f"{batch}.quick")
+    assert dray.log(f"{batch}.quick") == "42\n"
+
+
 def dray_told(dray: Dray, head: str) -> str:
     dray.write("jobs.toml", head + '[[jobs]]\nrun = "true"\nafter = ["trian"]\n')
     return str(dray("batch", "jobs.toml", check=False).stderr)

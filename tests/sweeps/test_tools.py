@@ -277,3 +277,20 @@ def test_what_we_read_of_yaml_is_what_pyyaml_reads(tmp_path: Path, ask: Callable
         else:
             assert json.loads(json.dumps(ours)) == numbers(told.get("content")), document
     assert len(refused) <= 8
+
+
+def test_what_is_left_to_pyyaml_is_bounded(tmp_path: Path, ask: Callable[..., Any]) -> None:
+    doubling = "".join(f"- &x{at} {{k: *x{at - 1}, k: *x{at - 1}}}\n" for at in range(1, 25))
+    documents = {
+        "- &x 1\n- {a: *x, b: *x}\n": None,
+        "- &x0 1\n" + doubling: "it lies too deep, or has too many values",
+        "? [a, b]\n: 1\n": "a key that is not a text",
+        "a: " + "1" * 5000: "a value in it cannot be read",
+        "a: 2026-13-45\n": "a value in it cannot be read",
+    }
+    path = tmp_path / "documents.json"
+    path.write_text(json.dumps([*documents]))
+    sources = Path(yaml_subset.__file__).parents[2]
+    told = ask("read_by_pyyaml.py", path, sources)
+    for found, expected in zip(told, documents.values(), strict=True):
+        assert found is None if expected is None else expected in found

@@ -135,6 +135,10 @@ def test_what_is_not_a_count_is_refused(written: object) -> None:
         (7500, "2h05m"),
         (86400, "1d0h"),
         (273600, "3d4h"),
+        (1e308, "?"),
+        (math.inf, "?"),
+        (-math.inf, "?"),
+        (math.nan, "?"),
     ],
 )
 def test_durations_are_shown_in_two_units(seconds: float, shown: str) -> None:

@@ -71,6 +71,7 @@ def test_arithmetic() -> None:
     known = {"envs": 8, "agent.lr": 0.5}
     assert evaluate("envs * 4 // 3 % 7", known) == 3
     assert evaluate("-min(envs, 2.5) + round(agent.lr) ** 2", known) == -2.5
+    assert evaluate("round(agent.lr * 1.23456, 3) + round(envs * 123, -2)", known) == 1000.617
     assert names_in("max(envs, 2) * agent.lr") == {"envs", "agent.lr"}
 
 
@@ -90,6 +91,12 @@ def test_arithmetic() -> None:
         "max()",
         "(" * 500,
         "1" * 2000,
+        "round(envs, -99999)",
+        "round(envs, 10 ** 30)",
+        "round(1e999 - 1e999)",
+        "int(1e999 - 1e999)",
+        "1e999 - 1e999",
+        "max(10 ** 999, 1)",
     ],
 )
 def test_nothing_but_arithmetic_is_evaluated(formula: str) -> None:
@@ -108,6 +115,11 @@ def test_conditions() -> None:
     assert Condition("nan").holds(1, math.nan)
     assert Condition("nan").holds(1, None)
     assert not Condition("nan").holds(1, 3.0)
+
+
+def test_a_long_condition_is_refused_before_it_is_read() -> None:
+    with pytest.raises(NotAnExpression, match="of more than 1000 characters"):
+        Condition("x<" + "1" * 10_000 + "x")
 
 
 @pytest.mark.parametrize("text", ["", "Loss", "Loss > ", "Loss > x", "> 3", "Loss > 3 after x"])

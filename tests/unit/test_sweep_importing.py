@@ -6,6 +6,8 @@ computes values from others."""
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -289,13 +291,16 @@ def test_a_sweep_of_wandb_becomes_ours() -> None:
     [
         ("bayes", "bayse", 3, "none of grid, random, bayes"),
         ("maximize", "maximise", 8, "none of minimize, maximize"),
-        ("run_cap: 40", "run_cap: 0", 9, "at least 1"),
+        ("run_cap: 40", "run_cap: 0", 9, "from 1 to"),
         ("run_cap", "runcap", 9, "Did you mean 'run_cap'?"),
         ("max: 0.1", "mx: 0.1", 11, "max is missing"),
         ("log_uniform_values", "inv_log_uniform", 12, "has no counterpart"),
         ("min: 1e-5", "min: low", 13, "is no number"),
         ("${args}", "${args_json}", 36, "has no counterpart"),
         ("type: hyperband", "type: other", 29, "only hyperband"),
+        ("min_iter: 50", "max_iter: 100\n  s: 65", 31, "s: 65 is not a whole number from 1 to 64"),
+        ("min_iter: 50", "max_iter: 100\n  eta: 1001", 31, "from 1 to 1000"),
+        ("min: -4.6, max: 0", "min: 0, max: 1000", 15, "out of all bounds"),
         ("program: train.py", "# none", 3, "not named"),
     ],
 )
@@ -316,6 +321,43 @@ def test_a_grid_needs_no_number_of_trials() -> None:
 
 
 # -- YAML ---------------------------------------------------------------------------------------
+
+
+READ = """
+import sys
+from dray.config.migration.found import Text
+from dray.config.yaml_subset import Reader
+content = Reader(Text("a.yaml", sys.stdin.read())).read().content
+print(len(content))
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"\\' * 30_000,  # quotes, none of which ends
+        "'" * 60_000 + "x",
+        "x" + '"\\' * 30_000,
+        "1" * 60_000 + "x",
+        "1" + "_" * 60_000 + "x",
+        "x" + " " * 60_000 + "y",
+        "[" + "1," * 30_000 + "]",
+    ],
+    ids=["escapes", "quotes", "escapes in a text", "digits", "underscores", "spaces", "a list"],
+)
+def test_no_file_takes_hours_to_read(line: str) -> None:
+    """A megabyte that is made for it. Without end it would be, if time grew with the square."""
+    words = [sys.executable, "-c", READ]
+    text = f"- {line}\n" * 16
+    ended = subprocess.run(
+        words, input=text, text=True, capture_output=True, timeout=60, check=False
+    )
+    assert ended.stdout == "16\n" or "dray.errors.ConfigError: a.yaml:1: " in ended.stderr
+
+
+def test_a_line_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a line of more than 65536 characters"):
+        yaml("a: " + "x" * 65_536)
 
 
 def yaml(text: str) -> object:

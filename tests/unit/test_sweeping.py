@@ -13,6 +13,7 @@ from dray.job.model import JobState
 from dray.launcher import Launcher
 from dray.launcher.sweeping import most_promising, state_of
 from dray.node.sweeps.trial import as_filled
+from dray.sweep import table
 from dray.sweep.space import from_flag, whole
 from dray.sweep.study import Stop, Study
 from dray.testing import FakeCluster, Trouble, launcher
@@ -123,6 +124,23 @@ def test_a_trial_is_told_from_its_files_and_its_job(verbs: Launcher, hpc: FakeCl
     assert json.loads(shown.spec.env["DRAY_PARAMS"]) == first.values
     found = verbs.sweeping.look(sweep)
     assert verbs.sweeping.command_of(found, first) == shown.spec.command
+
+
+@pytest.mark.parametrize("seconds", [1e308, -60.0, 1e14])
+def test_gpu_time_that_cannot_be_is_damage(
+    verbs: Launcher, hpc: FakeCluster, seconds: float
+) -> None:
+    """The numbers of several trials are added up, and shown."""
+    sweep = start(verbs, trials=2)
+    for number in (0, 1):
+        begin(hpc, sweep, number, f"{sweep}.{number}")
+        hpc.end(f"{sweep}.{number}", "done")
+        result = {"state": "done", "value": 3.5, "step": 7, "gpu_seconds": seconds}
+        hpc.sweeps[sweep]["results"][str(number)] = result
+    found = verbs.sweeping.look(sweep)
+    assert [one.gpu_seconds for one in found.trials] == [0.0, 0.0]
+    assert "its result is damaged: gpu_seconds" in found.trials[0].reason
+    assert "of GPU time" not in table.summary(found.study, found.trials)
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,11 @@ def test_what_sub_jobs_cannot_be_is_refused(words: list[str], message: str) -> N
     with pytest.raises(UsageError) as raised:
         read_wrapped(words)
     assert message in str(raised.value)
+
+
+def test_any_number_of_tasks_may_have_one_name(tmp_path: Path) -> None:
+    task = '- {name: "a", py_args: "x.py"}\n'
+    given = 'tasks:\n- {name: "a-2", py_args: "x.py"}\n' + task * 5000
+    names = [one.name for one in read(tmp_path, given).jobs]
+    assert names[:4] == ["a-2", "a", "a-3", "a-4"]
+    assert len(set(names)) == 5001

@@ -38,6 +38,14 @@ MOST_COMMANDS = 10  # of one array that a plan shows
     help="Give the jobs this variable's value, which is not written down anywhere else. A batch "
     "file cannot choose secrets by itself. Can be repeated.",
 )
+@click.option(
+    "--allow-job",
+    "allowed",
+    metavar="JOB",
+    multiple=True,
+    help="Let the file name this job, array or batch of another project in after and inputs. It "
+    "cannot do so by itself. Can be repeated.",
+)
 @click.option("--plan", is_flag=True, help="Show what would be submitted; nothing is.")
 @json_option
 def command(
@@ -45,6 +53,7 @@ def command(
     arguments: tuple[str, ...],
     on: str | None,
     secrets: tuple[str, ...],
+    allowed: tuple[str, ...],
     plan: bool,
     as_json: bool,
 ) -> None:
@@ -65,9 +74,9 @@ def command(
     for note in found.notes:
         say(note)
     if plan:
-        tell_plans(*verbs.plan_batch(found), as_json=as_json)
+        tell_plans(*verbs.plan_batch(found, allowed), as_json=as_json)
         return
-    submitted = verbs.batch(found)
+    submitted = verbs.batch(found, allowed)
     if as_json:
         print_json(as_record(submitted))
     else:

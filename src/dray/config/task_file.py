@@ -113,7 +113,7 @@ class Tasks:
         self.text = text
         self.yaml = yaml
         self.notes: list[str] = []
-        self.names: set[str] = set()
+        self.names: dict[str, int] = {}  # with how often each was wanted
 
     def error(self, message: str, *path: str | int, hint: str = "") -> ConfigError:
         where = f"{self.text.path}:{self._line(path)}"
@@ -179,10 +179,11 @@ class Tasks:
         """Make a name of what a task is called."""
         name = re.sub(r"[^a-z0-9]+", "-", given.lower()).strip("-")[:26].strip("-")
         name = name if NAME.fullmatch(name) else f"task-{name}".strip("-")[:26]
-        number, free = 2, name
+        free = name
         while free in self.names:
-            free, number = f"{name}-{number}", number + 1
-        self.names.add(free)
+            self.names[name] += 1
+            free = f"{name}-{self.names[name]}"
+        self.names[free] = 1
         return free
 
     def resources(self, at: int, found: Mapping[str, Any]) -> dict[str, Any]:

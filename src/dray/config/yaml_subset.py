@@ -8,7 +8,8 @@ on, 010) are refused too, by us alone: they have to be quoted."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 
 from dray.config.migration.found import Text
 from dray.errors import ConfigError
@@ -21,20 +22,27 @@ if TYPE_CHECKING:
 Path = tuple[str | int, ...]
 
 DEEPEST = 32
-QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\']|\'\')*\''
+LONGEST_LINE = 1 << 16  # characters
+MOST_VALUES = 100_000  # that PyYAML finds, with each use of an alias counted
+# A file may be made to hang its reader: in each pattern a text can be matched in one way only.
+QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"|\'[^\']*(?:\'\'[^\']*)*\''
 KEY = re.compile(
-    rf"({QUOTED}|[^\s\[\]{{}}\"'#&*!|>%@`,?:-](?:[^:#]|:(?!\s|$)|(?<!\s)#)*?)\s*:(?:\s+|$)"
+    rf"(?:({QUOTED})\s*|([^\s\[\]{{}}\"'#&*!|>%@`,?:-](?:[^:#]|:(?!\s|$)|(?<!\s)#)*)):(?:\s+|$)"
 )
-COMMENT = re.compile(rf"(?:{QUOTED}|[^#\s]|\s+(?!#)|(?<=\S)#)*")
+KEY_IN_FLOW = re.compile(rf"(?:({QUOTED})\s*|([^\s,:\[\]{{}}\"'][^,:\[\]{{}}]*)):(?=\s|[\[{{\"'])")
+QUOTED_TEXT = re.compile(QUOTED)
+QUOTE_OR_HASH = re.compile(r"[\"'#]")
+END_OF_PLAIN = re.compile(r"[][{},]")
+SPACES = re.compile(r"\s*")
 BLOCK = re.compile(r"([|>])([+-]?)")
 INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
-FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 WORDS: Mapping[str, Any] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 AMBIGUOUS = re.compile(
-    r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*_[0-9_]*|[-+]?[0-9]+:[0-5]?[0-9](?::.*)?|[-+]?\.(?i:inf|nan)"
+    r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9]+_[0-9_]*|[-+]?[0-9]+:[0-5]?[0-9](?::.*)?|[-+]?\.(?i:inf|nan)"
 )
 SPECIAL = {
     "&": "an anchor",
@@ -98,12 +106,13 @@ class Reader:
         """Return a line without its comment; None where nothing is left."""
         body = raw.lstrip(" ")
         line = Line(number, len(raw) - len(body), body)
+        if len(raw) > LONGEST_LINE:
+            raise self.refused(line, f"a line of more than {LONGEST_LINE} characters")
         if "\t" in body:
             raise self.refused(line, "a tab")
         if not body.strip() or body.startswith("#"):
             return None
-        found = COMMENT.match(body)
-        return line._replace(text=found[0].rstrip() if found else body)
+        return line._replace(text=without_comment(body))
 
     # -- blocks ---------------------------------------------------------------------------------
 
@@ -140,7 +149,7 @@ class Reader:
             key = KEY.match(line.text)
             if key is None:
                 raise self.refused(line, "it is neither 'key: value' nor part of the value above")
-            name = self.name(line, key[1])
+            name = self.name(line, key)
             if name in found:
                 raise self.refused(line, f"'{name}' is there twice")
             self.found[(*path, name)] = line.number
@@ -176,7 +185,8 @@ class Reader:
     def long_text(self, line: Line, indent: int, style: str, end: str) -> str:
         """Read a text of several lines: '|' keeps its lines, '>' joins them."""
         rows = []
-        for raw in self.raw[line.number :]:
+        for at in range(line.number, len(self.raw)):
+            raw = self.raw[at]
             if raw.strip() and len(raw) - len(raw.lstrip(" ")) <= indent:
                 break
             rows.append(raw)
@@ -197,58 +207,58 @@ class Reader:
     # -- values ---------------------------------------------------------------------------------
 
     def scalar(self, line: Line, text: str) -> Any:
-        value, rest = self.flow(line, text, 0)
-        if rest.strip():
-            raise self.refused(line, f"{rest.strip()!r} is left over")
+        value, end = self.flow(line, text, 0, 0)
+        if rest := text[end:].strip():
+            raise self.refused(line, f"{rest!r} is left over")
         return value
 
-    def flow(self, line: Line, text: str, depth: int) -> tuple[Any, str]:
-        """Read a value at the beginning of a text; return it and the rest."""
-        text = text.lstrip()
+    def flow(self, line: Line, text: str, at: int, depth: int) -> tuple[Any, int]:
+        """Read the value that begins here; return it, and where it ends."""
+        at = past_spaces(text, at)
+        first = text[at : at + 1]
         if depth > DEEPEST:
             raise self.refused(line, "it lies too deep")
-        if text[:1] in ("[", "{"):
-            return self.collection(line, text, depth)
-        if text[:1] in ('"', "'"):
-            found = re.match(QUOTED, text)
+        if first in ("[", "{"):
+            return self.collection(line, text, at, depth)
+        if first in ('"', "'"):
+            found = QUOTED_TEXT.match(text, at)
             if not found:
                 raise self.refused(line, "a quoted text that does not end on its line")
-            return self.quoted(line, found[0]), text[found.end() :]
-        if text[:1] in SPECIAL:
-            raise self.refused(line, SPECIAL[text[0]])
-        cut = re.search(r"[][{},]", text) if depth else None
-        plain = text[: cut.start()] if cut else text
-        if depth and not plain.strip():
+            return self.quoted(line, found[0]), found.end()
+        if first in SPECIAL:
+            raise self.refused(line, SPECIAL[first])
+        cut = END_OF_PLAIN.search(text, at) if depth else None
+        end = cut.start() if cut else len(text)
+        plain = text[at:end].strip()
+        if depth and not plain:
             raise self.refused(line, "an empty value in a list")
-        return self.plain(line, plain.strip()), text[len(plain) :]
+        return self.plain(line, plain), end
 
-    def collection(self, line: Line, text: str, depth: int) -> tuple[Any, str]:
+    def collection(self, line: Line, text: str, at: int, depth: int) -> tuple[Any, int]:
         """Read [a, b] or {a: 1, b: 2}."""
-        is_list = text[0] == "["
+        is_list, open_ = text[at] == "[", text[at]
         close = "]" if is_list else "}"
         values: list[Any] = []
         pairs: dict[str, Any] = {}
-        rest = text[1:].lstrip()
-        while not rest.startswith(close):
+        at = past_spaces(text, at + 1)
+        while not text.startswith(close, at):
             if not is_list:
-                key = re.match(
-                    rf"({QUOTED}|[^\s,:\[\]{{}}\"'][^,:\[\]{{}}]*?)\s*:(?=\s|[\[{{\"'])", rest
-                )
+                key = KEY_IN_FLOW.match(text, at)
                 if not key:
                     raise self.refused(line, "a '{' without 'key: value' in it")
-                name = self.name(line, key[1])
+                name = self.name(line, key)
                 if name in pairs:
                     raise self.refused(line, f"'{name}' is there twice")
-                pairs[name], rest = self.flow(line, rest[key.end() :], depth + 1)
+                pairs[name], at = self.flow(line, text, key.end(), depth + 1)
             else:
-                value, rest = self.flow(line, rest, depth + 1)
+                value, at = self.flow(line, text, at, depth + 1)
                 values.append(value)
-            rest = rest.lstrip()
-            if rest.startswith(","):
-                rest = rest[1:].lstrip()
-            elif not rest.startswith(close):
-                raise self.refused(line, f"a '{text[0]}' that does not end on its line")
-        return values if is_list else pairs, rest[1:]
+            at = past_spaces(text, at)
+            if text.startswith(",", at):
+                at = past_spaces(text, at + 1)
+            elif not text.startswith(close, at):
+                raise self.refused(line, f"a '{open_}' that does not end on its line")
+        return values if is_list else pairs, at + 1
 
     def plain(self, line: Line, text: str) -> Any:
         if text in WORDS:
@@ -265,9 +275,12 @@ class Reader:
             raise self.refused(line, f"cannot tell what '{text}' is: quote it")
         return text
 
-    def name(self, line: Line, text: str) -> str:
-        """Read a key."""
-        name = self.quoted(line, text) if text[0] in "\"'" else self.plain(line, text)
+    def name(self, line: Line, key: re.Match[str]) -> str:
+        """Read a key, which is quoted or plain."""
+        if key[1]:
+            return self.quoted(line, key[1])
+        text = key[2].rstrip()
+        name = self.plain(line, text)
         if not isinstance(name, str):
             raise self.refused(line, f"the key {text} is not a text: quote it")
         return name
@@ -288,6 +301,26 @@ class Reader:
             f"{self.text.path}:{line.number}: not read: {what}",
             hint="dray reads simple YAML by itself, and all of it where PyYAML is installed.",
         )
+
+
+def without_comment(text: str) -> str:
+    """Return a line up to its comment: a '#' behind a space, and not in quotes."""
+    at, unclosed = 0, ""
+    while found := QUOTE_OR_HASH.search(text, at):
+        at = found.end()
+        if found[0] == "#":
+            if text[found.start() - 1].isspace():  # none begins the line: see above
+                return text[: found.start()].rstrip()
+        elif found[0] not in unclosed:
+            quoted = QUOTED_TEXT.match(text, found.start())
+            at = quoted.end() if quoted else at
+            unclosed += "" if quoted else found[0]  # nor does any later one end
+    return text.rstrip()
+
+
+def past_spaces(text: str, at: int) -> int:
+    found = SPACES.match(text, at)
+    return found.end() if found else at
 
 
 def is_item(text: str) -> bool:
@@ -317,26 +350,33 @@ def by_pyyaml(text: Text) -> Yaml | None:
     try:
         tree = yaml.compose(text.content, Loader=yaml.SafeLoader)
         lines: dict[Path, int] = {}
-        note_lines(yaml, tree, (), lines, text)
+        note_lines(yaml, tree, (), lines, text, count())
         return Yaml(yaml.safe_load(text.content), lines)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         told = getattr(error, "problem", None) or "it cannot be read"
         raise text.error(mark.line + 1 if mark else 1, f"not valid YAML: {told}") from None
+    except (ValueError, RecursionError):  # a number that is too long, a date that is none
+        raise text.error(1, "not valid YAML: a value in it cannot be read") from None
 
 
-def note_lines(yaml: Any, node: Any, path: Path, lines: dict[Path, int], text: Text) -> None:
-    """Note the lines of a tree. An alias inside its own anchor has no end, and is refused."""
+def note_lines(
+    yaml: Any, node: Any, path: Path, lines: dict[Path, int], text: Text, visits: Iterator[int]
+) -> None:
+    """Note the lines of a tree. An alias inside its own anchor has no end, and is refused; so are
+    aliases of aliases whose number doubles with every line."""
     if node is None:
         return
-    if len(path) > DEEPEST or len(lines) > 100_000:
+    if len(path) > DEEPEST or next(visits) > MOST_VALUES:
         raise text.error(node.start_mark.line + 1, "it lies too deep, or has too many values")
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise text.error(key.start_mark.line + 1, "a key that is not a text")
             below = (*path, str(key.value))
             lines[below] = key.start_mark.line + 1
-            note_lines(yaml, value, below, lines, text)
+            note_lines(yaml, value, below, lines, text, visits)
     elif isinstance(node, yaml.SequenceNode):
         for at, value in enumerate(node.value):
-            note_lines(yaml, value, (*path, at), lines, text)
+            note_lines(yaml, value, (*path, at), lines, text, visits)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # bounded: no text becomes infinity
+LONGEST_SHOWN = 1e20  # seconds
 SMALLEST_SHARE = 0.01  # of a GPU
 BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
@@ -120,7 +121,9 @@ def parse_count(value: object, least: int = 1) -> int:
 
 
 def show_duration(seconds: float) -> str:
-    """Show the two largest units: 3d4h, 2h05m, 4m20s, 12s."""
+    """Show the two largest units: 3d4h, 2h05m, 4m20s, 12s; and '?' for what no time can be."""
+    if not abs(seconds) <= LONGEST_SHOWN:  # nan, too
+        return "?"
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"

@@ -96,17 +96,18 @@ class Launcher:
     def plan_many(self, commands: Sequence[Sequence[str]], *, snapshot: bool = True) -> list[Plan]:
         return self.running.plan_many(commands, snapshot=snapshot)
 
-    def batch(self, file: BatchFile) -> Submitted:
-        return self._batching.submit(file)
+    def batch(self, file: BatchFile, allowed: Sequence[str] = ()) -> Submitted:
+        return self._batching(allowed).submit(file)
 
-    def plan_batch(self, file: BatchFile) -> tuple[list[Planned], Snapshot]:
-        return self._batching.plan(file)
+    def plan_batch(
+        self, file: BatchFile, allowed: Sequence[str] = ()
+    ) -> tuple[list[Planned], Snapshot]:
+        return self._batching(allowed).plan(file)
 
-    @cached_property
-    def _batching(self) -> Batching:
+    def _batching(self, allowed: Sequence[str]) -> Batching:
         from dray.launcher.batches.submitting import Batching
 
-        return Batching(self.context)
+        return Batching(self.context, allowed)
 
     def submit(self, job: JobSpec, cluster: Cluster) -> str:
         return self.running.submit(job, cluster)

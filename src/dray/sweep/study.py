@@ -32,6 +32,7 @@ RESERVED = ("trial", "repeat", "seed")  # what a command may name besides the pa
 MOST_PARAMETERS = 1000
 MOST_VALUES = 10**5
 MOST_TRIALS = 10**6
+MOST_GPU_SECONDS = 1e13  # of one trial: a thousand GPUs for three centuries
 DEEPEST = 8
 LONGEST_NAME = 200
 NAME = re.compile(r"[^\s{}=]+")
@@ -238,6 +239,13 @@ def measured(value: Any) -> float | None:
     return None if value is None else checks.number(value)
 
 
+def gpu_seconds(value: Any) -> float:
+    read = checks.number(value)
+    if not 0 <= read <= MOST_GPU_SECONDS:
+        raise Malformed(f"{checks.brief(value)} is not a time on GPUs")
+    return read
+
+
 def _rungs(value: Any) -> dict[int, float]:
     read: dict[int, float] = {}
     for step, one in checks.table(measured)(value).items():
@@ -333,6 +341,6 @@ TRIAL: Mapping[str, checks.Check[Any]] = {
     "value": measured,
     "step": optional(checks.integer),
     "rungs": _rungs,
-    "gpu_seconds": checks.number,
+    "gpu_seconds": gpu_seconds,
     "reason": checks.note,
 }

@@ -14,13 +14,14 @@ from contextlib import ExitStack, contextmanager
 
 from dray import background
 from dray.clusters.protocol import Cluster
-from dray.config.batch_file import BatchFile, BatchJob, unknown_job
+from dray.config.batch_file import BatchFile, BatchJob
 from dray.config.loading import Config
 from dray.description import side_by_side
 from dray.description.describing import fill_in, new_id
 from dray.errors import ConfigError, DrayError
 from dray.job.model import JobArray, JobSpec, Plan, Snapshot
 from dray.launcher.batches.grouping import Group, Named, groups_of, in_order
+from dray.launcher.batches.others import Others
 from dray.launcher.batches.settings import settings_for
 from dray.launcher.batches.together import as_one_job
 from dray.launcher.context import Context
@@ -91,9 +92,11 @@ class Unfinished(NamedTuple):
 
 
 class Batching:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, allowed: Sequence[str] = ()) -> None:
+        """Take the jobs of other projects that the user lets a file name."""
         self.context = context
         self.intents = Intents(context)
+        self.others = Others(context, allowed)
 
     # -- planning
 
@@ -177,7 +180,7 @@ class Batching:
             inputs[name] = {"job": ids[0], "path": path, "told": told}
             after.setdefault(ids[0], OK)
         for text in [*others, *foreign.values()]:
-            self._require_known(entry, text.partition(":")[0], named)
+            self.others.require_allowed(entry, text.partition(":")[0], list(named.groups))
         return after, inputs, Before(tuple(others), foreign)
 
     def _require_same_place(
@@ -196,11 +199,6 @@ class Batching:
                 f"{reference} runs on {other.name}, and a job on {cluster.name} cannot wait for it",
                 hint="Let both run on one cluster.",
             )
-
-    def _require_known(self, entry: BatchJob, reference: str, named: Named) -> None:
-        store = self.context.open_store()
-        if not store.in_array(reference) and not store.matching(reference):
-            raise unknown_job(entry, reference, list(named.groups))
 
     def _freezer(self, works: Sequence[Work]) -> Freezer:
         outputs = dict.fromkeys(path for one in works for path in one.job.outputs)

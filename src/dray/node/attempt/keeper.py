@@ -137,8 +137,6 @@ class Keeper(Site):
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.ticket = None
         faults.reach("keeper:granted")
-        # From here on signals wait: the supervisor answers them while there is one.
-        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         return True
 
     def _wait_for_image(self) -> None:
@@ -163,6 +161,11 @@ class Keeper(Site):
         by = (self.job.get("limits") or {}).get("start_by")
         if by is not None and not has_begun(self.job, self.job_dir.records()):
             signal.setitimer(signal.ITIMER_REAL, max(by - time.time(), 0.0) + 0.01)
+
+    def before_attempt(self) -> None:
+        """Let signals wait: the supervisor answers them while there is one. Not any earlier, as a
+        trial may be stopped while it asks for its parameters."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
 
     def supervise(self, attempt: "AttemptDir") -> None:
         """Fork a supervisor, and wait until it and all that it started are gone."""

@@ -61,6 +61,9 @@ class Site:
     def give_up_turn(self) -> None:
         """Give back what the turn has brought: no attempt is made."""
 
+    def before_attempt(self) -> None:
+        """Leave signals to the supervisor from here on: the attempt is about to begin."""
+
     def supervise(self, attempt: "AttemptDir") -> None:
         """Make this attempt, whose directory is there."""
         raise NotImplementedError
@@ -100,6 +103,7 @@ class AttemptLoop:
             if end is not None:
                 self.site.give_up_turn()
                 return end
+            self.site.before_attempt()
             self._make_attempt()
             decision = self.decide()
             if decision.again:

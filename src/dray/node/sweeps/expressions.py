@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1000  # characters
 LARGEST_POWER = 64
+MOST_DIGITS = 64  # that something is rounded to: round() computes the power of ten
 LARGEST = 1 << 256
 OPERATORS = {
     ast.Add: operator.add,
@@ -34,7 +35,7 @@ FUNCTIONS = {
     "min": min,
     "round": round,
 }  # type: Dict[str, Callable[..., Any]]
-NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 CONDITION = re.compile(
     r"(?P<name>.*\S)\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<number>" + NUMBER + r")"
     r"(?:\s+after\s+(?P<after>[0-9]{1,15}))?$"
@@ -96,7 +97,9 @@ def evaluate(formula: str, known: "Mapping[str, Any]") -> "Any":
     """Compute a formula from the values that it names."""
     try:
         return bounded(value_of(parse(formula), known))
-    except (ArithmeticError, TypeError, RecursionError) as error:
+    except NotAnExpression:
+        raise
+    except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
         raise NotAnExpression("'{}' has no value: {}".format(formula, error))
 
 
@@ -127,7 +130,9 @@ def call(node: "Any", given: "List[Any]") -> "Any":
     function = FUNCTIONS.get(dotted(node.func))
     if function is None or not given:
         raise NotAnExpression("there is no function '{}'".format(dotted(node.func)))
-    return function(*given)
+    if function is round and any(abs(digits) > MOST_DIGITS for digits in given[1:]):
+        raise NotAnExpression("rounded to more than {} digits".format(MOST_DIGITS))
+    return bounded(function(*given))
 
 
 def combine(sign: "Any", left: "Any", right: "Any") -> "Any":
@@ -144,7 +149,9 @@ def numeric(value: "Any") -> "Any":
 
 
 def bounded(value: "Any") -> "Any":
-    if isinstance(value, complex) or (isinstance(value, (int, float)) and abs(value) > LARGEST):
+    """Refuse what is too large, or no real number: nan is not at most anything."""
+    is_number = isinstance(value, (int, float))
+    if isinstance(value, complex) or (is_number and not abs(value) <= LARGEST):
         raise NotAnExpression("the value is out of all bounds")
     return value
 
@@ -161,8 +168,10 @@ class Condition:
         self.after = 0
         if self.text.lower() == NOT_A_NUMBER:
             return
+        if len(text) > LONGEST:
+            raise NotAnExpression("a condition of more than {} characters".format(LONGEST))
         found = CONDITION.match(self.text)
-        if found is None or len(text) > LONGEST:
+        if found is None:
             raise NotAnExpression(
                 "'{}' is not a condition such as 'Loss > 100 after 20', or nan".format(text)
             )

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
+from dray import checks
 from dray.config import yaml_subset
 from dray.config.migration.found import Text
 from dray.errors import ConfigError, nearest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 GOALS = {"minimize": "min", "maximize": "max"}
+MOST_ETA = 1000  # of hyperband, whose usual one is 3
+MOST_BRACKETS = 64
 USUAL_COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 # How W&B writes all parameters, by the macro that stands for them.
 WORDS = {
@@ -103,14 +106,15 @@ class Reader:
         table = self.table(where, content["early_terminate"])
         if table.get("type") != "hyperband":
             raise self.error((*where, "type"), f"{table.get('type')!r}: only hyperband is known")
-        eta = self.count((*where, "eta"), table.get("eta", 3))
+        eta = self.count((*where, "eta"), table.get("eta", 3), MOST_ETA)
         stop: dict[str, Any] = {"rule": "asha", "factor": eta}
         if "min_iter" in table:
             stop["first"] = self.count((*where, "min_iter"), table["min_iter"])
         elif "max_iter" in table:
             most = self.count((*where, "max_iter"), table["max_iter"])
             stop["total"] = most
-            stop["first"] = max(most // eta ** self.count((*where, "s"), table.get("s", 1)), 1)
+            brackets = self.count((*where, "s"), table.get("s", 1), MOST_BRACKETS)
+            stop["first"] = max(most // eta**brackets, 1)
         self.settings["sweep.stop"] = stop
         self.notes.append("early_terminate: W&B counts calls of log(), dray steps of the metric")
 
@@ -157,6 +161,8 @@ class Reader:
                 found.append(space.from_table(f"{before}{name}", self.converted(here, table)))
             except space.SpaceError as error:
                 raise self.error(here, str(error)) from None
+            except OverflowError:
+                raise self.error(here, "its ends are out of all bounds") from None
         return found
 
     def converted(self, path: yaml_subset.Path, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,10 +209,11 @@ class Reader:
             )
         return value  # type: ignore[no-any-return]
 
-    def count(self, path: yaml_subset.Path, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(path, f"{value!r} is not a whole number of at least 1")
-        return value
+    def count(self, path: yaml_subset.Path, value: Any, most: int = checks.MOST_COUNT) -> int:
+        try:
+            return checks.integer(value, 1, most)
+        except checks.Malformed as error:
+            raise self.error(path, str(error)) from None
 
     def one_of(
         self,
