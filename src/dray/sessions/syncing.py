@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dray.job.quantities import show_size
 from dray.node.code.packs import entries, hash_of
 from dray.node.code.worktree import passes_link
 from dray.node.sessions.edits import told
+from dray.node.sessions.frames import BadFrame
 from dray.node.sessions.link import Channel, End, Link
 from dray.node.sessions.messages import LARGEST_CONTENT, Reader, packed
 from dray.node.sessions.ready import READ, Interests
@@ -23,6 +24,8 @@ from dray.snapshot.watching import TreeWatch
 
 LONGEST = 300  # characters of what the session's side says
 MOST_TOLD = 200  # times that something is said
+MOST_GONE = 200_000  # paths that the session's side has too much
+LARGEST_GONE = 16 << 20  # bytes of their names
 Tree = Mapping[bytes, str]  # path: kind and hash
 
 
@@ -49,12 +52,16 @@ def edits_between(before: Tree, after: Tree) -> list[Edit]:
     return [*(Edit(path, True) for path in gone), *(Edit(path, False) for path in new)]
 
 
-def edits_asked_for(listed: bytes) -> list[Edit]:
-    """Read which paths the session's side lacks (+) and has too much (-)."""
-    lines = [line for line in listed.split(b"\0") if line]
-    gone = sorted((line[1:] for line in lines if line[:1] == b"-"), reverse=True)
-    new = sorted(line[1:] for line in lines if line[:1] == b"+")
-    return [*(Edit(path, True) for path in gone), *(Edit(path, False) for path in new)]
+def edits_asked_for(listed: bytes, ours: Tree) -> list[Edit]:
+    """Read which paths the session's side lacks (+) and has too much (-). What it asks for and is
+    not in our tree stays here, whatever it says; nor is anything removed that is in it."""
+    if listed.count(b"\0") > len(ours) + MOST_GONE:
+        raise BadFrame("it asks for more edits than there can be")
+    asked = {line for line in listed.split(b"\0") if line}
+    gone = {line[1:] for line in asked if line[:1] == b"-"} - ours.keys()
+    new = {line[1:] for line in asked if line[:1] == b"+"} & ours.keys()
+    removals = [Edit(path, True) for path in sorted(gone, reverse=True)]
+    return removals + [Edit(path, False) for path in sorted(new)]
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -115,11 +122,13 @@ class Sending(End):
     def __init__(self, channel: Channel, owner: Syncing) -> None:
         self.channel = channel
         self.owner = owner
-        self._reader = Reader()
+        self._reader = Reader(most=0)
         self._pending = bytearray()
-        self._edits: deque[Edit] = deque()
+        self._edits: OrderedDict[bytes, Edit] = OrderedDict()  # by path
+        self._unanswered: deque[Edit] = deque()
         self._there: dict[bytes, str] | None = None  # None: not known yet
         self._is_asked = False
+        self._awaits = ""  # the answer that has to come next, besides those to edits
         self._offered = b""  # the manifest that was sent to be compared
 
     def refused(self, record: dict[str, Any]) -> None:
@@ -149,6 +158,7 @@ class Sending(End):
         if not self._is_asked:
             self._is_asked = True
             self._offered = latest.manifest
+            self._awaits = "same"
             self._pending += packed({"do": "begin", "snapshot": latest.id})
         elif self._there is not None:
             now = tree_of(latest.manifest) if latest.manifest is not self._offered else self._there
@@ -158,14 +168,17 @@ class Sending(End):
                 self._there = now
 
     def _queue(self, edits: Iterable[Edit]) -> None:
-        self._edits.extend(edits)
+        for edit in edits:
+            self._edits.pop(edit.path, None)  # what waits is not up to date any more
+            self._edits[edit.path] = edit
 
     def _fill(self) -> bool:
         """Make the next message ready; return whether there is one."""
         while self._edits:
-            edit = self._edits.popleft()
+            _, edit = self._edits.popitem(last=False)
             path = os.fsdecode(edit.path)
             if edit.is_gone:
+                self._unanswered.append(edit)
                 self._pending += packed({"do": "remove", "path": path})
                 return True
             found = self.owner.read(edit.path)
@@ -174,22 +187,34 @@ class Sending(End):
             kind, content = found
             if self._there is not None:  # it may have changed again since it was looked at
                 self._there[edit.path] = told(kind, hash_of(content) if kind != "d" else "-")
+            self._unanswered.append(edit)
             self._pending += packed({"do": "put", "path": path, "kind": kind}, content)
             return True
         return False
 
     def _hear(self, record: Mapping[str, Any], content: bytes) -> None:
-        if "same" in record:
-            if record["same"] is True:
-                self._there = tree_of(self._offered)
-            else:
-                self._pending += packed({"do": "compare"}, self._offered)
-        elif "differing" in record:
-            self._there = tree_of(self._offered)
-            ours = self._there
-            asked = edits_asked_for(content)
-            # What it asks for and is not in the tree stays here, whatever it says.
-            self._queue(one for one in asked if one.is_gone or one.path in ours)
-        elif record.get("note"):
-            path, note = (str(record.get(key, ""))[:LONGEST] for key in ("path", "note"))
-            self.owner.tell(f"{path}: {note}")
+        """Take an answer. There is one to each message, in their order: what nobody has asked for
+        could go on without end."""
+        if self._awaits:
+            if self._awaits not in record:
+                raise BadFrame(f"it does not answer what is {self._awaits}")
+            self._take_comparison(record, content)
+        elif not self._unanswered:
+            raise BadFrame("it answers what nobody has asked")
+        else:
+            self._take_note(self._unanswered.popleft(), record)
+
+    def _take_comparison(self, record: Mapping[str, Any], content: bytes) -> None:
+        if self._awaits == "same" and record["same"] is not True:
+            self._awaits = "differing"
+            self._reader.most = len(self._offered) + LARGEST_GONE
+            self._pending += packed({"do": "compare"}, self._offered)
+            return
+        self._awaits, self._reader.most = "", 0
+        self._there = tree_of(self._offered)
+        self._queue(edits_asked_for(content, self._there))
+
+    def _take_note(self, edit: Edit, record: Mapping[str, Any]) -> None:
+        note = str(record.get("note", ""))[:LONGEST]
+        if note:
+            self.owner.tell(f"{os.fsdecode(edit.path)}: {note}")
