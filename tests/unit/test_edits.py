@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from dray.node.code.packs import hash_of
 from dray.node.sessions.commands import command_of_session, is_held, is_session
-from dray.node.sessions.edits import Edits, Refused, told
+from dray.node.sessions.edits import Edits, Parent, Refused, told
 from dray.node.sessions.frames import BadFrame
 from dray.node.sessions.messages import HEAD, Reader, packed
 from dray.sessions.syncing import edits_between
@@ -73,6 +75,36 @@ def test_what_the_session_has_made_stays_too(session: Session) -> None:
     (session.tree / "new.py").write_text("the session's")
     assert "new.py.session" in session.put("new.py", "the laptop's")
     assert session.text("new.py.session") == "the session's"
+
+
+def test_a_full_disk_leaves_the_sessions_file_where_it_was(session: Session) -> None:
+    session.put("a.py", "one")
+    (session.tree / "a.py").write_text("mine")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # writing fails, renaming does not
+    try:
+        with pytest.raises(OSError, match="large"):
+            session.put("a.py", "x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (session.names(), session.text("a.py")) == (["a.py"], "mine")
+
+
+def test_an_edit_that_cannot_be_put_in_place_gives_the_name_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (session.tree / "a.py").write_text("mine")
+    rename = Parent._rename
+
+    def fail(self: Parent, name: bytes, new: bytes) -> None:
+        if name.startswith(b".dray-edit-"):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(self, name, new)
+
+    monkeypatch.setattr(Parent, "_rename", fail)
+    with pytest.raises(OSError, match="Input"):
+        session.put("a.py", "theirs")
+    assert (session.names(), session.text("a.py")) == (["a.py"], "mine")
 
 
 def test_a_removal_leaves_what_the_session_has_changed(session: Session) -> None:

@@ -71,10 +71,9 @@ class Edits:
             if now is not None and now != new:
                 if now == ODD or now.startswith("d") or kind == "d":
                     raise Refused("there is something else of that name in the session")
-                if not is_same(now, self.known.get(path)):
-                    note = parent.set_aside()
             if now != new:
-                parent.write(kind, content)
+                is_own = now is not None and not is_same(now, self.known.get(path))
+                note = parent.write(kind, content, keep=is_own)
         self._remember(path, new)
         return note
 
@@ -181,35 +180,50 @@ class Parent:
                 piece = file.read(CHUNK)
         return hasher.hexdigest()
 
-    def set_aside(self) -> str:
-        """Give the session's own file another name. Return what the user has to know."""
-        for number in range(1, MOST_ASIDE):
-            other = self.name + ASIDE + (b"-%d" % number if number > 1 else b"")
-            try:
-                os.lstat(other, dir_fd=self.fd)
-            except FileNotFoundError:
-                os.rename(self.name, other, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-                text = "it was changed in the session, too; the session's is {} there now"
-                return text.format(os.fsdecode(other))
-        raise Refused("it was changed in the session, too, again and again")
-
-    def write(self, kind: str, content: bytes) -> None:
+    def write(self, kind: str, content: bytes, keep: bool) -> str:
+        """Put it there, whole or not at all; with ``keep``, what is there gets another name. Return
+        what the user has to know."""
         if kind == "d":
             os.mkdir(self.name, 0o755, dir_fd=self.fd)
-            return
+            return ""
         temporary = OURS + b"edit-" + os.urandom(6).hex().encode("ascii")
         try:
             if kind == "l":
                 os.symlink(content, temporary, dir_fd=self.fd)
             else:
                 self._write_file(temporary, MODES[kind], content)
-            os.rename(temporary, self.name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            return self._put_in_place(temporary, keep)
         except BaseException:
             try:
                 os.unlink(temporary, dir_fd=self.fd)
             except OSError:
                 pass
             raise
+
+    def _put_in_place(self, temporary: bytes, keep: bool) -> str:
+        other = self._set_aside() if keep else b""
+        try:
+            self._rename(temporary, self.name)
+        except BaseException:
+            if other:
+                self._rename(other, self.name)
+            raise
+        text = "it was changed in the session, too; the session's is {} there now"
+        return text.format(os.fsdecode(other)) if other else ""
+
+    def _set_aside(self) -> bytes:
+        """Give the session's own file another name, and return that."""
+        for number in range(1, MOST_ASIDE):
+            other = self.name + ASIDE + (b"-%d" % number if number > 1 else b"")
+            try:
+                os.lstat(other, dir_fd=self.fd)
+            except FileNotFoundError:
+                self._rename(self.name, other)
+                return other
+        raise Refused("it was changed in the session, too, again and again")
+
+    def _rename(self, name: bytes, new: bytes) -> None:
+        os.rename(name, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def _write_file(self, name: bytes, mode: int, content: bytes) -> None:
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=self.fd)
