@@ -23,7 +23,7 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict  # noqa: F401
+    from typing import Any, Callable, Dict, Optional, Tuple  # noqa: F401
 
     from .calls import Calls
 
@@ -54,7 +54,7 @@ class Door:
         self.server = 0  # its pid
         self.calls = calls_to(path) if is_called else None
         self._describe = describe
-        self.folder = make_folder()
+        self.folder, self._lock = make_folder()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             at = os.path.join(self.folder, "s")
@@ -151,6 +151,7 @@ class Door:
     def _remove(self) -> None:
         self._socket.close()
         files.remove_tree(self.folder)
+        os.close(self._lock)
 
 
 def calls_to(path: str) -> "Calls":
@@ -159,27 +160,54 @@ def calls_to(path: str) -> "Calls":
     return calls.Calls(calls.path_beside(path))
 
 
-def make_folder(prefix: str = PREFIX) -> str:
-    """Make a private folder with a short name, and take away those of processes that are gone."""
+def make_folder(prefix: str = PREFIX) -> "Tuple[str, int]":
+    """Make a private folder with a short name, and take away those of processes that are gone.
+    Return its path, and its lock: others leave it alone until that is closed."""
     trouble = None
-    for place in PLACES:
+    for place in PLACES * 2:
         try:
             sweep(place, prefix)
             name = "{}{}-{}-{}".format(prefix, os.getuid(), os.getpid(), os.urandom(6).hex())
             path = os.path.join(place, name)
             os.mkdir(path, files.PRIVATE_FOLDER)
-            return path
+            lock = lock_folder(path)
+            if lock is not None:
+                return path, lock
         except OSError as error:
             trouble = error
     raise trouble or OSError("there is no place for a socket")
 
 
+def lock_folder(path: str) -> "Optional[int]":
+    """Take the lock of a folder that is still there; None where somebody else has it."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if files.lock_if_possible(fd) and files.is_at(fd, path):
+            return fd
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
 def sweep(place: str, prefix: str) -> None:
-    """Remove the folders that killed processes have left."""
+    """Remove the folders that killed processes have left. A process that cannot be seen may live
+    all the same, in a container that shares the place: it holds the lock then."""
     own = "{}{}-".format(prefix, os.getuid())
     for name in os.listdir(place):
-        if not name.startswith(own):
-            continue
-        path, pid = os.path.join(place, name), name[len(own) :].partition("-")[0]
-        if os.lstat(path).st_uid == os.getuid() and not os.path.exists("/proc/" + pid):
-            files.remove_tree(path)
+        pid = name[len(own) :].partition("-")[0]
+        if name.startswith(own) and not os.path.exists("/proc/" + pid):
+            try:
+                remove_abandoned(os.path.join(place, name))
+            except OSError:  # somebody else was here first, or it is not ours
+                continue
+
+
+def remove_abandoned(path: str) -> None:
+    if os.lstat(path).st_uid != os.getuid():
+        return
+    lock = lock_folder(path)
+    if lock is not None:
+        files.remove_tree(path)
+        os.close(lock)

@@ -68,11 +68,12 @@ class Edits:
         note = ""
         with Parent(self.work, path, make=True) as parent:
             now = parent.state()
-            if now is not None and now != new:
+            if now is None:
+                parent.write(kind, content, keep=False)
+            elif now != new:
                 if now == ODD or now.startswith("d") or kind == "d":
                     raise Refused("there is something else of that name in the session")
-            if now != new:
-                is_own = now is not None and not is_same(now, self.known.get(path))
+                is_own = not is_same(now, self.known.get(path))
                 note = parent.write(kind, content, keep=is_own)
         self._remember(path, new)
         return note
