@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.node.code.packs import hash_of
+from dray.node.sessions import edits
 from dray.node.sessions.commands import command_of_session, is_held, is_session
 from dray.node.sessions.edits import Edits, Parent, Refused, told
 from dray.node.sessions.frames import BadFrame
@@ -21,11 +22,11 @@ from dray.sessions.syncing import edits_between
 
 
 class Session:
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, snapshot: str | None = None) -> None:
         self.tree = place / "work"
         self.tree.mkdir()
         self.record = place / "edits.json"
-        self.edits = Edits(str(self.tree), str(place), None, str(self.record))
+        self.edits = Edits(str(self.tree), str(place), snapshot, str(self.record))
 
     def put(self, path: str, text: str, kind: str = "f") -> str:
         return self.edits.put(path.encode(), kind, text.encode())
@@ -141,6 +142,39 @@ def test_a_path_that_leads_out_is_refused(session: Session, path: str) -> None:
 def test_a_link_that_leads_out_is_refused(session: Session, target: str) -> None:
     with pytest.raises(Refused, match="leads out"):
         session.put("link", target, "l")
+    assert session.names() == []
+
+
+def test_two_links_do_not_lead_out_together(session: Session) -> None:
+    assert session.put("a/b/up", "../..", "l") == ""
+    with pytest.raises(Refused, match="leads out"):
+        session.put("a/out", "b/up/../../job.json", "l")
+
+
+def test_a_huge_file_of_the_sessions_is_not_read(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.put("a.pt", "one")
+    session.put("b.pt", "one")
+    for name in ("a.pt", "b.pt"):
+        os.truncate(session.tree / name, 1 << 40)
+    monkeypatch.setattr(Parent, "_digest", lambda _: pytest.fail("it is read"))
+    assert "a.pt.session" in session.put("a.pt", "two")
+    assert (session.tree / "a.pt.session").stat().st_size == 1 << 40
+    assert "stays there" in session.remove("b.pt")
+
+
+def test_a_large_file_of_the_snapshot_is_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edits, "LARGEST_CONTENT", 4)
+    (tmp_path / "snapshots").mkdir()
+    line = f"f {hash_of(b'12345')} 5 large\0"
+    snapshot = hash_of(line.encode())
+    (tmp_path / "snapshots" / snapshot).write_text('{"packs": []}\n' + line)
+    session = Session(tmp_path, snapshot)
+    (session.tree / "large").write_text("12345")
+    assert session.remove("large") == ""
     assert session.names() == []
 
 
