@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .calls import Calls
 
 PREFIX = "dray-door-"
+BESIDE = "beside-"  # how the folder of one connection begins
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")  # of the node's own, and with short names
 BACKLOG = 64
 TERM_SECONDS = 2.0  # for a server to end what it has started
@@ -55,6 +56,7 @@ class Door:
         self.calls = calls_to(path) if is_called else None
         self._describe = describe
         self.folder, self._lock = make_folder()
+        self._places = [self.folder]  # where a server keeps what belongs to a connection
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             at = os.path.join(self.folder, "s")
@@ -117,6 +119,8 @@ class Door:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.PRIVATE_FILE)
         os.unlink(path)
         described = self._describe()
+        box = described["container"]
+        self._places = [self.folder] + ([box["run"]] if box else [])
         if self.calls is not None:
             described["calls"] = [self.calls.path, self.calls.heard]
         rest = memoryview(json.dumps(described).encode("ascii"))
@@ -131,6 +135,19 @@ class Door:
             self.server = 0
             if self.calls is not None:
                 self.calls.skip()
+            self._clear()
+
+    def _clear(self) -> None:
+        """End and remove what a server that was killed has left of its connections."""
+        left = []
+        for place in self._places:
+            names = (one for one in files.all_names_in(place) if one.startswith(BESIDE))
+            left += [os.path.join(place, one) for one in names]
+        if left:
+            from .surroundings import end_asking  # only here
+        for path in left:
+            end_asking(path)
+            files.remove_tree(path)
 
     def close(self, reap: "Callable[[], None]") -> None:
         """End the server with all that it has started, and take the door away. ``reap`` collects

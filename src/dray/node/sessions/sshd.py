@@ -71,6 +71,7 @@ saved=$(
 )
 while read -r number; do
     case $number in
+        end) kill -TERM 0 ;;
         '' | *[!0-9]*) ;;
         *) [ -p "$d/$number" ] && printf '%s\n' "$saved" >"$d/$number" & ;;
     esac

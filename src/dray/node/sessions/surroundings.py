@@ -8,13 +8,14 @@ import stat
 from ..containers import container
 from ..formats import files
 from ..processes import process
+from .door import BESIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 NO_SHELLS = ("nologin", "false", "true")
-BESIDE = "beside-"  # how the folder of one connection begins
+ASK, END = "ask", b"end\n"  # in such a folder: a pipe, and what ends who reads it
 PATIENCE = 60  # seconds for a container to start
 # In a container it is not known which shells there are.
 SHELL_INSIDE = "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec /bin/sh"
@@ -160,10 +161,23 @@ def write_apart(pipe: str, text: bytes) -> None:
             os._exit(0)
 
 
-def open_pipe(path: str) -> int:
+def end_asking(folder: str) -> None:
+    """End who waits at the folder's pipe for others to ask: it has outlived its server."""
+    try:
+        fd = open_pipe(os.path.join(folder, ASK), os.O_NONBLOCK)
+    except OSError:  # nobody does
+        return
+    try:
+        os.write(fd, END)
+    except OSError:
+        pass
+    os.close(fd)
+
+
+def open_pipe(path: str, more: int = 0) -> int:
     """Open a pipe of ours, once somebody reads it. What runs in the container can put something
     else in its place, such as a link to a file that is only seen out here."""
-    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | more)
     about = os.fstat(fd)
     if not stat.S_ISFIFO(about.st_mode) or about.st_uid != os.getuid():
         os.close(fd)
