@@ -113,3 +113,56 @@ def test_a_list_without_end_is_refused(laptop: Laptop, monkeypatch: pytest.Monke
     laptop.answer(same=False)
     with pytest.raises(BadFrame):
         laptop.answer(b"-" + b"x" * 1000, differing=1)
+
+
+FULL = "not sent: No space left on device"
+
+
+@pytest.fixture
+def in_step(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> Laptop:
+    """A laptop whose session has all that is here, and that pauses before nothing."""
+    monkeypatch.setattr(syncing, "FIRST_PAUSE", 0.0)
+    laptop.turn()
+    laptop.answer(same=True)
+    assert laptop.turn() == []
+    return laptop
+
+
+def test_an_edit_that_failed_is_tried_again(in_step: Laptop) -> None:
+    in_step.write(a="3")
+    for _ in range(2):
+        assert in_step.turn() == [("put", "a")]
+        assert in_step.turn() == [], "not before it is answered"
+        in_step.answer(path="a", note=FULL)
+    assert in_step.said == [f"a: {FULL}"], "once"
+    assert in_step.turn() == [("put", "a")]
+    in_step.answer(path="a", note="")
+    assert in_step.turn() == []
+    in_step.write(a="4")
+    in_step.turn()
+    in_step.answer(path="a", note=FULL)
+    assert in_step.said == [f"a: {FULL}"] * 2, "it had gone well meanwhile"
+
+
+def test_what_is_removed_here_after_it_failed_is_removed_there(in_step: Laptop) -> None:
+    in_step.write(a="3")
+    in_step.turn()
+    in_step.answer(path="a", note=FULL)
+    (in_step.project / "a").unlink()
+    in_step.write()
+    assert in_step.turn() == [("remove", "a")]
+    in_step.answer(path="a", note=FULL)
+    assert in_step.turn() == [("remove", "a")]
+    in_step.answer(path="a", note="")
+    assert in_step.turn() == []
+
+
+def test_notes_have_an_end_and_that_is_said(in_step: Laptop) -> None:
+    in_step.sending.owner._left = 2
+    for text in "xyz":
+        in_step.write(a=text)
+        in_step.turn()
+        in_step.answer(path="a", note=text)
+    assert in_step.said[:2] == ["a: x", "a: y"]
+    assert len(in_step.said) == 3
+    assert "left out" in in_step.said[2]

@@ -5,8 +5,10 @@ The session's side decides what is replaced: see dray.node.sessions.edits.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,10 +22,14 @@ from dray.node.sessions.frames import BadFrame
 from dray.node.sessions.link import Channel, End, Link
 from dray.node.sessions.messages import LARGEST_CONTENT, Reader, packed
 from dray.node.sessions.ready import READ, Interests
+from dray.records import NamedTuple
 from dray.snapshot.watching import TreeWatch
 
 LONGEST = 300  # characters of what the session's side says
 MOST_TOLD = 200  # times that something is said
+NOT_SENT = "not sent"  # how a note begins that says that an edit has failed
+FIRST_PAUSE, LAST_PAUSE = 4.0, 300.0  # seconds until it is tried again; twice as many each time
+UNKNOWN = "?"  # what is there is not as it is here
 MOST_GONE = 200_000  # paths that the session's side has too much
 LARGEST_GONE = 16 << 20  # bytes of their names
 Tree = Mapping[bytes, str]  # path: kind and hash
@@ -35,6 +41,13 @@ class Edit:
     def __init__(self, path: bytes, is_gone: bool) -> None:
         self.path = path
         self.is_gone = is_gone
+
+
+class Failed(NamedTuple):
+    """An edit that is tried again at ``due``, after a pause of so many seconds."""
+
+    due: float
+    pause: float
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -74,18 +87,27 @@ class Syncing:
         self.watch = watch
         self.top = os.fsencode(top)
         self.tell_by = tell
-        self._told: set[str] = set()
+        self._told: dict[str, str] = {}  # what was last said, by what it is about
+        self._left = MOST_TOLD  # times
 
     def join(self, link: Link) -> None:
         """Send over this connection from now on."""
         link.open({"what": "sync"}, lambda channel: Sending(channel, self))
 
-    def tell(self, text: str) -> None:
-        """Say something that is to be known, once; and not without end, whatever the session's
-        side says."""
-        if text not in self._told and len(self._told) < MOST_TOLD:
-            self._told.add(text)
-            self.tell_by(text)
+    def tell(self, about: str, text: str) -> None:
+        """Say something that is to be known, until it changes; and not without end, whatever the
+        session's side says."""
+        if self._told.get(about) == text or not self._left:
+            return
+        self._told[about] = text
+        self._left -= 1
+        self.tell_by(text)
+        if not self._left:
+            self.tell_by("edits: what else there is to know is left out from now on")
+
+    def is_well(self, about: str) -> None:
+        """Know that there is no trouble any more with what something was said about."""
+        self._told.pop(about, None)
 
     def read(self, path: bytes) -> tuple[str, bytes] | None:
         """Return the kind and the content of something in the tree; None where it is not to be
@@ -104,7 +126,7 @@ class Syncing:
                 return None
             if about.st_size > LARGEST_CONTENT:
                 most = show_size(LARGEST_CONTENT)
-                self.tell(f"{name} is not sent: it has more than {most}")
+                self.tell(name, f"{name} is not sent: it has more than {most}")
                 return None
             fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with open(fd, "rb") as file:
@@ -112,7 +134,7 @@ class Syncing:
             return ("x" if about.st_mode & 0o111 else "f"), content
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                self.tell(f"{name} is not sent: {error.strerror}")
+                self.tell(name, f"{name} is not sent: {error.strerror}")
             return None
 
 
@@ -126,6 +148,7 @@ class Sending(End):
         self._pending = bytearray()
         self._edits: OrderedDict[bytes, Edit] = OrderedDict()  # by path
         self._unanswered: deque[Edit] = deque()
+        self._failed: dict[bytes, Failed] = {}
         self._there: dict[bytes, str] | None = None  # None: not known yet
         self._is_asked = False
         self._awaits = ""  # the answer that has to come next, besides those to edits
@@ -133,7 +156,7 @@ class Sending(End):
 
     def refused(self, record: dict[str, Any]) -> None:
         why = str(record.get("error", ""))[:LONGEST]
-        self.owner.tell(f"edits are not sent: {why}")
+        self.owner.tell("", f"edits are not sent: {why}")
 
     def data(self, piece: bytes) -> None:
         for record, content in self._reader.feed(piece):
@@ -152,7 +175,7 @@ class Sending(End):
         """Find out what is to be sent now."""
         latest = self.owner.watch.latest
         if self.owner.watch.trouble:
-            self.owner.tell(f"edits are not sent: {self.owner.watch.trouble}")
+            self.owner.tell("", f"edits are not sent: {self.owner.watch.trouble}")
         if latest is None:
             return
         if not self._is_asked:
@@ -161,6 +184,7 @@ class Sending(End):
             self._awaits = "same"
             self._pending += packed({"do": "begin", "snapshot": latest.id})
         elif self._there is not None:
+            self._try_again()
             now = tree_of(latest.manifest) if latest.manifest is not self._offered else self._there
             self._offered = latest.manifest
             if now is not self._there:
@@ -215,6 +239,30 @@ class Sending(End):
         self._queue(edits_asked_for(content, self._there))
 
     def _take_note(self, edit: Edit, record: Mapping[str, Any]) -> None:
-        note = str(record.get("note", ""))[:LONGEST]
+        path, note = os.fsdecode(edit.path), str(record.get("note", ""))[:LONGEST]
         if note:
-            self.owner.tell(f"{os.fsdecode(edit.path)}: {note}")
+            self.owner.tell(path, f"{path}: {note}")
+        else:
+            self.owner.is_well(path)
+        if note.startswith(NOT_SENT):
+            self._try_later(edit)
+        else:
+            self._failed.pop(edit.path, None)
+
+    def _try_later(self, edit: Edit) -> None:
+        assert self._there is not None
+        if edit.is_gone == (edit.path in self._there):
+            return  # it has changed since, and another edit follows
+        if not edit.is_gone:
+            self._there[edit.path] = UNKNOWN
+        pause = min(self._failed.get(edit.path, Failed(0.0, FIRST_PAUSE / 2)).pause * 2, LAST_PAUSE)
+        self._failed[edit.path] = Failed(time.monotonic() + pause, pause)
+
+    def _try_again(self) -> None:
+        """Queue what has failed a while ago."""
+        assert self._there is not None
+        now = time.monotonic()
+        for path, failed in self._failed.items():
+            if now >= failed.due:
+                self._failed[path] = failed._replace(due=math.inf)  # until it is answered
+                self._queue([Edit(path, path not in self._there)])
