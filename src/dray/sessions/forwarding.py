@@ -31,20 +31,23 @@ MOST_SOURCES = 64  # of datagrams
 
 class Forward(NamedTuple):
     """A port, or the path of a socket, on either side. ``reverse``: what connects to the node's
-    side comes out here. ``address`` is where a port of this machine is: one of its loopback."""
+    side comes out here. ``address`` is where a port of this machine is: one of its loopback.
+    ``own``: a port of the node that another account listens on is not connected to."""
 
     here: int | str
     there: int | str
     reverse: bool = False
     udp: bool = False
     address: str = HERE
+    own: bool = False
 
     def asked(self) -> dict[str, Any]:
         if self.reverse:
             return {"what": "listen", "port": self.there}
         if isinstance(self.there, str):
             return {"what": "unix", "path": self.there}
-        return {"what": "udp" if self.udp else "tcp", "port": self.there}
+        own = {"own": True} if self.own else {}
+        return {"what": "udp" if self.udp else "tcp", "port": self.there, **own}
 
 
 def parse(text: str, *, reverse: bool = False, udp: bool = False) -> Forward:
