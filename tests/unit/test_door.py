@@ -52,3 +52,26 @@ def test_what_cannot_be_removed_is_in_nobodys_way(place: Path) -> None:
     assert Path(path).parent == place
     assert not left[1].exists()
     os.close(lock)
+
+
+def test_what_a_killed_server_left_is_cleared_whatever_is_there(place: Path) -> None:
+    """In a container's folder, its own code may have put anything."""
+    run, other = place / "run", place / "other"
+    for folder in (run, other, run / "beside-1"):
+        folder.mkdir()
+    (run / "beside-1/host_key").write_text("secret")
+    (run / "beside-2").symlink_to(other)
+    (run / "beside-3").write_text("a file")
+    pipes = [one / "ask" for one in (run / "beside-1", other)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    readers = [os.open(one, os.O_RDONLY | os.O_NONBLOCK) for one in pipes]
+    made = door.Door(str(place / "door.json"), {}, dict)
+    made._places = [str(place / "door.json"), str(place / "missing"), str(run)]
+    made.server = 99999999
+    made.reaped(made.server)
+    assert [os.read(one, 10) for one in readers] == [b"end\n", b""]
+    assert (list(run.iterdir()), other.is_dir()) == ([], True)
+    made.close(lambda: None)
+    for one in readers:
+        os.close(one)

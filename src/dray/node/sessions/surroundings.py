@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NO_SHELLS = ("nologin", "false", "true")
 ASK, END = "ask", b"end\n"  # in such a folder: a pipe, and what ends who reads it
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 PATIENCE = 60  # seconds for a container to start
 # In a container it is not known which shells there are.
 SHELL_INSIDE = "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec /bin/sh"
@@ -37,7 +38,7 @@ class Beside:
         above = os.open(self._above, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.mkdir(self._name, files.PRIVATE_FOLDER, dir_fd=above)
-            fd = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            fd = os.open(self._name, FOLDER, dir_fd=above)
         finally:
             os.close(above)
         try:
@@ -164,20 +165,23 @@ def write_apart(pipe: str, text: bytes) -> None:
 def end_asking(folder: str) -> None:
     """End who waits at the folder's pipe for others to ask: it has outlived its server."""
     try:
-        fd = open_pipe(os.path.join(folder, ASK), os.O_NONBLOCK)
-    except OSError:  # nobody does
+        inside = os.open(folder, FOLDER)
+    except OSError:  # it is none, or a link to one
         return
     try:
+        fd = open_pipe(ASK, os.O_NONBLOCK, inside)
         os.write(fd, END)
-    except OSError:
+        os.close(fd)
+    except OSError:  # nobody waits
         pass
-    os.close(fd)
+    finally:
+        os.close(inside)
 
 
-def open_pipe(path: str, more: int = 0) -> int:
+def open_pipe(path: str, more: int = 0, folder: "Optional[int]" = None) -> int:
     """Open a pipe of ours, once somebody reads it. What runs in the container can put something
     else in its place, such as a link to a file that is only seen out here."""
-    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | more)
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | more, dir_fd=folder)
     about = os.fstat(fd)
     if not stat.S_ISFIFO(about.st_mode) or about.st_uid != os.getuid():
         os.close(fd)
