@@ -339,7 +339,7 @@ listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1] + "/s")
 listening.listen()
 subprocess.Popen(["sh", "-c", "sleep 1; touch " + sys.argv[1] + "/done"])
-server.Server(listening, {}).run()
+server.Server(listening, {"session": None}).run()
 """
 
 
