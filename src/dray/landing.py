@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dray.checks import Malformed, brief
 from dray.errors import Refused
+from dray.node.code import links
 from dray.node.formats.files import MOST_PARTS, lock_if_possible
 from dray.records import NamedTuple
 
@@ -71,13 +72,10 @@ def is_encodable(text: str) -> bool:
 
 
 def leads_out(path: str, link: str) -> bool:
-    """Return whether a link at this path may lead out of the folder. Behind a name that may itself
-    be a link, nobody can tell where '..' leads."""
+    """Return whether a link at this path may lead out of the folder."""
     if "\0" in link or not is_encodable(link) or len(os.fsencode(link)) > LONGEST_LINK:
         return True
-    parts = [part for part in link.split("/") if part not in ("", ".")]
-    up = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    return not link or link.startswith("/") or up > path.count("/") or ".." in parts[up:]
+    return links.leads_out(os.fsencode(path), os.fsencode(link))
 
 
 def is_unwanted(file: Incoming) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -338,7 +339,7 @@ listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1] + "/s")
 listening.listen()
 subprocess.Popen(["sh", "-c", "sleep 1; touch " + sys.argv[1] + "/done"])
-server.Server(listening, {}).run()
+server.Server(listening, {"session": None}).run()
 """
 
 
@@ -466,6 +467,33 @@ def test_a_name_is_never_run(dray: Dray, tmp_path: Path, name: str) -> None:
 
 def included(config: Path) -> str:
     return Path(config.read_text().split('"')[1]).read_text()
+
+
+def test_nothing_is_left_of_a_server_that_was_killed(running: Enter) -> None:
+    inside = running("local", "--secret", "TOKEN", TOKEN="s3cr3t")
+    far = Far(inside)
+    with subprocess.Popen(
+        ["/usr/bin/ssh", "-F", str(far.config), far.host, "echo in; cat"],
+        env=far.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as staying:
+        assert staying.stdout is not None
+        assert staying.stdout.readline() == b"in\n"
+        (place,) = far.folder().glob("beside-*")
+        (server,) = (pid for pid in inside.dray.processes() if "session" in words_of(pid))
+        os.kill(server, signal.SIGKILL)
+        assert staying.wait(60) == 255
+    wait_for(lambda: not place.exists())
+    wait_for(lambda: not [pid for pid in inside.dray.processes() if str(place) in words_of(pid)])
+    assert far.output("echo again") == "again\n"
+
+
+def words_of(pid: int) -> list[str]:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import Dray, Hpc, environment, wait_for
 from tests.sessions.conftest import Enter
+from tests.sessions.test_distrust import BECOME
 
 # The client can be given no port: tests that use these must not run at the same time.
 pytestmark = [pytest.mark.sessions, pytest.mark.xdist_group("livestream")]
@@ -50,6 +52,7 @@ def test_it_waits_until_there_is_a_stream(dray: Dray, hpc: Hpc) -> None:
         "import os, socket, time\n"
         "while not os.path.exists(os.environ['DRAY_OUTPUTS'] + '/go'): time.sleep(0.05)\n"
         "server = socket.create_server(('127.0.0.1', 8211))\n"
+        "signalling = socket.create_server(('127.0.0.1', 49100))\n"
         "while True: server.accept()[0].close()"
     )
     job = dray.run("--on", "hpc", "--", "python3", "-c", script)
@@ -72,6 +75,33 @@ def test_it_waits_until_there_is_a_stream(dray: Dray, hpc: Hpc) -> None:
     dray("stop", "--now", job)
     view.communicate(timeout=60)
     assert "no more is forwarded" in said.read_text()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_a_page_of_another_account_is_not_opened(dray: Dray, running: Enter) -> None:
+    inside = running("local", "--env", "LIVESTREAM=1", "--env", "PUBLIC_IP=127.0.0.1")
+    ports = "a, b = (socket.create_server(('127.0.0.1', one)) for one in (49100, 8210))\n"
+    serve = ports + "print('ready', flush=True)\nsys.stdin.read()"
+    said = dray.home / "said"
+    words = [sys.executable, "-c", BECOME + serve]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as foreign:
+        assert foreign.stdout is not None
+        assert foreign.stdout.readline() == b"ready\n"
+        with said.open("wb") as errors:
+            view = subprocess.Popen(
+                [sys.executable, "-m", "dray", "view", "--no-browser", inside.job],
+                cwd=dray.project,
+                env=dray.env,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        wait_for(lambda: "waiting for the livestream" in said.read_text(), 60)
+        foreign.communicate()
+    own = [sys.executable, "-c", "import socket, sys\n" + serve]
+    with subprocess.Popen(own, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        told, _ = view.communicate(timeout=60)
+        server.communicate()
+    assert told.decode().strip() == "http://127.0.0.1:8210/"
 
 
 def test_a_job_of_this_machine_needs_no_way(dray: Dray, running: Enter) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -11,19 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.node.code.packs import hash_of
+from dray.node.sessions import edits
 from dray.node.sessions.commands import command_of_session, is_held, is_session
-from dray.node.sessions.edits import Edits, Refused, told
+from dray.node.sessions.edits import Edits, Parent, Refused, told
 from dray.node.sessions.frames import BadFrame
 from dray.node.sessions.messages import HEAD, Reader, packed
 from dray.sessions.syncing import edits_between
 
 
 class Session:
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, snapshot: str | None = None) -> None:
         self.tree = place / "work"
         self.tree.mkdir()
         self.record = place / "edits.json"
-        self.edits = Edits(str(self.tree), str(place), None, str(self.record))
+        self.edits = Edits(str(self.tree), str(place), snapshot, str(self.record))
 
     def put(self, path: str, text: str, kind: str = "f") -> str:
         return self.edits.put(path.encode(), kind, text.encode())
@@ -75,6 +78,36 @@ def test_what_the_session_has_made_stays_too(session: Session) -> None:
     assert session.text("new.py.session") == "the session's"
 
 
+def test_a_full_disk_leaves_the_sessions_file_where_it_was(session: Session) -> None:
+    session.put("a.py", "one")
+    (session.tree / "a.py").write_text("mine")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # writing fails, renaming does not
+    try:
+        with pytest.raises(OSError, match="large"):
+            session.put("a.py", "x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (session.names(), session.text("a.py")) == (["a.py"], "mine")
+
+
+def test_an_edit_that_cannot_be_put_in_place_gives_the_name_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (session.tree / "a.py").write_text("mine")
+    rename = Parent._rename
+
+    def fail(self: Parent, name: bytes, new: bytes) -> None:
+        if name.startswith(b".dray-edit-"):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(self, name, new)
+
+    monkeypatch.setattr(Parent, "_rename", fail)
+    with pytest.raises(OSError, match="Input"):
+        session.put("a.py", "theirs")
+    assert (session.names(), session.text("a.py")) == (["a.py"], "mine")
+
+
 def test_a_removal_leaves_what_the_session_has_changed(session: Session) -> None:
     session.put("a.py", "one")
     (session.tree / "a.py").write_text("mine")
@@ -109,6 +142,39 @@ def test_a_path_that_leads_out_is_refused(session: Session, path: str) -> None:
 def test_a_link_that_leads_out_is_refused(session: Session, target: str) -> None:
     with pytest.raises(Refused, match="leads out"):
         session.put("link", target, "l")
+    assert session.names() == []
+
+
+def test_two_links_do_not_lead_out_together(session: Session) -> None:
+    assert session.put("a/b/up", "../..", "l") == ""
+    with pytest.raises(Refused, match="leads out"):
+        session.put("a/out", "b/up/../../job.json", "l")
+
+
+def test_a_huge_file_of_the_sessions_is_not_read(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.put("a.pt", "one")
+    session.put("b.pt", "one")
+    for name in ("a.pt", "b.pt"):
+        os.truncate(session.tree / name, 1 << 40)
+    monkeypatch.setattr(Parent, "_digest", lambda _: pytest.fail("it is read"))
+    assert "a.pt.session" in session.put("a.pt", "two")
+    assert (session.tree / "a.pt.session").stat().st_size == 1 << 40
+    assert "stays there" in session.remove("b.pt")
+
+
+def test_a_large_file_of_the_snapshot_is_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edits, "LARGEST_CONTENT", 4)
+    (tmp_path / "snapshots").mkdir()
+    line = f"f {hash_of(b'12345')} 5 large\0"
+    snapshot = hash_of(line.encode())
+    (tmp_path / "snapshots" / snapshot).write_text('{"packs": []}\n' + line)
+    session = Session(tmp_path, snapshot)
+    (session.tree / "large").write_text("12345")
+    assert session.remove("large") == ""
     assert session.names() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from dray.clusters.slurm import entrance_of
 from dray.errors import UsageError
 from dray.home import Home
-from dray.sessions.ssh.config import include_line, is_included, with_include
+from dray.sessions.ssh.config import include_line, is_included, options, with_include
 from dray.sessions.ssh.keys import Keys, checked_user
 from dray.sessions.ssh.names import Target, parse
 
@@ -74,6 +75,24 @@ def test_all_that_was_there_stays(text: str) -> None:
     assert once.endswith(text)
     assert is_included(once, OURS)
     assert with_include(once, OURS) == once
+
+
+def test_what_is_set_for_all_hosts_offers_nothing_of_this_machine(tmp_path: Path) -> None:
+    keys = Keys(Home(tmp_path, tmp_path, tmp_path))
+    lines = ["Host *.dray", *(f"{key} {value}" for key, value in options(keys)), "Host *"]
+    lines += [f"{name} yes" for name in ("ForwardAgent", "ForwardX11", "ForwardX11Trusted")]
+    config = tmp_path / "config"
+    config.write_text("\n".join([*lines, "Tunnel point-to-point", ""]))
+
+    def seen(*words: str) -> dict[str, str]:
+        words = ("ssh", "-F", str(config), "-G", *words)
+        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return dict(line.split(" ", 1) for line in told.lower().splitlines())
+
+    for name in ("forwardagent", "forwardx11", "forwardx11trusted", "tunnel"):
+        assert seen("a-1.dray")[name] in ("no", "false"), name
+        assert seen("elsewhere")[name] not in ("no", "false"), name
+    assert seen("-A", "a-1.dray")["forwardagent"] == "yes"
 
 
 def test_keys_that_somebody_has_meddled_with_hurt_no_other(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ def test_a_page_is_preferred_the_newest_first() -> None:
     assert stream_of(set()) is None
     assert stream_of({49100}) == Stream()
     assert stream_of({49100, 8211}) == Stream(8211)
-    assert stream_of({8210, 8211}) == Stream(8210)
+    assert stream_of({49100, 8210, 8211}) == Stream(8210)
+    assert stream_of({8210, 8211}) is None, "a page alone may be anybody's"
 
 
 def test_the_ports_here_are_those_there() -> None:
     """The client can be given an address, and no port."""
-    found = {
-        (one.here, one.there, one.udp, one.address)
-        for one in forwards_for(Stream(8211), "127.0.0.2")
-    }
+    forwards = forwards_for(Stream(8211), "127.0.0.2")
+    assert all(one.asked()["own"] is True for one in forwards)
+    found = {(one.here, one.there, one.udp, one.address) for one in forwards}
     assert found == {
         (49100, 49100, False, "127.0.0.2"),
         (8211, 8211, False, "127.0.0.2"),

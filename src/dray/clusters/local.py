@@ -300,7 +300,9 @@ class LocalSessions:
         from dray.node.sessions import door  # only here
 
         try:
-            os.rmdir(door.make_folder())
+            path, lock = door.make_folder()
+            os.rmdir(path)
+            os.close(lock)
         except OSError as error:
             return Entrance("", f"there is no place for a socket: {error}")
         return Entrance("a socket of this machine")

@@ -36,15 +36,16 @@ class Stream(NamedTuple):
 
 
 def stream_of(ports: set[int]) -> Stream | None:
-    """Return what is offered, from the ports that answer; None where nothing is so far."""
+    """Return what is offered, from the ports that answer; None where nothing is so far. A page
+    alone may be anything: many programs use such ports."""
     pages = [port for port in PAGES if port in ports]
-    return Stream(pages[0] if pages else 0) if ports else None
+    return Stream(pages[0] if pages else 0) if SIGNALLING in ports else None
 
 
 def forwards_for(stream: Stream, address: str) -> list[Forward]:
     tcp = [SIGNALLING, *([stream.page] if stream.page else [])]
-    found = [Forward(port, port, address=address) for port in tcp]
-    return [*found, Forward(MEDIA, MEDIA, udp=True, address=address)]
+    found = [Forward(port, port, address=address, own=True) for port in tcp]
+    return [*found, Forward(MEDIA, MEDIA, udp=True, address=address, own=True)]
 
 
 def asks_for_stream(spec: JobSpec) -> bool:
@@ -98,9 +99,9 @@ class Viewing:
         if lack:
             self.context.reporter.say(f"{job_id}: {lack}")
 
-        def enter(view: JobView) -> Stream | None:
+        def enter(view: JobView) -> Stream:
             way = self.sessions.way(view.id, self.context.cluster(view.cluster), rank)
-            return stream_of(wait_for_ports(way, (SIGNALLING, *PAGES), self._tell_waiting))
+            return wait_for_ports(way, (SIGNALLING, *PAGES), stream_of, self._tell_waiting)
 
         return Arriving(self.context).wait(job_id, enter)
 

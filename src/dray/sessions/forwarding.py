@@ -4,15 +4,19 @@ it is lost. Here as there, only the machine's own processes can connect: all lis
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from dray.errors import DrayError, Refused, UsageError
 from dray.node.sessions import ends
+from dray.node.sessions.frames import BadFrame
 from dray.node.sessions.link import MOST_CHANNELS, Channel, End, Link
 from dray.node.sessions.ready import READ, Interests
 from dray.records import NamedTuple
@@ -31,20 +35,23 @@ MOST_SOURCES = 64  # of datagrams
 
 class Forward(NamedTuple):
     """A port, or the path of a socket, on either side. ``reverse``: what connects to the node's
-    side comes out here. ``address`` is where a port of this machine is: one of its loopback."""
+    side comes out here. ``address`` is where a port of this machine is: one of its loopback.
+    ``own``: a port of the node that another account listens on is not connected to."""
 
     here: int | str
     there: int | str
     reverse: bool = False
     udp: bool = False
     address: str = HERE
+    own: bool = False
 
     def asked(self) -> dict[str, Any]:
         if self.reverse:
             return {"what": "listen", "port": self.there}
         if isinstance(self.there, str):
             return {"what": "unix", "path": self.there}
-        return {"what": "udp" if self.udp else "tcp", "port": self.there}
+        own = {"own": True} if self.own else {}
+        return {"what": "udp" if self.udp else "tcp", "port": self.there, **own}
 
 
 def parse(text: str, *, reverse: bool = False, udp: bool = False) -> Forward:
@@ -96,7 +103,8 @@ class Forwarding:
         for one in self.doors:
             one.sock.close()
             if isinstance(one.forward.here, str):
-                os.unlink(one.forward.here)
+                with suppress(FileNotFoundError):  # somebody has removed it
+                    os.unlink(one.forward.here)
 
     def run(self, way: Callable[[], Way]) -> None:
         """Forward until the job ends. A link that is lost is made again."""
@@ -177,11 +185,16 @@ class Awaited(End):
         self.channel = channel
         self.forward = forward
         self.owner = owner
+        self._is_opened = False
 
     def opened(self, record: dict[str, Any]) -> None:
-        port = record.get("port")
-        if type(port) is int:
-            self.owner.say(f"port {port} of the job leads to {name_of(self.forward.here)} here")
+        """Say which port it is: the one that was asked for, or any where none was."""
+        port, asked = record.get("port"), self.forward.there
+        is_possible = type(port) is int and 0 < port < 65536 and asked in (0, port)
+        if self._is_opened or not is_possible:
+            raise BadFrame("a port is opened that was not asked for")
+        self._is_opened = True
+        self.owner.say(f"port {port} of the job leads to {name_of(self.forward.here)} here")
 
     def refused(self, record: dict[str, Any]) -> None:
         why = str(record.get("error", ""))[:LONGEST]
@@ -296,6 +309,8 @@ def bind(sock: socket.socket, address: Any, forward: Forward) -> None:
     try:
         if sock.type == socket.SOCK_STREAM and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_UNIX:
+            remove_abandoned(address)
         sock.bind(address)
     except OSError as error:
         sock.close()
@@ -303,6 +318,20 @@ def bind(sock: socket.socket, address: Any, forward: Forward) -> None:
             f"{name_of(forward.here)} cannot be listened on here: {error.strerror}",
             hint=f"Choose another port, or any free one: 0:{forward.there}",
         ) from error
+
+
+def remove_abandoned(path: str) -> None:
+    """Remove a socket of ours that nobody listens on any more: its dray was killed."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return
+    if not stat.S_ISSOCK(about.st_mode) or about.st_uid != os.getuid():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(path) == errno.ECONNREFUSED:
+            os.unlink(path)
 
 
 def place(forward: Forward) -> tuple[int, Any]:

@@ -10,6 +10,12 @@ from dray.node.sessions.link import Channel, End, Link
 from dray.node.sessions.ready import Interests
 from dray.transport.ways import Connection, Way
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 PATIENCE = 10.0  # seconds for a port to accept or refuse
 PAUSE = 2.0  # seconds between two looks
 
@@ -34,17 +40,22 @@ class Probe(End):
         self.answers = self.answers or False
 
 
-def wait_for_ports(way: Way, ports: Sequence[int], in_vain: Callable[[], None]) -> set[int]:
-    """Return those of the ports on which somebody accepts connections, as soon as there are any.
-    ``in_vain`` is called after each look that has found none. Raises an error when the link is
-    lost."""
+def wait_for_ports(
+    way: Way,
+    ports: Sequence[int],
+    judge: Callable[[set[int]], T | None],
+    in_vain: Callable[[], None],
+) -> T:
+    """Look which of the ports accept connections, and are of no other account, until ``judge``
+    makes something of them; return that. ``in_vain`` is called after each look that was not
+    enough. Raises an error when the link is lost."""
     with Connection(way) as connection:
         wait(connection, lambda: connection.link.hello is not None)
         while True:
             probes = {port: probe(connection.link, port) for port in ports}
             wait(connection, lambda probes=probes: all_known(probes), PATIENCE)  # type: ignore[misc]
-            found = {port for port, one in probes.items() if one.answers}
-            if found:
+            found = judge({port for port, one in probes.items() if one.answers})
+            if found is not None:
                 return found
             in_vain()
             wait(connection, bool, PAUSE)
@@ -57,7 +68,7 @@ def probe(link: Link, port: int) -> Probe:
         made.append(Probe(channel))
         return made[0]
 
-    link.open({"what": "tcp", "port": port}, make)
+    link.open({"what": "tcp", "port": port, "own": True}, make)
     return made[0]
 
 

@@ -79,7 +79,7 @@ def private_folder() -> str:
         path = os.path.join(container.RUN, PREFIX + os.urandom(6).hex())
         os.mkdir(path, files.PRIVATE_FOLDER)
         return path
-    return door.make_folder(PREFIX)
+    return door.make_folder(PREFIX)[0]  # locked for as long as this process lives
 
 
 def run(words: "List[str]", folder: str, top: str, kept: str, idle: "Optional[float]") -> int:

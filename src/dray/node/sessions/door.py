@@ -23,11 +23,12 @@ from ..processes import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict  # noqa: F401
+    from typing import Any, Callable, Dict, Optional, Tuple  # noqa: F401
 
     from .calls import Calls
 
 PREFIX = "dray-door-"
+BESIDE = "beside-"  # how the folder of one connection begins
 PLACES = ("/tmp", "/dev/shm", "/var/tmp")  # of the node's own, and with short names
 BACKLOG = 64
 TERM_SECONDS = 2.0  # for a server to end what it has started
@@ -54,7 +55,8 @@ class Door:
         self.server = 0  # its pid
         self.calls = calls_to(path) if is_called else None
         self._describe = describe
-        self.folder = make_folder()
+        self.folder, self._lock = make_folder()
+        self._places = [self.folder]  # where a server keeps what belongs to a connection
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             at = os.path.join(self.folder, "s")
@@ -117,6 +119,8 @@ class Door:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.PRIVATE_FILE)
         os.unlink(path)
         described = self._describe()
+        box = described["container"]
+        self._places = [self.folder] + ([box["run"]] if box else [])
         if self.calls is not None:
             described["calls"] = [self.calls.path, self.calls.heard]
         rest = memoryview(json.dumps(described).encode("ascii"))
@@ -131,6 +135,20 @@ class Door:
             self.server = 0
             if self.calls is not None:
                 self.calls.skip()
+            self._clear()
+
+    def _clear(self) -> None:
+        """End and remove what a server that was killed has left of its connections."""
+        for place in self._places:
+            try:
+                names = [one for one in os.listdir(place) if one.startswith(BESIDE)]
+            except OSError:  # what runs in the container can make it unreadable
+                continue
+            for name in names:
+                from .surroundings import end_asking  # hardly ever
+
+                end_asking(os.path.join(place, name))
+                files.remove_tree(os.path.join(place, name))
 
     def close(self, reap: "Callable[[], None]") -> None:
         """End the server with all that it has started, and take the door away. ``reap`` collects
@@ -151,6 +169,7 @@ class Door:
     def _remove(self) -> None:
         self._socket.close()
         files.remove_tree(self.folder)
+        os.close(self._lock)
 
 
 def calls_to(path: str) -> "Calls":
@@ -159,27 +178,54 @@ def calls_to(path: str) -> "Calls":
     return calls.Calls(calls.path_beside(path))
 
 
-def make_folder(prefix: str = PREFIX) -> str:
-    """Make a private folder with a short name, and take away those of processes that are gone."""
+def make_folder(prefix: str = PREFIX) -> "Tuple[str, int]":
+    """Make a private folder with a short name, and take away those of processes that are gone.
+    Return its path, and its lock: others leave it alone until that is closed."""
     trouble = None
-    for place in PLACES:
+    for place in PLACES * 2:
         try:
             sweep(place, prefix)
             name = "{}{}-{}-{}".format(prefix, os.getuid(), os.getpid(), os.urandom(6).hex())
             path = os.path.join(place, name)
             os.mkdir(path, files.PRIVATE_FOLDER)
-            return path
+            lock = lock_folder(path)
+            if lock is not None:
+                return path, lock
         except OSError as error:
             trouble = error
     raise trouble or OSError("there is no place for a socket")
 
 
+def lock_folder(path: str) -> "Optional[int]":
+    """Take the lock of a folder that is still there; None where somebody else has it."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if files.lock_if_possible(fd) and files.is_at(fd, path):
+            return fd
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
 def sweep(place: str, prefix: str) -> None:
-    """Remove the folders that killed processes have left."""
+    """Remove the folders that killed processes have left. A process that cannot be seen may live
+    all the same, in a container that shares the place: it holds the lock then."""
     own = "{}{}-".format(prefix, os.getuid())
     for name in os.listdir(place):
-        if not name.startswith(own):
-            continue
-        path, pid = os.path.join(place, name), name[len(own) :].partition("-")[0]
-        if os.lstat(path).st_uid == os.getuid() and not os.path.exists("/proc/" + pid):
-            files.remove_tree(path)
+        pid = name[len(own) :].partition("-")[0]
+        if name.startswith(own) and not os.path.exists("/proc/" + pid):
+            try:
+                remove_abandoned(os.path.join(place, name))
+            except OSError:  # somebody else was here first, or it is not ours
+                continue
+
+
+def remove_abandoned(path: str) -> None:
+    if os.lstat(path).st_uid != os.getuid():
+        return
+    lock = lock_folder(path)
+    if lock is not None:
+        files.remove_tree(path)
+        os.close(lock)

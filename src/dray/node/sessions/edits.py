@@ -10,12 +10,16 @@ import errno
 import os
 import stat
 
+from ..code.links import leads_out
 from ..code.packs import CHUNK, Damaged, Packs, entries, hash_of, new_hash
 from ..formats import files
+from .messages import LARGEST_CONTENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Any, Dict, Iterable, List, Optional, Tuple  # noqa: F401
+
+    from ..code.packs import Entry
 
 KINDS = ("f", "x", "l", "d")
 MODES = {"f": 0o644, "x": 0o755}
@@ -23,6 +27,7 @@ OURS = b".dray-"  # how dray's own files in a work tree begin
 ASIDE = b".session"  # what the session's own file is called afterwards
 MOST_ASIDE = 1000
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+TOO_LARGE = "-"  # in place of a hash
 ODD = "?"  # neither a file, a link nor a folder
 
 
@@ -39,7 +44,12 @@ class Edits:
         self.snapshot = snapshot
         self._record = record
         self._is_written = True
-        self.known = known_of(root, snapshot)
+        self.known = {}  # type: Dict[bytes, str]
+        self._large = {}  # type: Dict[bytes, int]  # what is larger than any edit, with its size
+        for one in entries_of(root, snapshot):
+            self.known[one.path] = told(one.kind, one.hash)
+            if one.size > LARGEST_CONTENT:
+                self._large[one.path] = one.size
         self.changed = read(record)
         for path, now in self.changed.items():
             if now is None:
@@ -67,14 +77,14 @@ class Edits:
         new = told(kind, hash_of(content) if kind != "d" else "-")
         note = ""
         with Parent(self.work, path, make=True) as parent:
-            now = parent.state()
-            if now is not None and now != new:
+            now = parent.state(self._most(path))
+            if now is None:
+                parent.write(kind, content, keep=False)
+            elif now != new:
                 if now == ODD or now.startswith("d") or kind == "d":
                     raise Refused("there is something else of that name in the session")
-                if not is_same(now, self.known.get(path)):
-                    note = parent.set_aside()
-            if now != new:
-                parent.write(kind, content)
+                is_own = not is_same(now, self.known.get(path))
+                note = parent.write(kind, content, keep=is_own)
         self._remember(path, new)
         return note
 
@@ -84,7 +94,7 @@ class Edits:
         before, note = self.known.get(path), ""
         try:
             with Parent(self.work, path, make=False) as parent:
-                now = parent.state()
+                now = parent.state(self._most(path))
                 if now is not None and is_same(now, before):
                     parent.remove(now)
                     self._remove_empty(path)
@@ -94,6 +104,10 @@ class Edits:
             pass
         self._remember(path, None)
         return note
+
+    def _most(self, path: bytes) -> int:
+        """Return how large what dray has put there can be."""
+        return max(LARGEST_CONTENT, self._large.get(path, 0))
 
     def _remove_empty(self, path: bytes) -> None:
         """Remove the folders above what was removed, as far as nothing else is in them: an empty
@@ -157,8 +171,9 @@ class Parent:
     def __exit__(self, *_: "Any") -> None:
         os.close(self.fd)
 
-    def state(self) -> "Optional[str]":
-        """Return what is there, in the words of a manifest; None where nothing is."""
+    def state(self, most: int) -> "Optional[str]":
+        """Return what is there, in the words of a manifest; None where nothing is. A file of more
+        than ``most`` bytes is none that dray has put there, and reading it may take for ever."""
         try:
             about = os.lstat(self.name, dir_fd=self.fd)
             if stat.S_ISLNK(about.st_mode):
@@ -167,7 +182,8 @@ class Parent:
                 return told("d", "-")
             if not stat.S_ISREG(about.st_mode):
                 return ODD
-            return told("x" if about.st_mode & 0o100 else "f", self._digest())
+            digest = self._digest() if about.st_size <= most else TOO_LARGE
+            return told("x" if about.st_mode & 0o100 else "f", digest)
         except FileNotFoundError:
             return None
 
@@ -181,35 +197,50 @@ class Parent:
                 piece = file.read(CHUNK)
         return hasher.hexdigest()
 
-    def set_aside(self) -> str:
-        """Give the session's own file another name. Return what the user has to know."""
-        for number in range(1, MOST_ASIDE):
-            other = self.name + ASIDE + (b"-%d" % number if number > 1 else b"")
-            try:
-                os.lstat(other, dir_fd=self.fd)
-            except FileNotFoundError:
-                os.rename(self.name, other, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-                text = "it was changed in the session, too; the session's is {} there now"
-                return text.format(os.fsdecode(other))
-        raise Refused("it was changed in the session, too, again and again")
-
-    def write(self, kind: str, content: bytes) -> None:
+    def write(self, kind: str, content: bytes, keep: bool) -> str:
+        """Put it there, whole or not at all; with ``keep``, what is there gets another name. Return
+        what the user has to know."""
         if kind == "d":
             os.mkdir(self.name, 0o755, dir_fd=self.fd)
-            return
+            return ""
         temporary = OURS + b"edit-" + os.urandom(6).hex().encode("ascii")
         try:
             if kind == "l":
                 os.symlink(content, temporary, dir_fd=self.fd)
             else:
                 self._write_file(temporary, MODES[kind], content)
-            os.rename(temporary, self.name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            return self._put_in_place(temporary, keep)
         except BaseException:
             try:
                 os.unlink(temporary, dir_fd=self.fd)
             except OSError:
                 pass
             raise
+
+    def _put_in_place(self, temporary: bytes, keep: bool) -> str:
+        other = self._set_aside() if keep else b""
+        try:
+            self._rename(temporary, self.name)
+        except BaseException:
+            if other:
+                self._rename(other, self.name)
+            raise
+        text = "it was changed in the session, too; the session's is {} there now"
+        return text.format(os.fsdecode(other)) if other else ""
+
+    def _set_aside(self) -> bytes:
+        """Give the session's own file another name, and return that."""
+        for number in range(1, MOST_ASIDE):
+            other = self.name + ASIDE + (b"-%d" % number if number > 1 else b"")
+            try:
+                os.lstat(other, dir_fd=self.fd)
+            except FileNotFoundError:
+                self._rename(self.name, other)
+                return other
+        raise Refused("it was changed in the session, too, again and again")
+
+    def _rename(self, name: bytes, new: bytes) -> None:
+        os.rename(name, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def _write_file(self, name: bytes, mode: int, content: bytes) -> None:
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=self.fd)
@@ -248,20 +279,18 @@ def require_inside(path: bytes) -> None:
 
 
 def require_link_inside(path: bytes, target: bytes) -> None:
-    """Refuse a link that leads out of the tree, by what it says."""
-    place = os.path.normpath(os.path.join(os.path.dirname(path), target))
-    if target.startswith(b"/") or place == b".." or place.startswith(b"../") or not target:
-        raise Refused("it is a link that leads out of the work tree")
+    """Refuse a link that may lead out of the tree, by what it says."""
+    if leads_out(path, target):
+        raise Refused("it is a link that leads out of the work tree, or may")
 
 
-def known_of(root: str, snapshot: "Optional[str]") -> "Dict[bytes, str]":
+def entries_of(root: str, snapshot: "Optional[str]") -> "Iterable[Entry]":
     if not snapshot:
-        return {}
+        return ()
     try:
-        manifest = Packs(root).read_snapshot(snapshot)[1]
+        return entries(Packs(root).read_snapshot(snapshot)[1])
     except (OSError, Damaged):  # all that is there counts as the session's own then
-        return {}
-    return {one.path: told(one.kind, one.hash) for one in entries(manifest)}
+        return ()
 
 
 def read(record: str) -> "Dict[bytes, Optional[str]]":

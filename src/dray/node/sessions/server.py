@@ -15,6 +15,7 @@ from ..processes import process
 from . import ends, frames
 from .holding import Holding
 from .link import Link
+from .listeners import require_own
 from .listening import Listening
 from .programs import KEEP_SECONDS, Program, Terminal, last_of, send_to_group
 from .ready import READ, Interests
@@ -241,7 +242,8 @@ class Server:
         self.programs[program.pid] = program
 
     def _open_tcp(self, channel: "Channel", record: "Dict[str, Any]") -> None:
-        end = ends.connect(channel, socket.AF_INET, ("127.0.0.1", port_of(record)))
+        port = own_port_of(record, "tcp")
+        end = ends.connect(channel, socket.AF_INET, ("127.0.0.1", port))
         channel.end = end or channel.end
 
     def _open_unix(self, channel: "Channel", record: "Dict[str, Any]") -> None:
@@ -250,9 +252,10 @@ class Server:
         channel.end = end or channel.end
 
     def _open_udp(self, channel: "Channel", record: "Dict[str, Any]") -> None:
+        port = own_port_of(record, "udp")
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         channel.end = ends.Datagrams(channel, sock)
-        sock.connect(("127.0.0.1", port_of(record)))
+        sock.connect(("127.0.0.1", port))
         channel.tell(frames.OPENED, {})
 
     def _open_listening(self, channel: "Channel", record: "Dict[str, Any]") -> None:
@@ -321,6 +324,14 @@ def port_of(record: "Dict[str, Any]") -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 65536:
         raise Wrong("port")
     return found
+
+
+def own_port_of(record: "Dict[str, Any]", protocol: str) -> int:
+    """Return the port; with ``own``, only if no other account of the node listens there."""
+    port = port_of(record)
+    if record.get("own") is True:
+        require_own(port, protocol)
+    return port
 
 
 def rows_of(record: "Dict[str, Any]", key: str) -> int:

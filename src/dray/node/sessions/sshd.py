@@ -8,10 +8,8 @@ named pipe, and reads them from another: there are secrets in them, which belong
 of processes nor on a disk.
 """
 
-import os
 import re
 
-from ..formats import files
 from ..processes.process import to_bytes
 from .programs import Program
 
@@ -73,6 +71,7 @@ saved=$(
 )
 while read -r number; do
     case $number in
+        end) kill -TERM 0 ;;
         '' | *[!0-9]*) ;;
         *) [ -p "$d/$number" ] && printf '%s\n' "$saved" >"$d/$number" & ;;
     esac
@@ -148,7 +147,8 @@ class Sshd(Program):
     ) -> None:
         host_key = key_of(record, "host_key", PRIVATE_KEY)
         authorized = key_of(record, "authorized", PUBLIC_KEY)
-        self.folder, seen = around.make_folder(place)
+        self.folder = around.folder_beside(place)
+        seen = self.folder.inside
         try:
             shell = around.script_shell()
             content = {
@@ -157,18 +157,16 @@ class Sshd(Program):
                 "config": CONFIG.format(folder=seen, shell=shell),
                 "session": SESSION,
             }
-            for name, text in content.items():
-                path = os.path.join(self.folder, name)
-                files.write_bytes(path, to_bytes(text), durable=False)
+            self.folder.make({name: to_bytes(text) for name, text in content.items()})
             startup = around.take_variable("BASH_ENV")
             Program.__init__(self, channel, around, [shell, "-c", START, seen, startup])
         except BaseException:
-            files.remove_tree(self.folder)
+            self.folder.remove()
             raise
 
     def closed(self) -> None:
         Program.closed(self)
-        files.remove_tree(self.folder)
+        self.folder.remove()
 
 
 def key_of(record: "Dict[str, Any]", name: str, form: "Any") -> str:

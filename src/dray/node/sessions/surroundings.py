@@ -3,19 +3,52 @@ container."""
 
 import os
 import pwd
+import stat
 
 from ..containers import container
 from ..formats import files
 from ..processes import process
+from .door import BESIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional
 
 NO_SHELLS = ("nologin", "false", "true")
+ASK, END = "ask", b"end\n"  # in such a folder: a pipe, and what ends who reads it
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 PATIENCE = 60  # seconds for a container to start
 # In a container it is not known which shells there are.
 SHELL_INSIDE = "if command -v bash >/dev/null 2>&1; then exec bash; fi; exec /bin/sh"
+
+
+class Beside:
+    """A private folder of one connection: its path here, and what it is called ``inside``. What
+    runs in the container can change all below ``above`` meanwhile: nothing is written by a path
+    that could lead elsewhere by then."""
+
+    def __init__(self, above: str, inside: str) -> None:
+        self._above = above
+        self._name = BESIDE + os.urandom(6).hex()
+        self.path = os.path.join(above, self._name)
+        self.inside = os.path.join(inside, self._name)
+
+    def make(self, content: "Dict[str, bytes]") -> None:
+        """Make the folder with these files in it."""
+        above = os.open(self._above, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.mkdir(self._name, files.PRIVATE_FOLDER, dir_fd=above)
+            fd = os.open(self._name, FOLDER, dir_fd=above)
+        finally:
+            os.close(above)
+        try:
+            for name, text in content.items():
+                write_new(name, text, fd)
+        finally:
+            os.close(fd)
+
+    def remove(self) -> None:
+        files.remove_tree(self.path)
 
 
 class Surroundings:
@@ -34,15 +67,11 @@ class Surroundings:
             return path
         return os.path.join(self.container["run"], path[len(inside) :])
 
-    def make_folder(self, place: str) -> "Tuple[str, str]":
-        """Make a private folder below ``place``, or where the container sees it; return its path,
-        and what it is called inside."""
-        name = "beside-" + os.urandom(6).hex()
-        above, inside = (place, place)
+    def folder_beside(self, place: str) -> "Beside":
+        """Name a private folder below ``place``, or where the container sees it."""
         if self.container is not None:
-            above, inside = self.container["run"], container.RUN
-        os.mkdir(os.path.join(above, name), files.PRIVATE_FOLDER)
-        return os.path.join(above, name), os.path.join(inside, name)
+            return Beside(self.container["run"], container.RUN)
+        return Beside(place, place)
 
     def script_shell(self) -> str:
         """Return a shell for scripts: outside the container bash where it is, which keeps the
@@ -110,6 +139,12 @@ class Surroundings:
         return pid
 
 
+def write_new(name: str, content: bytes, folder: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, flags, files.PRIVATE_FILE, dir_fd=folder), "wb") as file:
+        file.write(content)
+
+
 def write_apart(pipe: str, text: bytes) -> None:
     """Write to a pipe that somebody will open, or not, without waiting for that."""
     import signal  # only for containers
@@ -119,12 +154,39 @@ def write_apart(pipe: str, text: bytes) -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             signal.alarm(PATIENCE)
-            fd = os.open(pipe, os.O_WRONLY)
+            fd = open_pipe(pipe)
             os.unlink(pipe)
             while text:
                 text = text[os.write(fd, text) :]
         finally:
             os._exit(0)
+
+
+def end_asking(folder: str) -> None:
+    """End who waits at the folder's pipe for others to ask: it has outlived its server."""
+    try:
+        inside = os.open(folder, FOLDER)
+    except OSError:  # it is none, or a link to one
+        return
+    try:
+        fd = open_pipe(ASK, os.O_NONBLOCK, inside)
+        os.write(fd, END)
+        os.close(fd)
+    except OSError:  # nobody waits
+        pass
+    finally:
+        os.close(inside)
+
+
+def open_pipe(path: str, more: int = 0, folder: "Optional[int]" = None) -> int:
+    """Open a pipe of ours, once somebody reads it. What runs in the container can put something
+    else in its place, such as a link to a file that is only seen out here."""
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | more, dir_fd=folder)
+    about = os.fstat(fd)
+    if not stat.S_ISFIFO(about.st_mode) or about.st_uid != os.getuid():
+        os.close(fd)
+        raise OSError("{} is not the pipe that was made".format(path))
+    return fd
 
 
 def shell_of(env: "Dict[str, str]") -> str:

@@ -58,6 +58,11 @@ def options(keys: Keys) -> list[tuple[str, str]]:
         ("CheckHostIP", "no"),
         ("CanonicalizeHostname", "no"),
         ("AddKeysToAgent", "no"),
+        # What lets the node use something of this machine is asked for by name: ssh -A.
+        ("ForwardAgent", "no"),
+        ("ForwardX11", "no"),
+        ("ForwardX11Trusted", "no"),
+        ("Tunnel", "no"),
         ("ConnectTimeout", str(SECONDS)),
     ]
 
