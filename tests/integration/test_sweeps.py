@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -222,6 +223,41 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
     assert len(running()) == 2
     dray("stop", "--now", sweep)
     assert {one["state"] for one in trials(dray, sweep)} == {"stopped"}
+
+
+def test_a_start_that_is_interrupted_leaves_a_sweep_that_can_be_used(dray: Dray) -> None:
+    """This machine takes trials one by one: Ctrl-C leaves some, which are the sweep then."""
+    dray.write("train.py", TRAINER)
+    flags = ("--name", "intr", "--trials", "30", "--at-once", "1", "--sampler", "random")
+    trainer = ("--space", "reward=1..9:float", "--", PYTHON, "train.py", "how=slow")
+    words = ("sweep", "start", "--metric", "reward", *flags, *trainer)
+    said = dray.interrupted(lambda: len(dray.job_names()) >= 3, *words)
+    there = dray.job_names()
+    sweep, number = there[0].partition(".")[0], len(there)
+    assert 3 <= number < 30
+    assert f"{number} of 30 trials of {sweep} are submitted" in said
+    assert f"dray sweep add {sweep} {30 - number}" in said
+    assert [one["job"] for one in trials(dray, sweep)] == [f"{sweep}.{n}" for n in range(number)]
+    dray("sweep", "add", sweep, "1")
+    assert [one["number"] for one in trials(dray, sweep)] == list(range(number + 1))
+    dray("sweep", "stop", "--now", sweep)
+    assert {one["state"] for one in trials(dray, sweep)} == {"stopped"}
+
+
+def test_trials_that_were_never_submitted_are_not_counted(dray: Dray, tmp_path: Path) -> None:
+    """Killed after the first of them, and given up by dray a minute later."""
+    dray.write("train.py", TRAINER)
+    words = ("--metric", "reward", "--space", "reward=1..9:float", "--trials", "5")
+    fault = f"run:job-committed@{tmp_path / 'killed'}"
+    dray("sweep", "start", *words, "--", PYTHON, "train.py", check=False, DRAY_FAULT=fault)
+    (first,) = dray.job_names()
+    sweep = first.partition(".")[0]
+    with sqlite3.connect(next(dray.home.glob("dray/**/store.db"))) as store:
+        store.execute("UPDATE jobs SET created = created - 100")
+    store.close()
+    dray("wait", "--timeout", "100s", first, check=False)
+    wait_for(lambda: [one["job"] for one in trials(dray, sweep)] == [first])
+    dray("sweep", "stop", sweep)
 
 
 def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:

@@ -270,9 +270,16 @@ def test_trials_that_were_not_submitted_are_forgotten(tmp_path: Path) -> None:
     root.withdraw_sweep("policy-7f3k", more)
     assert root.sweep_files("policy-7f3k")["parts"] == [PART]
     described(tmp_path, 0)
-    root.withdraw_sweep("policy-7f3k", PART)  # it has a job
+    (tmp_path / "arrays/policy-7f3k").mkdir(parents=True)
+    root.withdraw_sweep("policy-7f3k", PART)  # it is one array, of which a job has begun
     assert root.sweep_files("policy-7f3k")["parts"] == [PART]
-    root.remove(["policy-7f3k.0"])
+    (tmp_path / "arrays/policy-7f3k").rmdir()
+    described(tmp_path, 1)
+    root.withdraw_sweep("policy-7f3k", PART)  # two jobs were submitted, one by one
+    assert root.sweep_files("policy-7f3k")["parts"] == [{**PART, "count": 2}]
+    root.begin_sweep(RECORD, PART)  # and then the whole again
+    assert root.sweep_files("policy-7f3k")["parts"] == [PART]
+    root.remove(["policy-7f3k.0", "policy-7f3k.1"])
     root.begin_sweep(RECORD, PART)
     root.withdraw_sweep("policy-7f3k", PART)
     assert not (tmp_path / "sweeps/policy-7f3k").exists()

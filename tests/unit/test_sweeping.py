@@ -11,7 +11,7 @@ import pytest
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.job.model import JobState
 from dray.launcher import Launcher
-from dray.launcher.sweeping import most_promising, state_of
+from dray.launcher.sweeping import Part, as_submitted, most_promising, state_of
 from dray.node.sweeps.trial import as_filled
 from dray.sweep.space import from_flag, whole
 from dray.sweep.study import Stop, Study
@@ -103,6 +103,15 @@ def test_what_a_cluster_takes_of_a_sweep_stays(
     monkeypatch.undo()
     assert verbs.sweeping.add(sweep, 2) == 2
     assert [one.number for one in verbs.sweeping.look(sweep).trials] == list(range(6))
+
+
+def test_an_array_ends_where_its_trials_do() -> None:
+    """The first one was cut after two trials, and another has gone on behind them."""
+    parts = (Part("a", 0, 30), Part("a-2", 2, 4))
+    rows: Any = dict.fromkeys(["a.0", "a.1", "a-2.0", "a-2.1", "a-2.2"])
+    told = {"results": {"2": {"state": "done"}, "5": {"state": "done"}}}
+    assert [one.size for one in as_submitted(parts, rows, told)] == [2, 4]
+    assert [one.size for one in as_submitted(parts, {}, {})] == [0, 0]
 
 
 def test_a_trial_is_told_from_its_files_and_its_job(verbs: Launcher, hpc: FakeCluster) -> None:

@@ -131,7 +131,7 @@ class Sweeping:
         row, sweep = self._own(sweep_id), self.look(sweep_id)
         repeats, end = sweep.study.repeats, max((one.end for one in sweep.parts), default=0)
         if sweep.study.sampler == "grid":
-            left = sampler.grid_size(records_of(sweep.study.space)) - end // repeats
+            left = sampler.grid_size(records_of(sweep.study.space)) + -end // repeats
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
         common = self.context.open_store().array_spec(sweep.parts[0].id) if sweep.parts else None
@@ -139,7 +139,8 @@ class Sweeping:
             raise Refused(f"the trials of {row.id} have been removed: start another sweep")
         common = replace(common, created=time.time())
         row = row._replace(parts=[one.to_dict() for one in sweep.parts])
-        return self._submit(row, common, configurations * repeats, snapshot=False)
+        rest = -end % repeats  # of a configuration that was submitted in part
+        return self._submit(row, common, rest + configurations * repeats, snapshot=False)
 
     def _own(self, sweep_id: str) -> SweepRow:
         found = [one for one in self.known() if one.id == sweep_id]
@@ -168,8 +169,12 @@ class Sweeping:
             work = self.running.submission(cluster, array, private, snapshot=snapshot)
             try:
                 row = self._submit_array(row, array, work)
-            except DrayError as error:
-                if not done:
+            except BaseException as error:
+                there = len(self.context.open_store().in_array(work.job.id))
+                done += there if there < array.size else 0  # all: perhaps, if nobody answers
+                if not isinstance(error, DrayError) and (done or there):
+                    self.context.reporter.say(left_behind(row, done, count))
+                if not isinstance(error, DrayError) or not done:
                     raise
                 self.context.reporter.say(
                     f"only {done} of {count} trials were submitted: {error.message}"
@@ -187,8 +192,9 @@ class Sweeping:
         try:
             work.submit()
         except BaseException:
-            if not store.in_array(work.job.id):
-                store.save_sweep(row)
+            there = len(store.in_array(work.job.id))
+            part = {**array.part, "id": work.job.id, "count": there}
+            store.save_sweep(row._replace(parts=[*row.parts, part]) if there else row)
             raise
         if work.job.id != array.id:  # which was taken
             longer = row._replace(parts=[*row.parts, {**array.part, "id": work.job.id}])
@@ -241,11 +247,13 @@ class Sweeping:
         except Malformed as error:
             raise ClusterError(f"{sweep_id} on {name} is damaged: {error}") from error
         rows = self._rows(parts, cluster)
+        parts = as_submitted(parts, rows, told)
         space = records_of(study.space)
         trials = tuple(
             trial_of(study, space, part, index, rows, told, name)
             for part in parts
             for index in range(part.size)
+            if is_there(part, index, rows, told)
         )
         return Sweep(study, name, parts, trials, told.get("closed") is True)
 
@@ -345,6 +353,38 @@ def arrays_of(row: SweepRow, common: JobSpec, count: int, most: int) -> Iterator
         job = replace(common, id=name, sweep={**common.sweep, "first": first})
         yield JobArray(job, trials=size, study=row.study)
         first += size
+
+
+def left_behind(row: SweepRow, done: int, count: int) -> str:
+    """Say what there is of a sweep whose submission was cut short."""
+    if not done:
+        return f"{row.id} may be there: dray sweep status {row.id} tells"
+    missing = max((count - done) // row.study["repeats"], 1)
+    return (
+        f"{done} of {show_count(count, 'trial')} of {row.id} {'is' if done == 1 else 'are'} "
+        f"submitted: dray sweep add {row.id} {missing} submits the others, "
+        f"dray sweep stop {row.id} ends what is there"
+    )
+
+
+def as_submitted(
+    parts: Sequence[Part], rows: Mapping[str, Row], told: Mapping[str, Any]
+) -> tuple[Part, ...]:
+    """Return the arrays without the trials at their ends that were never submitted, or that a later
+    array has taken over."""
+    found = []
+    for at, part in enumerate(parts):
+        end = parts[at + 1].first if at + 1 < len(parts) else part.end
+        indices = range(min(part.size, max(end - part.first, 0)))
+        there = [index for index in indices if is_there(part, index, rows, told)]
+        found.append(part._replace(size=there[-1] + 1 if there else 0))
+    return tuple(found)
+
+
+def is_there(part: Part, index: int, rows: Mapping[str, Row], told: Mapping[str, Any]) -> bool:
+    """Return whether a trial has a job, or had one that told how it did. Where trials are submitted
+    one by one, that may have been cut in the middle."""
+    return f"{part.id}.{index}" in rows or bool(record_in(told, "results", part.first + index))
 
 
 def trial_of(
