@@ -332,6 +332,11 @@ def test_a_file_describes_a_sweep(dray: Dray) -> None:
             "not there yet",
         ),
         (("--space", "x=1..2:float", "--stop-if", "odd", "--", "true"), "is not a condition"),
+        (("--space", "x=1,2", "--space", "x=3,4", "--", "true"), "'x' is there twice"),
+        (
+            (*("--space", "x=1,2", "--stop", "asha"), "--stop-first=9", "--stop-total=9", "--", "a"),
+            "would never be compared",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_at_once(

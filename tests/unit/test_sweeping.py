@@ -219,6 +219,20 @@ def test_what_is_removed_is_no_sweep_any_more(verbs: Launcher, hpc: FakeCluster)
     assert verbs.sweeping.known() == []
 
 
+def test_repeats_that_cannot_differ_are_told(tmp_path: Path, hpc: FakeCluster) -> None:
+    said: list[str] = []
+    verbs = launcher(tmp_path, hpc, say=said.append)
+    study = STUDY._replace(repeats=2)
+    verbs.sweeping.start(study, ["true", "--seed={seed}"], 1)
+    assert said == []
+    sweep = verbs.sweeping.start(study, ["true"], 1)
+    assert "DRAY_SEED" in said[0]
+    job = f"{sweep}.1"
+    record = as_filled(hpc.jobs[job].spec.to_dict(), study.to_dict(), {"lr": 1e-3, "--act": "a"})
+    assert record is not None
+    assert record["env"]["DRAY_SEED"] == str(study.seed + 1)
+
+
 def test_a_grid_has_an_end(verbs: Launcher) -> None:
     grid = STUDY._replace(sampler="grid", space=whole([from_flag("lr=1,2,3")]))
     sweep = start(verbs, grid, None)

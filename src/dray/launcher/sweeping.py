@@ -19,7 +19,7 @@ from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
 from dray.node.sweeps import sampler
 from dray.node.sweeps.expressions import Condition, NotAnExpression
-from dray.node.sweeps.filling import fill
+from dray.node.sweeps.filling import fill, names_in
 from dray.node.sweeps.space import complete, learnt, point_of
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple, replace
@@ -121,6 +121,7 @@ class Sweeping:
         place = cluster.files.path()
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
         self.running.tell(common)
+        self.context.say_once(*notes_on_repeats(study, common.command))
         self._submit(row, common, count, snapshot=snapshot, notify=notify)
         return study.id
 
@@ -327,6 +328,27 @@ def require_sound(study: Study) -> None:
             hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
             "--stop-first 100",
         )
+    if study.stop and study.stop.first and study.stop.total:
+        require_comparison(study.stop.first, study.stop.total)
+
+
+def require_comparison(first: int, total: int) -> None:
+    if first >= total:
+        raise UsageError(
+            f"trials would never be compared: the first time at step {first}, and a training has "
+            f"{show_count(total, 'step')}",
+            hint="--stop-first has to be smaller than --stop-total.",
+        )
+
+
+def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
+    """Say so where nothing in the command differs from one repeat to the next."""
+    if study.repeats < 2 or {"seed", "repeat", "trial"} & names_in(command):
+        return []
+    return [
+        f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command: unless it "
+        "reads DRAY_SEED from its environment, all repeats of a configuration are the same"
+    ]
 
 
 def number_of(study: Study, asked: int | None) -> int:

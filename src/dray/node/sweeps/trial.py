@@ -89,8 +89,9 @@ def change(job: "Description", study: "StudyRecord", trial: "TrialRecord") -> No
     """Make the description that of a trial with these parameters."""
     number, values = job["sweep"]["trial"], trial["values"]
     repeat = number % study["repeats"]
-    argv = fill(job["command"], study["space"], values, number, repeat, study["seed"] + repeat)
-    own = variables(job["id"], study["id"], number, values)
+    seed = study["seed"] + repeat
+    argv = fill(job["command"], study["space"], values, number, repeat, seed)
+    own = variables(job["id"], study["id"], number, seed, values)
     job["command"] = argv
     job["env"] = dict(own, **(job.get("env") or {}))
     job["metrics"] = dict(job.get("metrics") or {}, main=watched(job, study))  # type: ignore[typeddict-item]
@@ -112,10 +113,13 @@ def as_filled(
     return job
 
 
-def variables(job_id: str, sweep: str, number: int, values: "Dict[str, Any]") -> "Dict[str, str]":
+def variables(
+    job_id: str, sweep: str, number: int, seed: int, values: "Dict[str, Any]"
+) -> "Dict[str, str]":
     return {
         "DRAY_SWEEP": sweep,
         "DRAY_TRIAL": str(number),
+        "DRAY_SEED": str(seed),
         "DRAY_PARAMS": json.dumps(values, sort_keys=True),
         "WANDB_RUN_GROUP": sweep,
         "WANDB_RUN_ID": job_id,
