@@ -155,6 +155,9 @@ def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
     (reason,) = reasons
     assert reason.endswith("2 trials of the sweep have failed, more than max_failures = 1")
     assert not [one for one in found if one["state"] == "stopped" and one["values"]]
+    assert "closed, 2 trials failed, more than max_" in far("sweep", "status", sweep).stdout
+    refused = far("sweep", "add", sweep, "1", check=False)
+    assert "would start" in refused.stderr
 
 
 @pytest.mark.parametrize("on", ["local", "hpc"])
@@ -290,6 +293,23 @@ def test_a_condition_ends_a_trial(dray: Dray) -> None:
         "stop_if: reward > 0.5 after 3 (step 3)",
     )
     assert (dray.job_dir(f"{sweep}.0") / "outputs/model_1.txt").exists()
+
+
+def test_a_wrong_name_of_a_metric_is_told_with_those_that_are_there(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    names = ("--stop-if", "Losss > 3", "--metric", "rewards")
+    words = ("--trials", "1", "--space", "reward=1..2:float", *names, "--", PYTHON, "train.py")
+    sweep = dray("sweep", "start", *words).stdout.strip()
+    dray("wait", "--timeout", "100s", sweep)
+    for verb in ("status", "best"):
+        assert "1 done without a value of 'rewards'" in dray("sweep", verb, sweep).stdout
+    shown = dray("sweep", "status", sweep).stdout
+    assert "stop_if Losss > 3: no trial has reported 'Losss'; there is reward" in shown
+    dray("sweep", "stop", sweep)
+    added = dray("sweep", "add", sweep, "1")
+    assert f"{sweep} was stopped, and is open again" in added.stderr
+    assert "closed" not in dray("sweep", "status", sweep).stdout
+    dray("wait", "--timeout", "100s", sweep)
 
 
 def test_a_file_describes_a_sweep(dray: Dray) -> None:

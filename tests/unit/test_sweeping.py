@@ -210,6 +210,26 @@ def test_stopping_closes_and_stops(verbs: Launcher, hpc: FakeCluster) -> None:
         verbs.sweeping.go_on(sweep, 1)
 
 
+def test_a_stopped_sweep_is_opened_by_adding_to_it(tmp_path: Path, hpc: FakeCluster) -> None:
+    said: list[str] = []
+    verbs = launcher(tmp_path, hpc, say=said.append)
+    sweep = start(verbs, trials=2)
+    verbs.sweeping.stop(sweep)
+    assert verbs.sweeping.look(sweep).why_closed == "it was stopped"
+    verbs.sweeping.add(sweep, 1)
+    assert said[-1] == f"{sweep} was stopped, and is open again"
+
+
+def test_nothing_is_added_where_too_many_have_failed(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, STUDY._replace(max_failures=1), 3)
+    for number in range(2):
+        assert not verbs.sweeping.look(sweep).why_closed
+        hpc.sweeps[sweep]["results"][str(number)] = {"state": "failed"}
+    assert verbs.sweeping.look(sweep).why_closed == "2 trials failed, more than max_failures = 1"
+    with pytest.raises(Refused, match="no further trial of .* would start: 2 trials failed"):
+        verbs.sweeping.add(sweep, 1)
+
+
 def test_what_is_removed_is_no_sweep_any_more(verbs: Launcher, hpc: FakeCluster) -> None:
     sweep = start(verbs, trials=5)
     verbs.sweeping.stop(sweep)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
-MEASURES = ("value", "step", "rungs", "gpu_seconds")  # of a result
+MEASURES = ("value", "step", "rungs", "gpu_seconds", "metrics")  # of a result
 ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
 
 
@@ -76,7 +76,24 @@ class Sweep(NamedTuple):
     cluster: str
     parts: tuple[Part, ...]
     trials: tuple[Trial, ...]
-    is_closed: bool = False
+    is_closed: bool = False  # by dray sweep stop
+    failures: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether no further trial starts, as too many have failed."""
+        most = self.study.max_failures
+        return most is not None and self.failures > most
+
+    @property
+    def why_closed(self) -> str:
+        """Why no further trial starts; '' where they do."""
+        if self.has_failed:
+            return (
+                f"{show_count(self.failures, 'trial')} failed, more than "
+                f"max_failures = {self.study.max_failures}"
+            )
+        return "it was stopped" if self.is_closed else ""
 
 
 class Sweeping:
@@ -127,9 +144,14 @@ class Sweeping:
 
     def add(self, sweep_id: str, configurations: int) -> int:
         """Submit further configurations of a sweep, like the first ones and with their code; return
-        how many trials were submitted."""
+        how many trials were submitted. One that was stopped is open again."""
         self.context.config.require_trust()
         row, sweep = self._own(sweep_id), self.look(sweep_id)
+        if sweep.has_failed:
+            raise Refused(
+                f"no further trial of {row.id} would start: {sweep.why_closed}",
+                hint="Let those that failed run again (dray resume), or start another sweep.",
+            )
         repeats, end = sweep.study.repeats, max((one.end for one in sweep.parts), default=0)
         if sweep.study.sampler == "grid":
             left = sampler.grid_size(records_of(sweep.study.space)) + -end // repeats
@@ -141,7 +163,10 @@ class Sweeping:
         common = replace(common, created=time.time())
         row = row._replace(parts=[one.to_dict() for one in sweep.parts])
         rest = -end % repeats  # of a configuration that was submitted in part
-        return self._submit(row, common, rest + configurations * repeats, snapshot=False)
+        number = self._submit(row, common, rest + configurations * repeats, snapshot=False)
+        if sweep.is_closed:
+            self.context.reporter.say(f"{row.id} was stopped, and is open again")
+        return number
 
     def _own(self, sweep_id: str) -> SweepRow:
         found = [one for one in self.known() if one.id == sweep_id]
@@ -256,7 +281,7 @@ class Sweeping:
             for index in range(part.size)
             if is_there(part, index, rows, told)
         )
-        return Sweep(study, name, parts, trials, told.get("closed") is True)
+        return Sweep(study, name, parts, trials, told.get("closed") is True, failures_in(told))
 
     def _rows(self, parts: Iterable[Part], cluster: Cluster) -> dict[str, Row]:
         """Return what is known of the trials' jobs, after a look at those that have not ended."""
@@ -436,6 +461,13 @@ def trial_of(
         return Trial.from_dict({**record, **own})
     except Malformed as error:
         return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
+
+
+def failures_in(told: Mapping[str, Any]) -> int:
+    """Count the trials that told of their failure, as those on the nodes do."""
+    found = told.get("results")
+    results = found.values() if isinstance(found, dict) else ()
+    return sum(1 for one in results if isinstance(one, dict) and one.get("state") == "failed")
 
 
 def record_in(told: Mapping[str, Any], kind: str, number: int) -> Mapping[str, Any]:

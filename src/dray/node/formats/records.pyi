@@ -507,6 +507,7 @@ class ResultRecord(TypedDict, total=False):
     gpu_seconds: float
     reason: str
     promoted: bool  # it was pruned, and somebody let it go on
+    metrics: List[str]  # names that were seen, those that the sweep asks for first
 
 class PartRecord(TypedDict):
     """parts/<first>.json: an array of the sweep."""

@@ -55,6 +55,7 @@ RESULT = {
     "gpu_seconds": shapes.is_number,
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
+    "metrics": shapes.is_texts,
 }  # type: shapes.Shape
 PART = {
     "id": shapes.is_id,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
 NAMES_AT_MOST = 1000  # of metrics that are followed
+NAMES_TOLD, LONGEST_TOLD = 20, 200  # of metrics, in a result; characters of each
 CLOSED = "the sweep is closed: no further trial starts"
 
 
@@ -244,10 +245,18 @@ class Following:
             self.result["step"] = points.last_step()
             finite = math.isfinite(level)
             self.result["value"] = level if finite else "nan"  # type: ignore[typeddict-item]
+        if self.points:
+            self.result["metrics"] = self._names_told()
         try:
             self.study.tell(self.number, self.result)
         except OSError as error:
             print_message("how the trial does could not be written down: {}".format(error))
+
+    def _names_told(self) -> "List[str]":
+        """Return the names of metrics that were seen, those that the sweep asks for first."""
+        asked = [self.record.get("metric")] + [one.name for one in self.conditions]
+        names = sorted(self.points, key=lambda name: (name not in asked, name))
+        return [name for name in names if len(name) <= LONGEST_TOLD][:NAMES_TOLD]
 
 
 # -- when it has ended --------------------------------------------------------------------------
