@@ -218,7 +218,11 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
     other = dray.run("--no-snapshot", "--", "true")
     assert dray.wait(other)["state"] == "done"
     assert len(running()) == 2
-    assert [one["state"] for one in trials(dray, sweep)].count("queued") == 2
+    held = [one for one in trials(dray, sweep) if one["state"] == "queued"]
+    assert [one["reason"] for one in held] == ["held: 2 of its sweep at once"] * 2
+    assert "held: 2 of its sweep at once" in dray("why", held[0]["job"]).stdout
+    assert "number" not in dray("why", held[0]["job"]).stdout  # nobody is in front of it
+    assert "waiting: 2 (2 yours), running: 2 (2 yours)" in dray("queue").stdout
     first = running()[0]
     dray("stop", first)
     wait_for(lambda: len(running()) == 2)
@@ -354,7 +358,7 @@ def test_a_file_describes_a_sweep(dray: Dray) -> None:
         (("--space", "x=1..2:float", "--stop-if", "odd", "--", "true"), "is not a condition"),
         (("--space", "x=1,2", "--space", "x=3,4", "--", "true"), "'x' is there twice"),
         (
-            (*("--space", "x=1,2", "--stop", "asha"), "--stop-first=9", "--stop-total=9", "--", "a"),
+            ("--space=x=1,2", "--stop=asha", "--stop-first=9", "--stop-total=9", "--", "true"),
             "would never be compared",
         ),
     ],

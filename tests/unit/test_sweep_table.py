@@ -93,9 +93,7 @@ def test_a_metric_that_nobody_reports_is_told_with_those_that_are_there() -> Non
     trials = [trial(0, metrics=("reward", "Loss")), trial(1, "running")]
     told = table.status(wrong, trials).below
     assert "; there is reward, Loss" in told[0]
-    assert told[1:] == (
-        "stop_if Losss > 3: no trial has reported 'Losss'; there is reward, Loss",
-    )
+    assert told[1:] == ("stop_if Losss > 3: no trial has reported 'Losss'; there is reward, Loss",)
     assert table.never_seen(wrong, [trial(0), trial(1, "running")]) == []  # nothing is known yet
     best = table.best(wrong, trials).below
     assert best[0] == told[0]

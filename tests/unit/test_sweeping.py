@@ -226,7 +226,7 @@ def test_nothing_is_added_where_too_many_have_failed(verbs: Launcher, hpc: FakeC
         assert not verbs.sweeping.look(sweep).why_closed
         hpc.sweeps[sweep]["results"][str(number)] = {"state": "failed"}
     assert verbs.sweeping.look(sweep).why_closed == "2 trials failed, more than max_failures = 1"
-    with pytest.raises(Refused, match="no further trial of .* would start: 2 trials failed"):
+    with pytest.raises(Refused, match="would start: 2 trials failed"):
         verbs.sweeping.add(sweep, 1)
 
 

@@ -370,10 +370,9 @@ def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
     """Say so where nothing in the command differs from one repeat to the next."""
     if study.repeats < 2 or {"seed", "repeat", "trial"} & names_in(command):
         return []
-    return [
-        f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command: unless it "
-        "reads DRAY_SEED from its environment, all repeats of a configuration are the same"
-    ]
+    missing = f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command"
+    unless = "unless it reads DRAY_SEED from its environment"
+    return [f"{missing}: {unless}, all repeats of a configuration are the same"]
 
 
 def number_of(study: Study, asked: int | None) -> int:
