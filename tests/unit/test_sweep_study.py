@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from dray.clusters.queues.machine import queue_view
 from dray.node.formats import files
 from dray.node.formats.wire import Refusal
 from dray.node.jobs.jobdir import JobDir
 from dray.node.root.root import Root
+from dray.node.schedulers.local import Local, overview
+from dray.node.schedulers.slots import Held, slots_of
 from dray.node.sweeps import asking, trial
 from dray.node.sweeps.study import Study, Taken
 
@@ -247,6 +250,29 @@ def test_results_are_read_again_only_where_they_changed(
     second = Study(str(tmp_path), "policy-7f3k")
     assert second.results()[4] == {"state": "done", "value": 2.0}
     assert [name for name in read if name[0].isdigit()] == ["4.json"]
+
+
+def test_a_trial_that_waits_for_others_of_its_sweep_says_so(tmp_path: Path) -> None:
+    """On a machine behind SSH, which tells by its rows and its overview."""
+    begun(tmp_path)
+    sweep = {"id": "policy-7f3k", "trial": 3, "at_once": 2}
+    job_dir, _ = described(tmp_path, 3, sweep=sweep)
+    slots = slots_of(str(tmp_path), "policy-7f3k")
+    slots.make()
+    alive = files.open_lock(job_dir.alive)
+    assert files.try_lock(alive)
+    ticket = slots.take_ticket(job_dir.id, {"cpus": 1, "gpus": 0.0, "memory": None})
+    try:
+        row = json.loads(Local(str(tmp_path)).read_queue())[job_dir.id]
+        (told,) = overview(str(tmp_path), None)["jobs"]
+    finally:
+        os.close(alive)
+        os.close(ticket)
+    assert (row["state"], row["why"]) == ("waiting", "held: 2 of its sweep at once")
+    assert (told["job"], told["state"], told["held"]) == (job_dir.id, "waiting", row["why"])
+    entry = queue_view({"capacity": {}, "jobs": [told]}, told["owner"], 0.0).entries[0]
+    assert entry.is_held
+    assert Held(str(tmp_path)).why(job_dir.id, sweep) == ""  # its keeper is gone
 
 
 def test_other_clusters_results_count(tmp_path: Path) -> None:
