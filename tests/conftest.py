@@ -79,6 +79,30 @@ class Dray:
             assert process.wait(30) == 0
             process.stdout.close()
 
+    def job_names(self) -> list[str]:
+        """The jobs that have a directory."""
+        found = os.listdir(self.jobs) if self.jobs.is_dir() else []
+        return sorted(name for name in found if not name.startswith("."))
+
+    def interrupted(self, is_time: Callable[[], bool], *arguments: str) -> str:
+        """Press Ctrl-C in a command once it is time: what it says on stderr."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dray", *arguments],
+            cwd=self.project,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            wait_for(lambda: is_time() or process.poll() is not None)
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+        assert process.returncode == 130, said
+        return said
+
     def run(self, *arguments: str, **env: str) -> str:
         """Submit and return the id."""
         return self("run", *arguments, **env).stdout.strip()

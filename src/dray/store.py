@@ -314,28 +314,35 @@ class Store:
             )
             return made.rowcount == 1
 
-    def add_intents(self, array: JobArray, cluster: str, place: str = "") -> bool:
+    def add_intents(
+        self, array: JobArray, cluster: str, place: str = "", *, goes_on: bool = False
+    ) -> bool:
         """Record that all jobs of an array are about to be submitted. Return False if an id is
-        taken."""
+        taken. ``goes_on``: a submission of this very array may have been cut in the middle; then
+        those that are missing are recorded."""
         common = array.common
         rows = [
             (job_id, cluster, place, common.name, common.created, json.dumps(array.command_of(at)))
             for at, job_id in enumerate(array.ids)
         ]
         with self._writing() as connection:
-            taken = connection.execute(
-                "SELECT 1 FROM jobs WHERE id >= ? AND id < ? LIMIT 1", ids_in(array.id)
-            )
-            if taken.fetchone() is not None:  # a cluster may claim a job of that id
+            known = self.array_spec(array.id)
+            if known is not None and not (goes_on and known.created == common.created):
                 return False
-            made = connection.execute(
+            taken = connection.execute(  # a cluster may claim a job of that id
+                "SELECT 1 FROM jobs WHERE id >= ? AND id < ? AND NOT (? AND own AND cluster = ?)"
+                " LIMIT 1",
+                (*ids_in(array.id), known is not None, cluster),
+            )
+            if taken.fetchone() is not None:
+                return False
+            connection.execute(
                 "INSERT OR IGNORE INTO arrays VALUES (?, ?)",
                 (array.id, json.dumps(common.to_dict())),
             )
-            if made.rowcount == 0:
-                return False
             connection.executemany(
-                "INSERT INTO jobs (id, cluster, place, name, state, created, command, spec, own)"
+                "INSERT OR IGNORE INTO jobs"
+                " (id, cluster, place, name, state, created, command, spec, own)"
                 " VALUES (?, ?, ?, ?, 'queued', ?, ?, '', 1)",
                 rows,
             )

@@ -173,7 +173,7 @@ def test_a_submission_that_was_cut_short_is_gone_on_with(dray: Dray, hpc: Hpc) -
     ended = dray("batch", "jobs.toml", check=False)
     hpc.offer(dray)
     assert ended.returncode == 7, ended.stderr
-    assert "1 jobs of jobs-" in ended.stderr
+    assert "1 job of jobs-" in ended.stderr
     listed = json.loads(dray("ps", "--all", "--json").stdout)
     assert len(listed) == 1
     batch = listed[0]["id"].rpartition(".")[0]
@@ -185,6 +185,24 @@ def test_a_submission_that_was_cut_short_is_gone_on_with(dray: Dray, hpc: Hpc) -
     anew = submitted(dray)
     assert anew != batch
     dray("wait", anew)
+
+
+def test_an_array_that_was_cut_in_the_middle_is_gone_on_with(dray: Dray) -> None:
+    """This machine takes an array job by job: Ctrl-C leaves some of them."""
+    dray.write("jobs.toml", '[[jobs]]\nname = "many"\nrun = "echo {index}"\ncount = 30\n')
+    cut = dray.interrupted(lambda: len(dray.job_names()) >= 3, "batch", "jobs.toml")
+    there = dray.job_names()
+    assert 3 <= len(there) < 30
+    batch = there[0].partition(".")[0]
+    assert f"{len(there)} jobs of {batch} are submitted, the others are not" in cut
+    again = dray("batch", "jobs.toml")
+    assert again.stdout.strip() == batch
+    assert f"going on with {batch}" in again.stderr
+    dray("wait", batch)
+    listed = json.loads(dray("ps", batch, "--json").stdout)
+    assert {one["id"] for one in listed} == {f"{batch}.many.{index}" for index in range(30)}
+    assert {len(dray.show(one)["attempts"]) for one in there} == {1}
+    assert dray.log(f"{batch}.many.29") == "29\n"
 
 
 def test_every_job_is_registered_before_the_first_is_sent(dray: Dray, tmp_path: Path) -> None:

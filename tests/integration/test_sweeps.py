@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -154,6 +155,9 @@ def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
     (reason,) = reasons
     assert reason.endswith("2 trials of the sweep have failed, more than max_failures = 1")
     assert not [one for one in found if one["state"] == "stopped" and one["values"]]
+    assert "closed, 2 trials failed, more than max_" in far("sweep", "status", sweep).stdout
+    refused = far("sweep", "add", sweep, "1", check=False)
+    assert "would start" in refused.stderr
 
 
 @pytest.mark.parametrize("on", ["local", "hpc"])
@@ -214,7 +218,11 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
     other = dray.run("--no-snapshot", "--", "true")
     assert dray.wait(other)["state"] == "done"
     assert len(running()) == 2
-    assert [one["state"] for one in trials(dray, sweep)].count("queued") == 2
+    held = [one for one in trials(dray, sweep) if one["state"] == "queued"]
+    assert [one["reason"] for one in held] == ["held: 2 of its sweep at once"] * 2
+    assert "held: 2 of its sweep at once" in dray("why", held[0]["job"]).stdout
+    assert "number" not in dray("why", held[0]["job"]).stdout  # nobody is in front of it
+    assert "waiting: 2 (2 yours), running: 2 (2 yours)" in dray("queue").stdout
     first = running()[0]
     dray("stop", first)
     wait_for(lambda: len(running()) == 2)
@@ -222,6 +230,41 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
     assert len(running()) == 2
     dray("stop", "--now", sweep)
     assert {one["state"] for one in trials(dray, sweep)} == {"stopped"}
+
+
+def test_a_start_that_is_interrupted_leaves_a_sweep_that_can_be_used(dray: Dray) -> None:
+    """This machine takes trials one by one: Ctrl-C leaves some, which are the sweep then."""
+    dray.write("train.py", TRAINER)
+    flags = ("--name", "intr", "--trials", "30", "--at-once", "1", "--sampler", "random")
+    trainer = ("--space", "reward=1..9:float", "--", PYTHON, "train.py", "how=slow")
+    words = ("sweep", "start", "--metric", "reward", *flags, *trainer)
+    said = dray.interrupted(lambda: len(dray.job_names()) >= 3, *words)
+    there = dray.job_names()
+    sweep, number = there[0].partition(".")[0], len(there)
+    assert 3 <= number < 30
+    assert f"{number} of 30 trials of {sweep} are submitted" in said
+    assert f"dray sweep add {sweep} {30 - number}" in said
+    assert [one["job"] for one in trials(dray, sweep)] == [f"{sweep}.{n}" for n in range(number)]
+    dray("sweep", "add", sweep, "1")
+    assert [one["number"] for one in trials(dray, sweep)] == list(range(number + 1))
+    dray("sweep", "stop", "--now", sweep)
+    assert {one["state"] for one in trials(dray, sweep)} == {"stopped"}
+
+
+def test_trials_that_were_never_submitted_are_not_counted(dray: Dray, tmp_path: Path) -> None:
+    """Killed after the first of them, and given up by dray a minute later."""
+    dray.write("train.py", TRAINER)
+    words = ("--metric", "reward", "--space", "reward=1..9:float", "--trials", "5")
+    fault = f"run:job-committed@{tmp_path / 'killed'}"
+    dray("sweep", "start", *words, "--", PYTHON, "train.py", check=False, DRAY_FAULT=fault)
+    (first,) = dray.job_names()
+    sweep = first.partition(".")[0]
+    with sqlite3.connect(next(dray.home.glob("dray/**/store.db"))) as store:
+        store.execute("UPDATE jobs SET created = created - 100")
+    store.close()
+    dray("wait", "--timeout", "100s", first, check=False)
+    wait_for(lambda: [one["job"] for one in trials(dray, sweep)] == [first])
+    dray("sweep", "stop", sweep)
 
 
 def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
@@ -254,6 +297,23 @@ def test_a_condition_ends_a_trial(dray: Dray) -> None:
         "stop_if: reward > 0.5 after 3 (step 3)",
     )
     assert (dray.job_dir(f"{sweep}.0") / "outputs/model_1.txt").exists()
+
+
+def test_a_wrong_name_of_a_metric_is_told_with_those_that_are_there(dray: Dray) -> None:
+    dray.write("train.py", TRAINER)
+    names = ("--stop-if", "Losss > 3", "--metric", "rewards")
+    words = ("--trials", "1", "--space", "reward=1..2:float", *names, "--", PYTHON, "train.py")
+    sweep = dray("sweep", "start", *words).stdout.strip()
+    dray("wait", "--timeout", "100s", sweep)
+    for verb in ("status", "best"):
+        assert "1 done without a value of 'rewards'" in dray("sweep", verb, sweep).stdout
+    shown = dray("sweep", "status", sweep).stdout
+    assert "stop_if Losss > 3: no trial has reported 'Losss'; there is reward" in shown
+    dray("sweep", "stop", sweep)
+    added = dray("sweep", "add", sweep, "1")
+    assert f"{sweep} was stopped, and is open again" in added.stderr
+    assert "closed" not in dray("sweep", "status", sweep).stdout
+    dray("wait", "--timeout", "100s", sweep)
 
 
 def test_a_file_describes_a_sweep(dray: Dray) -> None:
@@ -296,6 +356,11 @@ def test_a_file_describes_a_sweep(dray: Dray) -> None:
             "not there yet",
         ),
         (("--space", "x=1..2:float", "--stop-if", "odd", "--", "true"), "is not a condition"),
+        (("--space", "x=1,2", "--space", "x=3,4", "--", "true"), "'x' is there twice"),
+        (
+            ("--space=x=1,2", "--stop=asha", "--stop-first=9", "--stop-total=9", "--", "true"),
+            "would never be compared",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_at_once(

@@ -515,6 +515,21 @@ def test_an_array_is_not_added_where_a_cluster_claims_one_of_its_jobs(store: Sto
     assert store.add_intents(array, "local")
 
 
+def test_an_array_that_was_cut_in_the_middle_is_completed(store: Store) -> None:
+    array = JobArray(spec("many-abcd"), (("a",), ("b",), ("c",)))
+    store.add_intents(array, "local")
+    store.save_submitted(array)
+    store.remove("many-abcd.1", "many-abcd.2")
+    other = array._replace(common=replace(array.common, created=array.common.created + 1))
+    assert not store.add_intents(other, "local", goes_on=True)
+    assert store.add_intents(array, "local", goes_on=True)
+    ages = [store.intent_age(job_id) is None for job_id in array.ids]
+    assert ages == [True, False, False]  # what was submitted is not about to be
+    store.remove("many-abcd.2")
+    store.save([told("many-abcd.2", cluster="evil")])
+    assert not store.add_intents(array, "local", goes_on=True)
+
+
 def test_why_jobs_wait_is_kept(store: Store) -> None:
     store.save([view("one-abcd", JobState.QUEUED), view("two-abcd", JobState.RUNNING)])
     store.save_waiting({"one-abcd": "later"})

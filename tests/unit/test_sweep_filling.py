@@ -112,6 +112,7 @@ def test_conditions() -> None:
     assert not one.holds(20, 0.8)
     assert not one.holds(20, None)
     assert Condition("Loss<=-1e3").holds(1, -1000.0)
+    assert Condition("Reward / Total reward (mean) > 3").name == "Reward / Total reward (mean)"
     assert Condition("nan").holds(1, math.nan)
     assert Condition("nan").holds(1, None)
     assert not Condition("nan").holds(1, 3.0)
@@ -122,7 +123,21 @@ def test_a_long_condition_is_refused_before_it_is_read() -> None:
         Condition("x<" + "1" * 10_000 + "x")
 
 
-@pytest.mark.parametrize("text", ["", "Loss", "Loss > ", "Loss > x", "> 3", "Loss > 3 after x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Loss",
+        "Loss > ",
+        "Loss > x",
+        "> 3",
+        "Loss > 3 after x",
+        "reward >> 3",
+        "reward => 3",
+        '__import__("os") > 1',
+        "a > 1 and b > 2",
+    ],
+)
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(NotAnExpression):
         Condition(text)

@@ -408,3 +408,13 @@ def test_any_other_yaml_is_refused_with_its_line(text: str, line: int, told: str
     with pytest.raises(ConfigError, match=f"^a.yaml:{line}: ") as error:
         yaml(text)
     assert told in str(error.value)
+
+
+def test_a_seed_of_wandb_is_a_flag_of_the_trainer() -> None:
+    """{seed} is dray's own number: the parameter has the flag's name."""
+    text = "program: train.py\nmethod: grid\nparameters:\n  seed:\n    values: [1, 2]\n"
+    found = wandb.read(Text("sweep.yaml", text))
+    assert [one.name for one in found.parameters] == ["--seed"]
+    command = found.settings["sweep.command"]
+    filled = filling.fill(command, space.records_of(found.parameters), {"--seed": 2}, seed=9)
+    assert filled == ["python", "train.py", "--seed=2"]

@@ -86,7 +86,7 @@ def test_a_text_says_what_is_varied(spec: str, expected: dict[str, Any]) -> None
         ("a=x,,y", "an empty value"),
         ("a=[b]", "as JSON"),
         ("a b=1,2", "not the name of a parameter"),
-        ("seed=1,2", "filled in by dray"),
+        ("seed=1,2", "--space --seed=1,2"),
     ],
 )
 def test_a_text_that_cannot_be_read_says_why(spec: str, told: str) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from dray.clusters.queues.machine import queue_view
 from dray.node.formats import files
 from dray.node.formats.wire import Refusal
 from dray.node.jobs.jobdir import JobDir
 from dray.node.root.root import Root
+from dray.node.schedulers.local import Local, overview
+from dray.node.schedulers.slots import Held, slots_of
 from dray.node.sweeps import asking, trial
 from dray.node.sweeps.study import Study, Taken
 
@@ -249,6 +252,29 @@ def test_results_are_read_again_only_where_they_changed(
     assert [name for name in read if name[0].isdigit()] == ["4.json"]
 
 
+def test_a_trial_that_waits_for_others_of_its_sweep_says_so(tmp_path: Path) -> None:
+    """On a machine behind SSH, which tells by its rows and its overview."""
+    begun(tmp_path)
+    sweep = {"id": "policy-7f3k", "trial": 3, "at_once": 2}
+    job_dir, _ = described(tmp_path, 3, sweep=sweep)
+    slots = slots_of(str(tmp_path), "policy-7f3k")
+    slots.make()
+    alive = files.open_lock(job_dir.alive)
+    assert files.try_lock(alive)
+    ticket = slots.take_ticket(job_dir.id, {"cpus": 1, "gpus": 0.0, "memory": None})
+    try:
+        row = json.loads(Local(str(tmp_path)).read_queue())[job_dir.id]
+        (told,) = overview(str(tmp_path), None)["jobs"]
+    finally:
+        os.close(alive)
+        os.close(ticket)
+    assert (row["state"], row["why"]) == ("waiting", "held: 2 of its sweep at once")
+    assert (told["job"], told["state"], told["held"]) == (job_dir.id, "waiting", row["why"])
+    entry = queue_view({"capacity": {}, "jobs": [told]}, told["owner"], 0.0).entries[0]
+    assert entry.is_held
+    assert Held(str(tmp_path)).why(job_dir.id, sweep) == ""  # its keeper is gone
+
+
 def test_other_clusters_results_count(tmp_path: Path) -> None:
     study = begun(tmp_path)
     others = {
@@ -270,9 +296,16 @@ def test_trials_that_were_not_submitted_are_forgotten(tmp_path: Path) -> None:
     root.withdraw_sweep("policy-7f3k", more)
     assert root.sweep_files("policy-7f3k")["parts"] == [PART]
     described(tmp_path, 0)
-    root.withdraw_sweep("policy-7f3k", PART)  # it has a job
+    (tmp_path / "arrays/policy-7f3k").mkdir(parents=True)
+    root.withdraw_sweep("policy-7f3k", PART)  # it is one array, of which a job has begun
     assert root.sweep_files("policy-7f3k")["parts"] == [PART]
-    root.remove(["policy-7f3k.0"])
+    (tmp_path / "arrays/policy-7f3k").rmdir()
+    described(tmp_path, 1)
+    root.withdraw_sweep("policy-7f3k", PART)  # two jobs were submitted, one by one
+    assert root.sweep_files("policy-7f3k")["parts"] == [{**PART, "count": 2}]
+    root.begin_sweep(RECORD, PART)  # and then the whole again
+    assert root.sweep_files("policy-7f3k")["parts"] == [PART]
+    root.remove(["policy-7f3k.0", "policy-7f3k.1"])
     root.begin_sweep(RECORD, PART)
     root.withdraw_sweep("policy-7f3k", PART)
     assert not (tmp_path / "sweeps/policy-7f3k").exists()

@@ -88,6 +88,18 @@ def test_a_trial_without_a_value_is_told() -> None:
     assert "1 done without a value of 'Train/mean_reward'" in shown.below[0]
 
 
+def test_a_metric_that_nobody_reports_is_told_with_those_that_are_there() -> None:
+    wrong = study(stop_if=("Losss > 3", "nan", "reward < 0 after 9"))
+    trials = [trial(0, metrics=("reward", "Loss")), trial(1, "running")]
+    told = table.status(wrong, trials).below
+    assert "; there is reward, Loss" in told[0]
+    assert told[1:] == ("stop_if Losss > 3: no trial has reported 'Losss'; there is reward, Loss",)
+    assert table.never_seen(wrong, [trial(0), trial(1, "running")]) == []  # nothing is known yet
+    best = table.best(wrong, trials).below
+    assert best[0] == told[0]
+    assert best[1:] == ("not judged, since not trained to the end: 1 running",)
+
+
 def test_saved_time_is_what_the_pruned_would_have_used() -> None:
     trials = [
         trial(0, "done", 1.0, gpu_seconds=3600.0),

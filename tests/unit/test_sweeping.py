@@ -11,7 +11,7 @@ import pytest
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.job.model import JobState
 from dray.launcher import Launcher
-from dray.launcher.sweeping import most_promising, state_of
+from dray.launcher.sweeping import Part, as_submitted, most_promising, state_of
 from dray.node.sweeps.trial import as_filled
 from dray.sweep import table
 from dray.sweep.space import from_flag, whole
@@ -104,6 +104,15 @@ def test_what_a_cluster_takes_of_a_sweep_stays(
     monkeypatch.undo()
     assert verbs.sweeping.add(sweep, 2) == 2
     assert [one.number for one in verbs.sweeping.look(sweep).trials] == list(range(6))
+
+
+def test_an_array_ends_where_its_trials_do() -> None:
+    """The first one was cut after two trials, and another has gone on behind them."""
+    parts = (Part("a", 0, 30), Part("a-2", 2, 4))
+    rows: Any = dict.fromkeys(["a.0", "a.1", "a-2.0", "a-2.1", "a-2.2"])
+    told = {"results": {"2": {"state": "done"}, "5": {"state": "done"}}}
+    assert [one.size for one in as_submitted(parts, rows, told)] == [2, 4]
+    assert [one.size for one in as_submitted(parts, {}, {})] == [0, 0]
 
 
 def test_a_trial_is_told_from_its_files_and_its_job(verbs: Launcher, hpc: FakeCluster) -> None:
@@ -219,6 +228,26 @@ def test_stopping_closes_and_stops(verbs: Launcher, hpc: FakeCluster) -> None:
         verbs.sweeping.go_on(sweep, 1)
 
 
+def test_a_stopped_sweep_is_opened_by_adding_to_it(tmp_path: Path, hpc: FakeCluster) -> None:
+    said: list[str] = []
+    verbs = launcher(tmp_path, hpc, say=said.append)
+    sweep = start(verbs, trials=2)
+    verbs.sweeping.stop(sweep)
+    assert verbs.sweeping.look(sweep).why_closed == "it was stopped"
+    verbs.sweeping.add(sweep, 1)
+    assert said[-1] == f"{sweep} was stopped, and is open again"
+
+
+def test_nothing_is_added_where_too_many_have_failed(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, STUDY._replace(max_failures=1), 3)
+    for number in range(2):
+        assert not verbs.sweeping.look(sweep).why_closed
+        hpc.sweeps[sweep]["results"][str(number)] = {"state": "failed"}
+    assert verbs.sweeping.look(sweep).why_closed == "2 trials failed, more than max_failures = 1"
+    with pytest.raises(Refused, match="would start: 2 trials failed"):
+        verbs.sweeping.add(sweep, 1)
+
+
 def test_what_is_removed_is_no_sweep_any_more(verbs: Launcher, hpc: FakeCluster) -> None:
     sweep = start(verbs, trials=5)
     verbs.sweeping.stop(sweep)
@@ -226,6 +255,20 @@ def test_what_is_removed_is_no_sweep_any_more(verbs: Launcher, hpc: FakeCluster)
     assert verbs.sweeping.known()
     verbs.remove_all([f"{sweep}-2.0"])
     assert verbs.sweeping.known() == []
+
+
+def test_repeats_that_cannot_differ_are_told(tmp_path: Path, hpc: FakeCluster) -> None:
+    said: list[str] = []
+    verbs = launcher(tmp_path, hpc, say=said.append)
+    study = STUDY._replace(repeats=2)
+    verbs.sweeping.start(study, ["true", "--seed={seed}"], 1)
+    assert said == []
+    sweep = verbs.sweeping.start(study, ["true"], 1)
+    assert "DRAY_SEED" in said[0]
+    job = f"{sweep}.1"
+    record = as_filled(hpc.jobs[job].spec.to_dict(), study.to_dict(), {"lr": 1e-3, "--act": "a"})
+    assert record is not None
+    assert record["env"]["DRAY_SEED"] == str(study.seed + 1)
 
 
 def test_a_grid_has_an_end(verbs: Launcher) -> None:

@@ -310,12 +310,12 @@ def laid_out(shown: tables.Table) -> list[str]:
 
 
 def state_lines(sweep: Sweep) -> list[str]:
-    return ["closed: no further trial starts"] if sweep.is_closed else []
+    return [f"closed, {sweep.why_closed}: no further trial starts"] if sweep.why_closed else []
 
 
 def print_record(sweep: Sweep) -> None:
     record = tables.as_record(sweep.study, sweep.trials)
-    told = {"cluster": sweep.cluster, "closed": sweep.is_closed, "time": time.time()}
+    told = {"cluster": sweep.cluster, "closed": bool(sweep.why_closed), "time": time.time()}
     print_json({"version": JSON_VERSION, **told, **record})
 
 
@@ -347,10 +347,12 @@ def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool)
 @click.argument("number", type=click.IntRange(1, 10**6))
 def add(sweep: str, number: int) -> None:
     """Submit NUMBER further configurations of a sweep, with the code and the settings of the first
-    ones."""
+    ones. A sweep that was stopped is open again; one in which too many have failed is not."""
     verbs = launcher(submits=True)
     sweep_id = verbs.sweeping.find(sweep)
-    say(f"{show_count(verbs.sweeping.add(sweep_id, number), 'trial')} more in {sweep_id}")
+    trials = verbs.sweeping.add(sweep_id, number)
+    told = [show_count(number, "configuration")] if trials > number else []
+    say(f"{', '.join([*told, show_count(trials, 'trial')])} more in {sweep_id}")
 
 
 @command.command("stop")

@@ -443,6 +443,18 @@ class LocalQueue:
             if job_id in found and waits(found[job_id]):
                 reason = tell(line, place, shortage)
                 found[job_id] = replace(found[job_id], reason=reason)
+        return self._with_held(found)
+
+    def _with_held(self, found: dict[str, JobView]) -> dict[str, JobView]:
+        """Add to each trial that only waits for others of its sweep that it does."""
+        few = [one for one in found.values() if waits(one) and one.spec.sweep.get("at_once")]
+        if few:
+            from dray.node.schedulers.slots import Held  # not for every listing
+
+            held = Held(str(self.root))
+            found.update(
+                (one.id, replace(one, reason=held.why(one.id, one.spec.sweep))) for one in few
+            )
         return found
 
     def _look(self, ids: Sequence[str]) -> dict[str, JobView]:

@@ -39,6 +39,7 @@ TRIAL_VARIABLES = (
     "DRAY_SWEEP",
     "DRAY_TRIAL",
     "DRAY_PARAMS",
+    "DRAY_SEED",
     "WANDB_RUN_GROUP",
     "WANDB_RUN_ID",
     "WANDB_RESUME",

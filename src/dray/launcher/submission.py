@@ -96,11 +96,12 @@ class Submission:
         while not self.add_intent():
             self._change(id=new_id(self.job.name, next(letters)))
 
-    def add_intent(self) -> bool:
-        """Write down that the work is about to be sent; return False where its id is taken."""
+    def add_intent(self, *, goes_on: bool = False) -> bool:
+        """Write down that the work is about to be sent; return False where its id is taken.
+        ``goes_on``: some jobs of the array may have been sent before."""
         store, place = self.context.open_store(), self.cluster.files.path()
         if isinstance(self.work, JobArray):
-            return store.add_intents(self.work, self.cluster.name, place)
+            return store.add_intents(self.work, self.cluster.name, place, goes_on=goes_on)
         return store.add_intent(self.work, self.cluster.name, place)
 
     def bring(self) -> None:

@@ -19,7 +19,7 @@ from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
 from dray.node.sweeps import sampler
 from dray.node.sweeps.expressions import Condition, NotAnExpression
-from dray.node.sweeps.filling import fill
+from dray.node.sweeps.filling import fill, names_in
 from dray.node.sweeps.space import complete, learnt, point_of
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple, replace
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
-MEASURES = ("value", "step", "rungs", "gpu_seconds")  # of a result
+MEASURES = ("value", "step", "rungs", "gpu_seconds", "metrics")  # of a result
 ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
 
 
@@ -76,7 +76,24 @@ class Sweep(NamedTuple):
     cluster: str
     parts: tuple[Part, ...]
     trials: tuple[Trial, ...]
-    is_closed: bool = False
+    is_closed: bool = False  # by dray sweep stop
+    failures: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether no further trial starts, as too many have failed."""
+        most = self.study.max_failures
+        return most is not None and self.failures > most
+
+    @property
+    def why_closed(self) -> str:
+        """Why no further trial starts; '' where they do."""
+        if self.has_failed:
+            return (
+                f"{show_count(self.failures, 'trial')} failed, more than "
+                f"max_failures = {self.study.max_failures}"
+            )
+        return "it was stopped" if self.is_closed else ""
 
 
 class Sweeping:
@@ -121,17 +138,23 @@ class Sweeping:
         place = cluster.files.path()
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
         self.running.tell(common)
+        self.context.say_once(*notes_on_repeats(study, common.command))
         self._submit(row, common, count, snapshot=snapshot, notify=notify)
         return study.id
 
     def add(self, sweep_id: str, configurations: int) -> int:
         """Submit further configurations of a sweep, like the first ones and with their code; return
-        how many trials were submitted."""
+        how many trials were submitted. One that was stopped is open again."""
         self.context.config.require_trust()
         row, sweep = self._own(sweep_id), self.look(sweep_id)
+        if sweep.has_failed:
+            raise Refused(
+                f"no further trial of {row.id} would start: {sweep.why_closed}",
+                hint="Let those that failed run again (dray resume), or start another sweep.",
+            )
         repeats, end = sweep.study.repeats, max((one.end for one in sweep.parts), default=0)
         if sweep.study.sampler == "grid":
-            left = sampler.grid_size(records_of(sweep.study.space)) - end // repeats
+            left = sampler.grid_size(records_of(sweep.study.space)) + -end // repeats
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
         common = self.context.open_store().array_spec(sweep.parts[0].id) if sweep.parts else None
@@ -139,7 +162,11 @@ class Sweeping:
             raise Refused(f"the trials of {row.id} have been removed: start another sweep")
         common = replace(common, created=time.time())
         row = row._replace(parts=[one.to_dict() for one in sweep.parts])
-        return self._submit(row, common, configurations * repeats, snapshot=False)
+        rest = -end % repeats  # of a configuration that was submitted in part
+        number = self._submit(row, common, rest + configurations * repeats, snapshot=False)
+        if sweep.is_closed:
+            self.context.reporter.say(f"{row.id} was stopped, and is open again")
+        return number
 
     def _own(self, sweep_id: str) -> SweepRow:
         found = [one for one in self.known() if one.id == sweep_id]
@@ -168,8 +195,12 @@ class Sweeping:
             work = self.running.submission(cluster, array, private, snapshot=snapshot)
             try:
                 row = self._submit_array(row, array, work)
-            except DrayError as error:
-                if not done:
+            except BaseException as error:
+                there = len(self.context.open_store().in_array(work.job.id))
+                done += there if there < array.size else 0  # all: perhaps, if nobody answers
+                if not isinstance(error, DrayError) and (done or there):
+                    self.context.reporter.say(left_behind(row, done, count))
+                if not isinstance(error, DrayError) or not done:
                     raise
                 self.context.reporter.say(
                     f"only {done} of {count} trials were submitted: {error.message}"
@@ -187,8 +218,9 @@ class Sweeping:
         try:
             work.submit()
         except BaseException:
-            if not store.in_array(work.job.id):
-                store.save_sweep(row)
+            there = len(store.in_array(work.job.id))
+            part = {**array.part, "id": work.job.id, "count": there}
+            store.save_sweep(row._replace(parts=[*row.parts, part]) if there else row)
             raise
         if work.job.id != array.id:  # which was taken
             longer = row._replace(parts=[*row.parts, {**array.part, "id": work.job.id}])
@@ -241,13 +273,15 @@ class Sweeping:
         except Malformed as error:
             raise ClusterError(f"{sweep_id} on {name} is damaged: {error}") from error
         rows = self._rows(parts, cluster)
+        parts = as_submitted(parts, rows, told)
         space = records_of(study.space)
         trials = tuple(
             trial_of(study, space, part, index, rows, told, name)
             for part in parts
             for index in range(part.size)
+            if is_there(part, index, rows, told)
         )
-        return Sweep(study, name, parts, trials, told.get("closed") is True)
+        return Sweep(study, name, parts, trials, told.get("closed") is True, failures_in(told))
 
     def _rows(self, parts: Iterable[Part], cluster: Cluster) -> dict[str, Row]:
         """Return what is known of the trials' jobs, after a look at those that have not ended."""
@@ -319,6 +353,26 @@ def require_sound(study: Study) -> None:
             hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
             "--stop-first 100",
         )
+    if study.stop and study.stop.first and study.stop.total:
+        require_comparison(study.stop.first, study.stop.total)
+
+
+def require_comparison(first: int, total: int) -> None:
+    if first >= total:
+        raise UsageError(
+            f"trials would never be compared: the first time at step {first}, and a training has "
+            f"{show_count(total, 'step')}",
+            hint="--stop-first has to be smaller than --stop-total.",
+        )
+
+
+def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
+    """Say so where nothing in the command differs from one repeat to the next."""
+    if study.repeats < 2 or {"seed", "repeat", "trial"} & names_in(command):
+        return []
+    missing = f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command"
+    unless = "unless it reads DRAY_SEED from its environment"
+    return [f"{missing}: {unless}, all repeats of a configuration are the same"]
 
 
 def number_of(study: Study, asked: int | None) -> int:
@@ -345,6 +399,38 @@ def arrays_of(row: SweepRow, common: JobSpec, count: int, most: int) -> Iterator
         job = replace(common, id=name, sweep={**common.sweep, "first": first})
         yield JobArray(job, trials=size, study=row.study)
         first += size
+
+
+def left_behind(row: SweepRow, done: int, count: int) -> str:
+    """Say what there is of a sweep whose submission was cut short."""
+    if not done:
+        return f"{row.id} may be there: dray sweep status {row.id} tells"
+    missing = max((count - done) // row.study["repeats"], 1)
+    return (
+        f"{done} of {show_count(count, 'trial')} of {row.id} {'is' if done == 1 else 'are'} "
+        f"submitted: dray sweep add {row.id} {missing} submits the others, "
+        f"dray sweep stop {row.id} ends what is there"
+    )
+
+
+def as_submitted(
+    parts: Sequence[Part], rows: Mapping[str, Row], told: Mapping[str, Any]
+) -> tuple[Part, ...]:
+    """Return the arrays without the trials at their ends that were never submitted, or that a later
+    array has taken over."""
+    found = []
+    for at, part in enumerate(parts):
+        end = parts[at + 1].first if at + 1 < len(parts) else part.end
+        indices = range(min(part.size, max(end - part.first, 0)))
+        there = [index for index in indices if is_there(part, index, rows, told)]
+        found.append(part._replace(size=there[-1] + 1 if there else 0))
+    return tuple(found)
+
+
+def is_there(part: Part, index: int, rows: Mapping[str, Row], told: Mapping[str, Any]) -> bool:
+    """Return whether a trial has a job, or had one that told how it did. Where trials are submitted
+    one by one, that may have been cut in the middle."""
+    return f"{part.id}.{index}" in rows or bool(record_in(told, "results", part.first + index))
 
 
 def trial_of(
@@ -374,6 +460,13 @@ def trial_of(
         return Trial.from_dict({**record, **own})
     except Malformed as error:
         return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
+
+
+def failures_in(told: Mapping[str, Any]) -> int:
+    """Count the trials that told of their failure, as those on the nodes do."""
+    found = told.get("results")
+    results = found.values() if isinstance(found, dict) else ()
+    return sum(1 for one in results if isinstance(one, dict) and one.get("state") == "failed")
 
 
 def record_in(told: Mapping[str, Any], kind: str, number: int) -> Mapping[str, Any]:

@@ -209,7 +209,11 @@ def made(name: str, *, emit: str = "", **fields: Any) -> Parameter:
     except Malformed as error:
         raise SpaceError(name, f"{error}: it has no spaces, braces or '='") from None
     if name in RESERVED:
-        raise SpaceError(name, f"{{{name}}} is filled in by dray: choose another name")
+        raise SpaceError(
+            name,
+            f"{{{name}}} is a number of dray's own: write --{name}, which adds --{name} VALUE to "
+            f"the command (--space --{name}=1,2; {{--{name}}} stands for it)",
+        )
     if problem := parameter.problem():
         raise SpaceError(name, problem)
     return parameter
@@ -221,11 +225,7 @@ def made(name: str, *, emit: str = "", **fields: Any) -> Parameter:
 def whole(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """Make a space of parameters: names once, and each formula with what it is made of. Raises
     SpaceError."""
-    space: dict[str, Parameter] = {}
-    for one in parameters:
-        if one.name in space:
-            raise SpaceError(one.name, f"the parameter '{one.name}' is there twice")
-        space[one.name] = one
+    space = once(parameters)
     names = names_of(records_of(space.values()))
     for one in list(space.values()):
         if one.kind == "formula":
@@ -235,6 +235,16 @@ def whole(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
     for one in sorted(space.values(), key=lambda parameter: len(origins(space, parameter.name))):
         refuse_without_value(space, one.name)
     return tuple(space.values())
+
+
+def once(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
+    """Return parameters by their names; refuse one that is there twice."""
+    found: dict[str, Parameter] = {}
+    for one in parameters:
+        if one.name in found:
+            raise SpaceError(one.name, f"the parameter '{one.name}' is there twice")
+        found[one.name] = one
+    return found
 
 
 def formula_parts(parameter: Parameter, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -276,7 +286,9 @@ def refuse_without_value(space: Mapping[str, Parameter], name: str) -> None:
 
 
 def merged(weaker: Sequence[Parameter], stronger: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """Put parameters of a file and of flags together: a flag replaces what the file says."""
+    """Put parameters of a file and of flags together: a flag replaces what the file says. Raises
+    SpaceError where two flags name the same one."""
+    once(stronger)
     return tuple({one.name: one for one in (*weaker, *stronger)}.values())
 
 

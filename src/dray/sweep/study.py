@@ -182,6 +182,7 @@ class Trial(NamedTuple):
     rungs: Mapping[int, float] = MappingProxyType({})  # step → value, where it was compared
     gpu_seconds: float = 0.0
     reason: str = ""
+    metrics: tuple[str, ...] = ()  # names that were seen, as far as they are told
 
     def to_dict(self) -> dict[str, Any]:
         """Return the documented form that ``--json`` prints."""
@@ -343,4 +344,5 @@ TRIAL: Mapping[str, checks.Check[Any]] = {
     "rungs": _rungs,
     "gpu_seconds": gpu_seconds,
     "reason": checks.note,
+    "metrics": checks.texts,
 }

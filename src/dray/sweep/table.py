@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dray.job.quantities import show_duration
+from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import short_name
 from dray.records import NamedTuple
 from dray.sweep.study import LEARNT, Parameter, Study, Trial
@@ -26,6 +27,7 @@ WIDTH = 80
 GAP = 2
 LONGEST_CELL = 18
 USUAL_ROWS = 20
+MOST_NAMES = 8  # of metrics, in a line
 
 
 class Configuration(NamedTuple):
@@ -117,6 +119,7 @@ def status(
     ordered = sorted(begun, key=lambda one: standing(study, one))
     shown = ordered[:most]
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
+    below += never_seen(study, trials)
     return drawn_up(study, shown, width, [headline(study), summary(study, trials)], below)
 
 
@@ -124,8 +127,9 @@ def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 
     """Show the best of the configurations that were trained to their end."""
     every = configurations(study, trials)
     ranked = ranking(study, every)
-    rest = [one for one in every if not one.is_full]
+    rest = [one for one in every if not one.is_full and not has_no_value(one)]
     below = left_out(ranked[most:], f"-n {len(ranked)} shows them")
+    below += without_value(study, trials)
     if rest:
         below.append(f"not judged, since not trained to the end: {counted(rest)}")
     below += promising(study, ranked, rest)
@@ -239,12 +243,43 @@ def counted(found: Iterable[Configuration]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
 
 
-def without_value(study: Study, trials: Iterable[Trial]) -> list[str]:
+def without_value(study: Study, trials: Sequence[Trial]) -> list[str]:
     number = sum(1 for one in trials if one.state == "done" and one.value is None)
     if not number:
         return []
     what = f"'{study.metric}'" if study.metric else "a metric"
-    return [f"{number} done without a value of {what}: the sampler learns nothing from them"]
+    told = f"{number} done without a value of {what}: the sampler learns nothing from them"
+    return [told + reported(trials)]
+
+
+def has_no_value(one: Configuration) -> bool:
+    """Return whether it was trained to its end, and nothing of the metric was seen."""
+    states = {trial.state for trial in one.trials}
+    return states == {"done"} and one.mean is None and len(one.trials) >= one.repeats
+
+
+def never_seen(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """Name the conditions whose metrics no trial has reported, once one has told what it did."""
+    seen = {name for one in trials for name in one.metrics}
+    return [
+        f"stop_if {text}: no trial has reported '{name}'{reported(trials)}"
+        for text, name in ((text, metric_in(text)) for text in study.stop_if)
+        if seen and name and name not in seen
+    ]
+
+
+def metric_in(condition: str) -> str:
+    """Return the metric that a condition names; '' where it is the sweep's own."""
+    try:
+        return Condition(condition).name
+    except NotAnExpression:  # of a cluster's own telling
+        return ""
+
+
+def reported(trials: Iterable[Trial]) -> str:
+    names = list(dict.fromkeys(name for one in trials for name in one.metrics))
+    more = ", …" if len(names) > MOST_NAMES else ""
+    return f"; there is {', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
 # -- cells --------------------------------------------------------------------------------------

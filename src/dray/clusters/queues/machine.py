@@ -35,7 +35,8 @@ def queue_view(record: Mapping[str, Any], me: str, as_of: float) -> QueueView:
     used = sum(one.gpus for one in entries if not one.is_waiting)
     pools = (Pool("", max((total or 0) - used, 0), total or 0, 1),) if total else ()
     rules = several(rule_of, MOST_JOBS)(record["jobs"])
-    remarks = remarks_on_order([one[:2] for one in rules if one[2] == "waiting"])
+    in_line = [one[:2] for one in rules if one[2] == "waiting" and not one[3]]
+    remarks = remarks_on_order(in_line)
     return QueueView(entries=tuple(entries), pools=pools, as_of=as_of, me=me, remarks=remarks)
 
 
@@ -55,15 +56,28 @@ def remarks_on_order(waiting: Sequence[tuple[str, object]]) -> tuple[str, ...]:
 def entry(value: Any) -> QueueEntry:
     read = checks.required(value, job=checks.job_id, owner=note, state=state, gpus=number)
     since = checks.fields(value, {"since": checks.optional(number)}).get("since")
+    held = held_of(value)
     return QueueEntry(
-        read["job"], read["owner"], read["state"], gpus=read["gpus"], submitted=since or None
+        read["job"],
+        read["owner"],
+        read["state"],
+        gpus=read["gpus"],
+        submitted=since or None,
+        reason=held,
+        is_held=bool(held),
     )
 
 
-def rule_of(value: Any) -> tuple[str, object, str]:
-    """Read whose job it is, by which rule it would have the line go, and its state."""
+def held_of(value: Any) -> str:
+    """Read why it waits, if not for its turn."""
+    return str(checks.fields(value, {"held": note}).get("held", ""))
+
+
+def rule_of(value: Any) -> tuple[str, object, str, str]:
+    """Read whose job it is, by which rule it would have the line go, its state, and whether it is
+    in line at all."""
     read = checks.required(value, owner=note, state=state)
-    return read["owner"], value.get("order"), read["state"]
+    return read["owner"], value.get("order"), read["state"], held_of(value)
 
 
 def state(value: Any) -> str:

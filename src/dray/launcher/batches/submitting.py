@@ -20,6 +20,7 @@ from dray.description import side_by_side
 from dray.description.describing import fill_in, new_id
 from dray.errors import ConfigError, DrayError
 from dray.job.model import JobArray, JobSpec, Plan, Snapshot
+from dray.job.quantities import show_count
 from dray.launcher.batches.grouping import Group, Named, groups_of, in_order
 from dray.launcher.batches.others import Others
 from dray.launcher.batches.settings import settings_for
@@ -289,7 +290,7 @@ class Batching:
         store = self.context.open_store()
         if store.intent_age(one.ids[-1]) is not None:
             return  # by the call that was cut short
-        if not self._submission(one, freezer).add_intent():
+        if not self._submission(one, freezer).add_intent(goes_on=True):
             raise ConfigError(f"another job has the id {one.job.id}", hint="Try again.")
 
     def _send(self, one: Work, freezer: Freezer) -> None:
@@ -308,12 +309,23 @@ class Batching:
         self, works: Sequence[Work], left: Sequence[Work], batch: str, error: BaseException
     ) -> None:
         sent = sum(len(one.ids) for one in works) - sum(len(one.ids) for one in left)
+        sent += self._number_sent_of(left[0])
         if not isinstance(error, DrayError | OSError | KeyboardInterrupt) or not sent:
             return
         self.context.reporter.say(
-            f"{sent} jobs of {batch} are submitted, the others are not: the same command again "
-            f"goes on with them, dray stop {batch} ends those"
+            f"{show_count(sent, 'job')} of {batch} {'is' if sent == 1 else 'are'} submitted, the "
+            "others are not: the same command again goes on with them, "
+            f"dray stop {batch} ends what is there"
         )
+
+    def _number_sent_of(self, one: Work) -> int:
+        """Return how many jobs of an array were submitted before it was cut in the middle. All
+        that are still known may be those of a cluster that does not answer: that is told
+        already."""
+        if not isinstance(one.work, JobArray):
+            return 0
+        known = len(self.context.open_store().in_array(one.job.id))
+        return known if known < len(one.ids) else 0
 
 
 def commands_of(work: JobSpec | JobArray) -> tuple[tuple[str, ...], ...]:

@@ -16,7 +16,7 @@ from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..jobs.jobdir import JobDir, described, has_begun
 from ..processes import process
-from ..schedulers.queue import Grant, Queue, queue_of
+from ..schedulers.queue import Grant, queue_of
 from .allotment import Allotment
 from .loop import OTHERS_LOOK, AttemptLoop, Site, supervise
 from .outcomes import record_lost, record_own_failure
@@ -191,10 +191,10 @@ class Keeper(Site):
         at_once = sweep.get("at_once")
         if not at_once or self.slot is not None:
             return
-        from ..sweeps.study import Study  # only here
+        from ..schedulers.slots import slots_of  # only here
 
         self._leave_queue()
-        slots = Queue(Study(self.job_dir.root, sweep["id"]).path)
+        slots = slots_of(self.job_dir.root, sweep["id"])
         slots.make()
         capacity = {"cpus": at_once, "gpus": 0, "memory": None}  # type: Capacity
         if slots.read_capacity().get("cpus") != at_once:

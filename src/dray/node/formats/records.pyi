@@ -439,10 +439,11 @@ class QueuedHere(TypedDict):
     cpus: float
     since: float  # when it came, of one that waits in a shared queue; else 0
     order: str  # the rule that such a one goes by; see ``fair_order``
+    held: str  # why it waits, if not for its turn
 
 class MachineQueue(TypedDict):
     capacity: Capacity
-    jobs: List[QueuedHere]  # those that wait in order, then those that run
+    jobs: List[QueuedHere]  # those that wait in order, those that run, those that are held
 
 # -- sweeps: see ``sweeps.study`` -------------------------------------------------------------
 
@@ -507,6 +508,7 @@ class ResultRecord(TypedDict, total=False):
     gpu_seconds: float
     reason: str
     promoted: bool  # it was pruned, and somebody let it go on
+    metrics: List[str]  # names that were seen, those that the sweep asks for first
 
 class PartRecord(TypedDict):
     """parts/<first>.json: an array of the sweep."""

@@ -28,9 +28,12 @@ def begin(root: str, study: "StudyRecord", part: "PartRecord") -> None:
 
 
 def withdraw(root: str, sweep_id: "Any", part: "PartRecord") -> None:
-    """Forget an array that has no job, and the sweep where it has no other."""
+    """Forget an array that has no job, and the sweep where it has no other; of one whose jobs were
+    submitted one by one, those that are not there."""
     study = Study(root, checked(sweep_id))
     if has_jobs(root, [part["id"]]):
+        if not is_array(root, part["id"]):
+            study.shorten(part, number_there(root, part["id"]))
         return
     study.withdraw(part)
     if not study.parts():
@@ -67,8 +70,19 @@ def prune(root: str, arrays: "List[str]") -> None:
             files.remove_tree(study.path)
 
 
+def number_there(root: str, array: str) -> int:
+    """Return how many trials there are of an array that was submitted one by one, in order."""
+    names = [name.rpartition(".") for name in files.names_in(os.path.join(root, "jobs"))]
+    return max((int(at) + 1 for name, _, at in names if name == array and at.isdigit()), default=0)
+
+
+def is_array(root: str, part: str) -> bool:
+    """Return whether the scheduler has got it as one array."""
+    return files.exists(os.path.join(root, "arrays", part))
+
+
 def has_jobs(root: str, parts: "List[str]") -> bool:
-    if any(files.exists(os.path.join(root, "arrays", one)) for one in parts):
+    if any(is_array(root, one) for one in parts):
         return True
     names = files.names_in(os.path.join(root, "jobs"))
     return any(name.rpartition(".")[0] in parts for name in names)

@@ -12,8 +12,9 @@ import time
 from ..formats import files, shapes
 from ..jobs import following
 from ..jobs.jobdir import JobDir
-from .queue import Queue, Unusable, place_in, queue_of
+from .queue import Queue, Unusable, place_in, queue_of, queued_here
 from .scheduler import Scheduler, SchedulerError, call
+from .slots import Held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Machine,
         MachineQueue,
         NodeShape,
+        QueuedHere,
         Request,
         Row,
         SchedulerSettings,
@@ -135,17 +137,20 @@ class Local(Scheduler):
 
     def _rows(self) -> "Dict[str, Row]":
         jobs = os.path.join(self.root, "jobs")
-        views = {}  # type: Dict[Optional[str], View]
+        views, held = {}, Held(self.root)  # type: Dict[Optional[str], View], Held
         found = {}  # type: Dict[str, Row]
         for name in filter(shapes.is_id, files.names_in(jobs)):
             job_dir = JobDir(os.path.join(jobs, name))
             if files.exists(job_dir.end) or not job_dir.is_supervised():
                 continue
-            share = share_of(job_dir.description())
+            job = job_dir.description()
+            share = share_of(job)
             if share not in views:
                 views[share] = View(queue_of(self.root, share))
             number = job_dir.known_number() or "0-" + name
-            found[name] = views[share].row(job_dir, number)
+            row = found[name] = views[share].row(job_dir, number)
+            if row["state"] == "waiting" and not row["why"] and job is not None:
+                row["why"] = held.why(name, job.get("sweep"))
         return found
 
     def number_of(self, row: "Row", job_id: str) -> str:  # noqa: ARG002
@@ -254,7 +259,19 @@ class Local(Scheduler):
 def overview(root: str, share: "Optional[str]") -> "MachineQueue":
     """Return who waits for this machine and who has it, and what it has."""
     queue = queue_of(root, share)
-    return {"capacity": queue.read_capacity(), "jobs": queue.overview()}
+    return {"capacity": queue.read_capacity(), "jobs": queue.overview() + held_here(root)}
+
+
+def held_here(root: str) -> "List[QueuedHere]":
+    """Return the trials that wait for their sweep alone."""
+    found, held = [], Held(root)  # type: List[QueuedHere], Held
+    for name in filter(shapes.is_id, held.everywhere()):
+        job = JobDir(os.path.join(root, "jobs", name)).description()
+        if job is not None:
+            one = queued_here(name, os.getuid(), "waiting", job["resources"])
+            one["held"] = held.why(name, job.get("sweep"))
+            found.append(one)
+    return found
 
 
 def machine(gpus: bool) -> "Machine":

@@ -219,6 +219,7 @@ def queued_here(
         "cpus": amount.get("cpus") or 0,
         "since": since,
         "order": order,
+        "held": "",
     }
 
 

@@ -37,7 +37,7 @@ FUNCTIONS = {
 }  # type: Dict[str, Callable[..., Any]]
 NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 CONDITION = re.compile(
-    r"(?P<name>.*\S)\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<number>" + NUMBER + r")"
+    r"(?P<name>[^<>=!'\"]*[^<>=!'\"\s])\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<number>" + NUMBER + r")"
     r"(?:\s+after\s+(?P<after>[0-9]{1,15}))?$"
 )
 COMPARISONS = {

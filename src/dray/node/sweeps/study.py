@@ -55,6 +55,7 @@ RESULT = {
     "gpu_seconds": shapes.is_number,
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
+    "metrics": shapes.is_texts,
 }  # type: shapes.Shape
 PART = {
     "id": shapes.is_id,
@@ -89,8 +90,12 @@ class Study:
         if not files.write_once(self.file, record) and not self._is(record):
             raise Taken("another sweep has the id {}: try again".format(self.id))
         path = self._part(part["first"])
-        if not files.write_once(path, part) and part_id(path) != part["id"]:
-            raise Taken("somebody else has just added trials to {}: try again".format(self.id))
+        if not files.write_once(path, part):
+            known = files.read_record(path) or {}
+            if known.get("id") != part["id"]:
+                raise Taken("somebody else has just added trials to {}: try again".format(self.id))
+            if known.get("count") != part["count"]:  # it was shortened, and is tried again
+                files.write_json(path, part)
         files.discard(self.closed)
 
     def withdraw(self, part: "PartRecord") -> None:
@@ -98,6 +103,12 @@ class Study:
         path = self._part(part["first"])
         if part_id(path) == part["id"]:
             files.discard(path)
+
+    def shorten(self, part: "PartRecord", count: int) -> None:
+        """Write down that only the first trials of an array were submitted."""
+        path = self._part(part["first"])
+        if 0 < count < part["count"] and part_id(path) == part["id"]:
+            files.write_json(path, dict(part, count=count))
 
     def _part(self, first: int) -> str:
         return os.path.join(self.path, "parts", "{}.json".format(first))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
 NAMES_AT_MOST = 1000  # of metrics that are followed
+NAMES_TOLD, LONGEST_TOLD = 20, 200  # of metrics, in a result; characters of each
 CLOSED = "the sweep is closed: no further trial starts"
 
 
@@ -89,8 +90,9 @@ def change(job: "Description", study: "StudyRecord", trial: "TrialRecord") -> No
     """Make the description that of a trial with these parameters."""
     number, values = job["sweep"]["trial"], trial["values"]
     repeat = number % study["repeats"]
-    argv = fill(job["command"], study["space"], values, number, repeat, study["seed"] + repeat)
-    own = variables(job["id"], study["id"], number, values)
+    seed = study["seed"] + repeat
+    argv = fill(job["command"], study["space"], values, number, repeat, seed)
+    own = variables(job["id"], study["id"], number, seed, values)
     job["command"] = argv
     job["env"] = dict(own, **(job.get("env") or {}))
     job["metrics"] = dict(job.get("metrics") or {}, main=watched(job, study))  # type: ignore[typeddict-item]
@@ -112,10 +114,13 @@ def as_filled(
     return job
 
 
-def variables(job_id: str, sweep: str, number: int, values: "Dict[str, Any]") -> "Dict[str, str]":
+def variables(
+    job_id: str, sweep: str, number: int, seed: int, values: "Dict[str, Any]"
+) -> "Dict[str, str]":
     return {
         "DRAY_SWEEP": sweep,
         "DRAY_TRIAL": str(number),
+        "DRAY_SEED": str(seed),
         "DRAY_PARAMS": json.dumps(values, sort_keys=True),
         "WANDB_RUN_GROUP": sweep,
         "WANDB_RUN_ID": job_id,
@@ -240,10 +245,18 @@ class Following:
             self.result["step"] = points.last_step()
             finite = math.isfinite(level)
             self.result["value"] = level if finite else "nan"  # type: ignore[typeddict-item]
+        if self.points:
+            self.result["metrics"] = self._names_told()
         try:
             self.study.tell(self.number, self.result)
         except OSError as error:
             print_message("how the trial does could not be written down: {}".format(error))
+
+    def _names_told(self) -> "List[str]":
+        """Return the names of metrics that were seen, those that the sweep asks for first."""
+        asked = [self.record.get("metric")] + [one.name for one in self.conditions]
+        names = sorted(self.points, key=lambda name: (name not in asked, name))
+        return [name for name in names if len(name) <= LONGEST_TOLD][:NAMES_TOLD]
 
 
 # -- when it has ended --------------------------------------------------------------------------

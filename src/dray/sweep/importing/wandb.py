@@ -13,7 +13,7 @@ from dray.errors import ConfigError, nearest
 from dray.sweep import space
 from dray.sweep.importing.found import Imported
 from dray.sweep.options import USUAL_TRIALS
-from dray.sweep.study import Parameter
+from dray.sweep.study import RESERVED, Parameter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ MOST_BRACKETS = 64
 USUAL_COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 # How W&B writes all parameters, by the macro that stands for them.
 WORDS = {
-    "${args}": "--{name}={{{name}}}",
-    "${args_no_boolean_flags}": "--{name}={{{name}}}",
-    "${args_no_hyphens}": "{name}={{{name}}}",
+    "${args}": "--{plain}={{{name}}}",
+    "${args_no_boolean_flags}": "--{plain}={{{name}}}",
+    "${args_no_hyphens}": "{plain}={{{name}}}",
 }
 DROPPED = ("project", "entity", "description", "controller", "job", "image_uri")
 KNOWN = ["method", "metric", "parameters", "program", "name", "command", "early_terminate"]
@@ -126,7 +126,10 @@ class Reader:
         found: list[str] = []
         for at, word in enumerate(map(str, words)):
             if word in WORDS:
-                found += [WORDS[word].format(name=one.name) for one in parameters]
+                found += [
+                    WORDS[word].format(name=one.name, plain=one.name.lstrip("-"))
+                    for one in parameters
+                ]
             elif word == "${program}":
                 found.append(self.program(content))
             elif word == "${interpreter}":
@@ -157,8 +160,11 @@ class Reader:
                     (*here, "parameters"), table["parameters"], f"{before}{name}."
                 )
                 continue
+            full = f"{before}{name}"
+            if full in RESERVED:  # {seed} in a command is dray's own number
+                full = f"--{full}"
             try:
-                found.append(space.from_table(f"{before}{name}", self.converted(here, table)))
+                found.append(space.from_table(full, self.converted(here, table)))
             except space.SpaceError as error:
                 raise self.error(here, str(error)) from None
             except OverflowError:
