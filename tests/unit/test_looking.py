@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cli import output
+from dray.cli import output, quota
 from dray.cli.output import columns, hanging, sparkline
 from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
 from dray.clusters.protocol import END, Piece
 from dray.job.quantities import parse_since
+from dray.job.situation import Own
 from dray.launcher import JobFilter, log_lines, tail
 from dray.node.checkpoints import selecting
 from dray.node.jobs import log_times
@@ -428,3 +429,8 @@ def test_the_newest_checkpoint_comes_with_its_partner(tmp_path: Path) -> None:
         "run/model_2.pt", "run/norm_2.pkl", "run/a.yaml",
     ]  # fmt: skip
     assert not selecting.chooser(JobDir(str(tmp_path / "none")), [], True)("run/model_2.pt")
+
+
+def test_what_dray_occupies_is_counted_in_words() -> None:
+    told = quota.own_lines([Own("packs", 4096, 1, True), Own("jobs", 4096, 1200, False)])
+    assert told[:2] == ["4.0 KB in 1 file: packs", "at least 4.0 KB in 1,200 files: jobs"]
