@@ -289,9 +289,7 @@ def test_the_silence_that_is_borne_has_a_limit(asked: object, borne: float) -> N
     assert patience_of({"patience": asked}) == borne
 
 
-def test_who_was_stopped_itself_blames_nobody(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_stopped_itself_blames_nobody(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 10 * SILENCE)
     pair.link.tick()

@@ -160,7 +160,7 @@ def test_a_circle_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["host", "rank1", "r2", "7", "a" * 31])
 def test_a_name_that_means_something_else(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="jobs.toml:2: .*a name is of small letters"):
+    with pytest.raises(ConfigError, match=r"jobs.toml:2: .*a name is of small letters"):
         read(tmp_path, f'[[jobs]]\nname = "{name}"\nrun = "true"\n')
 
 

@@ -27,9 +27,7 @@ def execute(way: Way, argv: Sequence[str], *, host: bool = False) -> int:
     return code_of(run_with(way, asked, StandardFiles, MOST_PATIENCE).outcome)
 
 
-def run_with(
-    way: Way, asked: dict[str, Any], kind: type[Files], patience: int = 0
-) -> Files:
+def run_with(way: Way, asked: dict[str, Any], kind: type[Files], patience: int = 0) -> Files:
     """Run what is asked for, with the files of this process, until it has ended."""
     with Connection(way, patience=patience) as connection:
         ends: list[Files] = []
