@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 from dray import background
 from dray.clusters.protocol import (
@@ -358,6 +357,8 @@ class LocalQueue:
         if not plan.study:
             yield
             return
+        from typing import cast  # not for a verb that only looks
+
         study, part = cast("StudyRecord", plan.study), cast("PartRecord", plan.part)
         with refusing():
             self._files.begin_sweep(study, part)
