@@ -123,6 +123,14 @@ def test_on_a_cluster_reached_over_ssh(dray: Dray, hpc: Hpc) -> None:
         assert page.points(job) == WHOLE
 
 
+def test_a_job_that_only_reports_has_no_event_files(dray: Dray) -> None:
+    dray.write("train.py", "import dray.training\ndray.training.report(1, loss=0.5)\n")
+    job = dray.run("--", sys.executable, "train.py")
+    assert dray.wait(job)["state"] == "done"
+    with board(dray, job) as page:
+        assert page.runs() == {}
+
+
 def test_without_tensorboard_it_says_what_to_install(dray: Dray, tmp_path: Path) -> None:
     job = dray.run("--", "true")
     python = tmp_path / "bin" / "python"

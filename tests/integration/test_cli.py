@@ -99,6 +99,13 @@ def holding(folder: Path, needle: str) -> list[str]:
         (["rm", "nothing"], 3, "there is no job 'nothing'."),
         (["pull", "nothing"], 3, "there is no job 'nothing'."),
         (["completion", "tcsh"], 2, "'bash'"),
+        (["exec", "job", "--", ""], 2, "the program has no name"),
+        (["exec", "--", "ls"], 2, "JOB is missing"),
+        (["exec", "--rank", "0", "--", "ls", "-l"], 2, "JOB is missing"),
+        (["exec", "nothing", "--", "ls"], 3, "there is no job 'nothing'."),
+        (["sweep", "start", "--space", "lr=1,2"], 2, "dray sweep start --space … -- python"),
+        (["queue", "local"], 2, "dray queue --on local"),
+        (["quota", "--json", "local"], 2, "dray quota --on local"),
     ],
 )
 def test_mistakes_are_told_with_the_way_out(

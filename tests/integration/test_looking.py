@@ -143,7 +143,7 @@ def test_a_queued_job_says_what_it_waits_for(dray: Dray) -> None:
         f"place 2 in the queue, behind {first}; {first} is next, {shortage}"
     )
     rows = json.loads(dray("ps", "--json").stdout)
-    assert [row["reason"] for row in rows] == [shortage, shortage, ""]
+    assert [row["reason"] for row in rows] == [f"behind {first} in the queue", shortage, ""]
     (dray.home / "go").touch()
     assert [dray.wait(job)["reason"] for job in (holder, first, second)] == ["", "", ""]
 

@@ -40,7 +40,7 @@ def test_what_cannot_be_waited_for_is_refused_with_what_to_do(dray: Dray) -> Non
     assert f"--after {failed}:any" in told
     assert "there is no job 'nosuch'" in refused(dray, "--after", "nosuch", *python("pass"))
     assert "ok, if it has to be done" in refused(dray, "--after", f"{failed}:all", *python("pass"))
-    for wrong in ("policy", f"2x={failed}", f"x={failed}:../other"):
+    for wrong in ("policy", f"2x={failed}", f"x={failed}:../other", f"x={failed}:/etc/passwd"):
         assert "--input" in refused(dray, "--input", wrong, *python("pass"))
     twice = ("--input", f"x={failed}", "--input", f"X={failed}")
     assert "given twice" in refused(dray, *twice, *python("pass"))
@@ -78,6 +78,24 @@ def test_a_job_that_was_never_started_is_resumed_after_the_other(dray: Dray) -> 
     dray("resume", second)
     assert dray.wait(second)["state"] == "done"
     assert dray.show(first)["state"] == "done"
+
+
+def test_a_job_that_could_never_start_is_not_resumed(dray: Dray) -> None:
+    first = dray.run(*python("raise SystemExit(3)"))
+    second = dray.run("--after", first, *python("pass"))
+    assert dray.wait(second)["state"] == "stopped"
+    told = dray("resume", second, check=False)
+    assert told.returncode == 4
+    assert f"{second} would never start: it comes after {first}, which failed" in told.stderr
+    assert f"dray resume {first}, or run it anew" in told.stderr
+    dray("rm", first)
+    told = dray("resume", second, check=False)
+    assert told.returncode == 4
+    assert f"it comes after {first}, which has been removed" in told.stderr
+    assert f"dray run --like {second}" in told.stderr
+    assert dray.show(second)["state"] == "stopped"
+    anew = dray.run("--like", second)
+    assert dray.wait(anew)["state"] == "done"
 
 
 def test_after_a_job_whose_keeper_was_killed(dray: Dray) -> None:
@@ -120,11 +138,19 @@ def test_a_job_may_come_after_all_of_an_array(dray: Dray) -> None:
 
 
 def test_an_input_that_is_not_there_fails_the_job_and_is_told(dray: Dray) -> None:
-    first = trained(dray)
+    first = dray.run(*python("import time; time.sleep(3)"))
     job = dray.run("--input", f"policy={first}:nosuch.pt", "--retries", "3", *python(READ))
     shown = dray.wait(job)
     assert (shown["state"], len(shown["attempts"])) == ("failed", 1)
     assert f"its input policy, {first}:nosuch.pt, is not there" in shown["reason"]
+
+
+def test_an_input_that_a_job_here_did_not_write_is_refused_at_once(dray: Dray) -> None:
+    first = trained(dray)
+    told = refused(dray, "--input", f"policy={first}:nosuch.pt", *python("pass"))
+    assert f"{first}, which is done, has no output nosuch.pt" in told
+    job = dray.run("--input", f"policy={first}:model.txt", *python("pass"))
+    assert dray.wait(job)["state"] == "done"
 
 
 def test_a_link_does_not_lead_an_input_elsewhere(dray: Dray, tmp_path: Path) -> None:

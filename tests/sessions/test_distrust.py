@@ -21,7 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.node.sessions import frames
-from dray.node.sessions.link import FLOOD, MOST_CHANNELS, Channel, End, Link
+from dray.node.sessions.link import (
+    FLOOD,
+    MOST_CHANNELS,
+    MOST_PATIENCE,
+    SILENCE,
+    Channel,
+    End,
+    Link,
+    patience_of,
+)
 from dray.node.sessions.ready import Interests
 from dray.transport.ways import Connection, SocketWay
 from tests.conftest import Dray, wait_for
@@ -270,6 +279,25 @@ def test_what_no_honest_node_says(pair: Pair, said: bytes) -> None:
     pair.say(*(said[at : at + 1000] for at in range(0, len(said), 1000)))
     assert not pair.link.is_alive
     assert pair.link.is_foreign
+
+
+@pytest.mark.parametrize(
+    ("asked", "borne"),
+    [(None, SILENCE), (300, 300), (10**9, MOST_PATIENCE), (-1, SILENCE), ("600", SILENCE)],
+)
+def test_the_silence_that_is_borne_has_a_limit(asked: object, borne: float) -> None:
+    assert patience_of({"patience": asked}) == borne
+
+
+def test_who_was_stopped_itself_blames_nobody(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 10 * SILENCE)
+    pair.link.tick()
+    assert pair.link.is_alive
+    for later in range(int(SILENCE) + 2):
+        monkeypatch.setattr(time, "monotonic", lambda at=later: now + 10 * SILENCE + at)
+        pair.link.tick()
+    assert not pair.link.is_alive
 
 
 def test_a_node_can_open_nothing_without_end(pair: Pair) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from dray.node.sessions.link import SILENCE
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import AWKWARD
 from tests.sessions.conftest import Enter
@@ -67,6 +69,24 @@ def test_ctrl_c_reaches_the_program(on: str, running: Enter) -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60)[0] == b"caught\n"
     assert process.returncode == 3
+
+
+def test_a_stopped_client_ends_no_program(on: str, running: Enter) -> None:
+    """As by Ctrl-Z, for longer than any other silence is borne."""
+    if on == "k8s":
+        pytest.skip("what is asked here is the same for all that relay")
+    inside = running(on)
+    with inside.start_with_pipes("exec", inside.job, "--", "sh", "-c", "echo in; cat") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(SILENCE + 4)
+        process.send_signal(signal.SIGCONT)
+        process.stdin.write(b"still here")
+        process.stdin.close()
+        assert process.stdout.read() == b"still here"
+        assert process.wait(30) == 0
 
 
 def test_a_program_ends_with_who_started_it(on: str, running: Enter) -> None:

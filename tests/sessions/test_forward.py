@@ -164,6 +164,19 @@ def test_a_port_that_is_taken_here(running: Enter) -> None:
     assert f"0:{port}" in ended.stderr
 
 
+def test_a_port_that_is_taken_in_the_job(running: Enter) -> None:
+    inside = running("local")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = inside.dray("forward", inside.job, "--reverse", f"5678:{port}", check=False)
+        assert ended.returncode == 4
+        assert f"port {port} of the job cannot be listened on" in ended.stderr
+        assert "already in use" in ended.stderr
+        with forwarding(inside, "--reverse", f"5678:{port}", "5678:0") as other:
+            wait_for(lambda: "of the job leads to port 5678 here" in "".join(other.said))
+            assert f"port {port} of the job cannot be listened on" in "".join(other.said)
+
+
 @pytest.mark.parametrize("fault", ["cut", "frozen"])
 def test_a_lost_link_is_made_again(
     dray: Dray, hpc: Hpc, link: Link, running: Enter, fault: str

@@ -613,6 +613,8 @@ def test_an_editor_opens_the_jobs_folder(running: Enter, dray: Dray) -> None:
     missing = dray("code", inside.job, check=False)
     assert missing.returncode == 3
     assert line in missing.stderr
+    missing = dray("code", "--with", "nosuch", inside.job, check=False)
+    assert "there is no program 'nosuch' on this machine" in missing.stderr
     editor = programs / "cursor"
     editor.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{dray.home}/opened\n')
     editor.chmod(0o755)

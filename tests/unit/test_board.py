@@ -53,6 +53,10 @@ def test_the_same_folder_in_all_attempts() -> None:
     assert found == {"runs/e.1": Place("", 1), "runs/e.2": Place("", 2)}
 
 
+def test_a_job_without_event_files_has_no_run() -> None:
+    assert runs.merged([], STARTS) == {}
+
+
 @pytest.mark.parametrize(
     ("began", "attempt"), [(0.0, 1), (1000.0, 1), (1999.5, 2), (2500.0, 2), (9999.0, 3)]
 )

@@ -14,16 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cli import output
+from dray.cli import output, quota
 from dray.cli.output import columns, hanging, sparkline
 from dray.cli.ps import Line, arranged, lines_of
 from dray.cli.watching import fitted
 from dray.clusters.protocol import END, Piece
+from dray.description import side_by_side
 from dray.job.quantities import parse_since
+from dray.job.situation import Own
 from dray.launcher import JobFilter, log_lines, tail
+from dray.launcher.labs import lab_command
 from dray.node.checkpoints import selecting
 from dray.node.jobs import log_times
 from dray.node.jobs.jobdir import JobDir
+from dray.node.sessions.commands import command_of_session
 from dray.store import Row
 
 # -- sentences ----------------------------------------------------------------------------------
@@ -69,6 +73,28 @@ def row(job_id: str = "anymal-7f3k", **changes: Any) -> Row:
         key: json.dumps(changes.pop(key)) for key in ("metric", "last_attempt") & changes.keys()
     }
     return made._replace(**texts, **changes)
+
+
+TOGETHER = side_by_side.shared([["python", "a b.py"], ["sh", "-c", "true"]], ["python3"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["echo", "a b"], ["echo 'a b'"]),
+        (command_of_session(60.0), ["session (shell)"]),
+        (lab_command(["uv", "run", "python"], None), ["JupyterLab"]),
+        (TOGETHER, ["python 'a b.py'", "sh -c true"]),
+        (["p", *side_by_side.MODULE, "side-by-side", "[1"], ["p -m dray_node side-by-side '[1'"]),
+        (["p", *side_by_side.MODULE, "side-by-side", '{"commands":[{"words":1}]}'],
+         ["""p -m dray_node side-by-side '{"commands":[{"words":1}]}'"""]),
+        (["echo", "dray-session"], ["echo dray-session"]),
+    ],
+)  # fmt: skip
+def test_a_command_is_shown_as_its_user_knows_it(words: list[str], told: list[str]) -> None:
+    assert output.told_commands(words) == told
+    (line,) = lines_of([row(command=json.dumps(words))], 200)
+    assert line.command == " & ".join(told)
 
 
 def running() -> Row:
@@ -428,3 +454,8 @@ def test_the_newest_checkpoint_comes_with_its_partner(tmp_path: Path) -> None:
         "run/model_2.pt", "run/norm_2.pkl", "run/a.yaml",
     ]  # fmt: skip
     assert not selecting.chooser(JobDir(str(tmp_path / "none")), [], True)("run/model_2.pt")
+
+
+def test_what_dray_occupies_is_counted_in_words() -> None:
+    told = quota.own_lines([Own("packs", 4096, 1, True), Own("jobs", 4096, 1200, False)])
+    assert told[:2] == ["4.0 KB in 1 file: packs", "at least 4.0 KB in 1,200 files: jobs"]

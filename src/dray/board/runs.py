@@ -74,7 +74,7 @@ def short_names(names: set[str]) -> dict[str, str]:
     """Leave out the folders that all names begin with; a single run needs no name."""
     split = {name: name.split("/") for name in names}
     common = 0
-    while all(len(parts) > common for parts in split.values()):
+    while split and all(len(parts) > common for parts in split.values()):
         if len({parts[common] for parts in split.values()}) > 1:
             break
         common += 1

@@ -59,7 +59,9 @@ def command(jobs: tuple[str, ...], raw: bool, port: int | None, no_browser: bool
 
 def say_what_waits(board: Board) -> None:
     for view in board.waiting():
-        say(f"{visible(view.id)} is {view.state}, and has written no event file so far")
+        job, yet = visible(view.id), " yet" if view.state.active else ""
+        say(f"{job} is {view.state}, and has written no event files{yet}")
+        say(f"  what it reports by dray.training.report is shown by: dray show {job}")
 
 
 def free_port() -> int:

@@ -32,11 +32,15 @@ def command(job: str | None, rank: int, host: bool, program: str) -> None:
     target = access.target(named_or_latest(verbs, job), rank=rank, host=host)
     beside = access.look(target)
     found = editors.find(program)
-    line = shlex.join(editors.words(program or editors.KNOWN[0], target.name, beside.folder))
-    if found is None:
-        what = program or "VS Code, Cursor or VSCodium"
+    line = shlex.join(editors.words(editors.KNOWN[0], target.name, beside.folder))
+    if found is None and program:
         raise NotFound(
-            f"no program of {what} is in PATH here",
+            f"there is no program '{program}' on this machine",
+            hint=f"--with takes an editor's program: {', '.join(editors.KNOWN)}, or its path.",
+        )
+    if found is None:
+        raise NotFound(
+            "no program of VS Code, Cursor or VSCodium is in PATH here",
             hint=f"Its command 'Install … command in PATH' puts it there; then: {line}",
         )
     if not config.is_set_up(access.keys):

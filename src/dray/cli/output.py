@@ -40,6 +40,7 @@ COLORS = {
     "lost": "31",
     "interrupted": "33",
 }
+INNER = frozenset({"dray_node", "dray-session"})  # words of commands that dray has put together
 BAR_WIDTH = 30
 SMALLEST_CELL = 20
 GAP = 2  # between two cells
@@ -136,6 +137,21 @@ def one_line(words: Sequence[str]) -> Shown:
     import shlex
 
     return visible(" ".join(shlex.quote(word) for word in words))
+
+
+def told_commands(words: Sequence[str]) -> list[Shown]:
+    """Show a job's command as its user knows it: a session by what it is, and commands that run
+    side by side on a line each."""
+    if not INNER.intersection(words):
+        return [one_line(words)]
+    from dray.description.side_by_side import commands_of
+    from dray.node.sessions.commands import is_held, lab_at
+
+    if is_held(words):
+        return [visible("session (shell)")]
+    if lab_at(words):
+        return [visible("JupyterLab")]
+    return [one_line(one) for one in commands_of(words) or [list(words)]]
 
 
 def show_metric(metric: Mapping[str, Any] | None) -> str:

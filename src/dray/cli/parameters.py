@@ -392,6 +392,19 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 # -- verbs that declare their parameters as data (see dray.cli.arguments) -------------------------
 
 
+class OnCluster(click.Command):
+    """A verb that takes no words, where a cluster is a likely one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            word = ctx.args[0]
+            told = f"'{word}' is one word too many. A cluster: {ctx.command_path} --on {word}"
+            raise click.UsageError(told, ctx)
+        return rest
+
+
 def click_command(verb: Verb) -> click.Command:
     declared: list[click.Parameter] = []
     if verb.jobs:
@@ -401,7 +414,9 @@ def click_command(verb: Verb) -> click.Command:
         )
     declared += map(click_option, verb.parameters)
     about = inspect.cleandoc(verb.act.__doc__ or "")
-    return click.Command(verb.name, params=declared, callback=verb.act, help=about)
+    takes_cluster = not verb.jobs and any("--on" in one.flags for one in verb.parameters)
+    kind = OnCluster if takes_cluster else click.Command
+    return kind(verb.name, params=declared, callback=verb.act, help=about)
 
 
 def click_option(one: Parameter) -> click.Option:

@@ -15,7 +15,6 @@ from dray.cli.output import (
     cut,
     last_part,
     launcher,
-    one_line,
     padded,
     print_json,
     show_range,
@@ -23,6 +22,7 @@ from dray.cli.output import (
     sparkline,
     terminal_width,
     time_there,
+    told_commands,
 )
 from dray.cli.terminal import Shown, joined, lines, say, tell, visible
 from dray.errors import UsageError
@@ -221,7 +221,8 @@ def lines_of(rows: Iterable[Row], room: int) -> list[Line]:
         row = group[-1]  # the first of its array: the newest are at the top
         attempts = str(row.attempts) if row.attempts > 1 else ""
         shared = (row.state, row.cluster, attempts, *times_of(group), metric_of(group, room))
-        command = one_line(json.loads(row.command)) + (" …" if len(group) > 1 else "")
+        command = " & ".join(told_commands(json.loads(row.command)))
+        command += " …" if len(group) > 1 else ""
         names = reversed(fold(reversed([one.id for one in group])))
         reason = row.reason or idle_of(group)
         found += [Line((name, *shared, age(row.created)), reason, command) for name in names]

@@ -87,5 +87,6 @@ def own_lines(own: Sequence[Own]) -> list[str]:
     told = []
     for one in own:
         least = "" if one.is_whole else "at least "
-        told.append(f"{least}{show_size(one.size)} in {one.files:,} files: {one.what}")
+        files = f"{one.files:,} file{'' if one.files == 1 else 's'}"
+        told.append(f"{least}{show_size(one.size)} in {files}: {one.what}")
     return [*told, "dray rm JOB removes a job's files, dray image rm an image"]

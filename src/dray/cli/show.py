@@ -10,12 +10,12 @@ from dray.cli.output import (
     in_color,
     launcher,
     named_or_latest,
-    one_line,
     print_json,
     show_image,
     show_metric,
     terminal_width,
     time_there,
+    told_commands,
     when,
 )
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
@@ -63,8 +63,9 @@ VERB = Verb("show", show_job, (JSON,), Jobs("job"))
 
 def describe(view: JobView, directory: str) -> Shown:
     spec = view.spec
+    commands = told_commands(spec.command)
     rows = [
-        ("command", one_line(spec.command)),
+        *(("" if at else "command", one) for at, one in enumerate(commands)),
         ("trial", describe_trial(spec.sweep)),
         ("from", spec.origin.get("told", "")),
         ("after", ", ".join(spec.after)),

@@ -38,6 +38,7 @@ from dray.sweep.study import Parameter, Stop, Study
 WIDEST = 200  # columns of a table that goes to no terminal
 BEHIND = "dray.cli.sweep.command"  # the words of the command, in the context
 LARGEST_SEED = 2**31
+BEHIND_DASHES = "The command stands behind --: dray sweep start --space … -- python train.py"
 # What the options of a job say already: its name, and the metric that matters.
 OF_JOB = ("sweep.name", "sweep.metric")
 
@@ -127,7 +128,7 @@ def start(
     if command:
         raise UsageError(
             f"'{command[0]}' is one word too many in front of --",
-            hint="The command stands behind --: dray sweep start --space … -- python train.py",
+            hint=BEHIND_DASHES,
         )
     found = sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
     flags = job_flags(values)
@@ -135,6 +136,8 @@ def start(
     verbs = launcher({**job_settings(found), **flags}, submits=True)
     study = described(found, space, settings, flags, (stop_first, stop_total))
     words = ctx.meta[BEHIND] or settings.get("sweep.command") or ()
+    if not words:
+        raise UsageError("there is no command", hint=BEHIND_DASHES)
     sweep_id = verbs.sweeping.start(
         study,
         words,

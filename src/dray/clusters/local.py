@@ -45,7 +45,7 @@ from dray.job.quantities import show_count, show_size
 from dray.landing import Incoming, Landing
 from dray.node.formats import faults, files
 from dray.node.formats.wire import Refusal
-from dray.node.jobs import staging
+from dray.node.jobs import arrays, staging
 from dray.node.jobs.arrays import link_snapshot, rewrite
 from dray.node.jobs.jobdir import ENDED, JobDir
 from dray.node.jobs.states import unreadable
@@ -106,8 +106,13 @@ def waits(view: JobView) -> bool:
     return view.state is JobState.QUEUED and not view.reason
 
 
-def shared_reason(_: Sequence[str], __: int, shortage: str) -> str:
-    return shortage
+def shared_reason(line: Sequence[str], place: int, shortage: str) -> str:
+    """Say why a job waits, in words that it shares with those beside it. What the next one lacks is
+    its own, and its array's: who is behind it may ask for less."""
+    first, (mine, theirs) = line[0], map(arrays.split, (line[place], line[0]))
+    if place == 0 or (mine and theirs and mine[0] == theirs[0]):
+        return shortage
+    return f"behind {first} in the queue"
 
 
 def make_plan(job: JobSpec, cluster: str, root: str, settings: Mapping[str, Any]) -> Plan:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+VERB = "side-by-side"
 MODULE = ("-m", "dray_node")  # on the path of every Python in a job
 DEFAULT_PYTHON = ("python3",)
 
@@ -28,4 +29,20 @@ def together(
 
 def wrapped(described: Mapping[str, Any], python: Sequence[str]) -> tuple[str, ...]:
     words = json.dumps(described, separators=(",", ":"))
-    return (*(python or DEFAULT_PYTHON), *MODULE, "side-by-side", words)
+    return (*(python or DEFAULT_PYTHON), *MODULE, VERB, words)
+
+
+def commands_of(words: Sequence[str]) -> list[list[str]]:
+    """Return the commands that this one runs side by side; none where it is any other, or not as it
+    is made here: it may come from a cluster."""
+    if tuple(words[-4:-1]) != (*MODULE, VERB):
+        return []
+    try:
+        found = [one["words"] for one in json.loads(words[-1])["commands"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
+    return found if all(map(is_command, found)) else []
+
+
+def is_command(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(word, str) for word in found)

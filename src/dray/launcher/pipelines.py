@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -80,9 +81,12 @@ def read_after(reference: str) -> tuple[str, str]:
 def read_input(name: str, reference: str) -> tuple[str, str]:
     """Read JOB[:PATH]."""
     job, _, path = reference.partition(":")
-    path = path.strip("/")
+    path = path if path.startswith("/") else path.rstrip("/")
     if not is_path_inside(path):
-        raise UsageError(f"--input {name}={reference}: the path has to lie among the job's outputs")
+        raise UsageError(
+            f"--input {name}={reference}: the path has to lie among the job's outputs",
+            hint="It is written as below $DRAY_OUTPUTS there, without a slash at its beginning.",
+        )
     return job, path
 
 
@@ -123,6 +127,7 @@ class Pipelines:
                 one = job.inputs[name]
                 view = self.jobs.last_seen(one["job"])
                 if self._is_of(view, target):
+                    self._require_output(view.id, one["path"], target)
                     continue
                 files = stack.enter_context(self._fetched(view.id, one["path"], target))
                 inputs[name] = {"snapshot": files.id, "path": one["path"], "told": one["told"]}
@@ -165,6 +170,20 @@ class Pipelines:
         place = self.context.open_store().place(view.id)
         place = place or self.context.cluster(view.cluster).files.path()
         return place == target.files.path()
+
+    def _require_output(self, job_id: str, path: str, target: Cluster) -> None:
+        """Refuse an output that a job of this machine has not written, and will not. Elsewhere the
+        job itself finds out: it would take a request to know."""
+        if not path or not target.capabilities.is_local:
+            return
+        state = self.watching.show(job_id).state
+        if state.active or state is JobState.LOST:  # what a lost one has written is saved later
+            return
+        if not os.path.lexists(os.path.join(target.files.path(job_id), "outputs", path)):
+            raise NotFound(
+                f"{job_id}, which is {state}, has no output {path}",
+                hint=f"What it has is below {os.path.join(target.files.path(job_id), 'outputs')}",
+            )
 
     @contextmanager
     def _fetched(self, job_id: str, path: str, target: Cluster) -> Iterator[Snapshot]:

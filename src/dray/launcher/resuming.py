@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from dray.clusters.protocol import Cluster
 from dray.description.describing import renewed_limits
 from dray.errors import Refused, UsageError
 from dray.job.model import JobSpec, JobState, JobView
@@ -18,7 +19,7 @@ from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.submission import Submission
 from dray.launcher.watching import Watching
 from dray.node.formats.shapes import DESCRIPTION_VERSION
-from dray.node.jobs import budget
+from dray.node.jobs import budget, following
 from dray.records import replace
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Resuming:
                 hint="Update dray on this machine, or resume the job from where it was submitted.",
             )
         cluster = self.context.cluster(view.cluster)
+        require_hope(view, cluster)
         last = view.attempts[-1].number if view.attempts else 0
         job = replace(self._ours(view, secrets), resumed_after=last, start_from=start_from)
         job = replace(job, version=DESCRIPTION_VERSION)
@@ -105,6 +107,24 @@ class Resuming:
             )
         project = str(self.context.config.project)
         return replace(spec, secrets=tuple(secrets), project=project)
+
+
+def require_hope(view: JobView, cluster: Cluster) -> None:
+    """Refuse to resume a job that could never start, as one that has to be done first cannot be
+    any more. Who has begun waits for nobody."""
+    awaited = {} if view.attempts else following.awaited(view.spec.after)
+    needed = [one for one, when in awaited.items() if when == following.OK]
+    found = cluster.queue.status(needed).jobs if needed else {}
+    for one in needed:
+        state = str(found[one].state) if one in found else following.REMOVED
+        if state not in following.HOW:
+            continue
+        anew = f"run it anew without that: dray run --like {view.id}"
+        is_gone = state == following.REMOVED
+        raise Refused(
+            f"{view.id} would never start: it comes after {one}, {following.HOW[state]}",
+            hint=f"{anew[0].upper()}{anew[1:]}" if is_gone else f"dray resume {one}, or {anew}",
+        )
 
 
 def require_allowance(job: JobSpec, view: JobView) -> None:

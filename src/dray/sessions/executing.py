@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dray.errors import Refused
 from dray.node.sessions.ends import Outlet
-from dray.node.sessions.link import Channel, End
+from dray.node.sessions.link import MOST_PATIENCE, Channel, End
 from dray.node.sessions.ready import READ, Interests
 from dray.sessions.signals import Signals
 from dray.transport.ways import Connection, Way
@@ -24,12 +24,12 @@ LONGEST = 1000  # characters of what the other side says
 def execute(way: Way, argv: Sequence[str], *, host: bool = False) -> int:
     """Run the program, and return its exit code."""
     asked = {"what": "program", "argv": list(argv), "host": host}
-    return code_of(run_with(way, asked, StandardFiles).outcome)
+    return code_of(run_with(way, asked, StandardFiles, MOST_PATIENCE).outcome)
 
 
-def run_with(way: Way, asked: dict[str, Any], kind: type[Files]) -> Files:
+def run_with(way: Way, asked: dict[str, Any], kind: type[Files], patience: int = 0) -> Files:
     """Run what is asked for, with the files of this process, until it has ended."""
-    with Connection(way) as connection:
+    with Connection(way, patience=patience) as connection:
         ends: list[Files] = []
 
         def make(channel: Channel) -> End:

@@ -79,6 +79,10 @@ def _side(text: str, whole: str) -> int | str:
     raise UsageError(f"'{whole}' is not a port", hint="Write 8888, 9000:8888, or /path/of/a/socket")
 
 
+class NotListening(Refused):
+    """No port of the job leads here, and nothing else is forwarded."""
+
+
 class Forwarding:
     """Listens here as long as it lives."""
 
@@ -94,6 +98,7 @@ class Forwarding:
         self.reversed = [one for one in forwards if one.reverse]
         self._targets: dict[int, Forward] = {}  # by the number of the channel that listens there
         self._complaints: set[str] = set()
+        self._refusal = ""  # of the last port of the job, where nothing else is forwarded
         self.doors: list[Listener | Mailbox] = []
         for one in forwards:
             if not one.reverse:
@@ -113,6 +118,8 @@ class Forwarding:
             try:
                 with Connection(way(), self._is_asked) as self.connection:
                     self._serve(self.connection, was_connected)
+            except NotListening:
+                raise
             except DrayError as error:
                 is_lost = self.connection is not None and self.connection.link.hello is not None
                 was_connected = was_connected or is_lost
@@ -147,6 +154,8 @@ class Forwarding:
             for door in self.doors:
                 door.interests(wanted)
             connection.turn(wanted)
+            if self._refusal and not is_again:
+                raise NotListening(self._refusal, hint="Choose another port there: LOCAL:REMOTE")
         raise connection.why_lost()
 
     def _tell(self, is_again: bool) -> None:
@@ -165,6 +174,14 @@ class Forwarding:
         if text not in self._complaints:
             self._complaints.add(text)
             self.say(text)
+
+    def is_refused(self, channel: Channel, text: str) -> None:
+        """Do without a port of the job."""
+        self._targets.pop(channel.number, None)
+        if self._targets or self.doors or self.syncing is not None:
+            self.complain(text)
+        else:
+            self._refusal = text
 
     def _is_asked(self, channel: Channel, record: Mapping[str, Any]) -> None:
         """Connect to what was named here, for a connection that came in over there; and to nothing
@@ -198,7 +215,8 @@ class Awaited(End):
 
     def refused(self, record: dict[str, Any]) -> None:
         why = str(record.get("error", ""))[:LONGEST]
-        self.owner.complain(f"port {self.forward.there} of the job: {why}")
+        text = f"port {self.forward.there} of the job cannot be listened on: {why}"
+        self.owner.is_refused(self.channel, text)
 
 
 class Listener:

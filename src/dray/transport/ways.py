@@ -57,7 +57,7 @@ class SocketWay:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.place = "this machine"
+        self.place = "the job"
 
     def open(self) -> Carrier:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -224,14 +224,16 @@ def refuse_all(channel: SessionChannel, _: Mapping[str, Any]) -> None:
 
 class Connection:
     """An open way, and our end of what is said on it. ``is_asked`` is told what the job's side
-    wants to open here: nothing, by default."""
+    wants to open here: nothing, by default. ``patience``: for how many seconds the job's side bears
+    that we are stopped, where that is longer than usual."""
 
-    def __init__(self, way: Way, is_asked: Asked = refuse_all) -> None:
+    def __init__(self, way: Way, is_asked: Asked = refuse_all, patience: int = 0) -> None:
         self.way = way
         self._carrier = way.open()
         source, target = self._carrier.source, self._carrier.target
         self.link = Link(source, target, 1, is_asked, frames.MARK)
-        self.link.start({}, self._carrier.greeting)
+        hello = {"patience": patience} if patience else {}
+        self.link.start(hello, self._carrier.greeting)
 
     def __enter__(self) -> Connection:
         return self

@@ -25,6 +25,7 @@ LONGEST_BANNER = 1 << 20
 MOST_CHANNELS = 256
 PING_SECONDS = 3.0
 SILENCE = 12.0  # seconds, after which the other end is taken for gone
+MOST_PATIENCE = 600  # the same, for who says in its hello that it may be stopped (Ctrl-Z)
 BEGINNING = 90.0  # the same before it has said anything: a scheduler may be slow to lead there
 
 
@@ -200,7 +201,7 @@ class Link:
         self._theirs = 3 - first  # the least number of a channel that they may open
         self._reader = frames.Reader()
         self._out = bytearray()
-        self._heard = self._sent = time.monotonic()
+        self._heard = self._sent = self._ticked = time.monotonic()
 
     def start(self, record: "Dict[str, Any]", mark: bytes = b"") -> None:
         """Say hello."""
@@ -249,7 +250,10 @@ class Link:
     def tick(self) -> float:
         """Send a sign of life if one is due; return the seconds until the next."""
         now = time.monotonic()
-        if now - self._heard > (SILENCE if self.hello is not None else BEGINNING):
+        if now - self._ticked > SILENCE:  # we were stopped, and the other end may wait to be read
+            self._heard = now
+        self._ticked = now
+        if now - self._heard > (BEGINNING if self.hello is None else patience_of(self.hello)):
             self.fail("nothing was heard for {:.0f} s".format(now - self._heard))
         if now - self._sent >= PING_SECONDS:
             self._sent = now
@@ -344,3 +348,9 @@ class Link:
             channel.refuse("there are {} channels already".format(MOST_CHANNELS))
         else:
             self._is_asked(channel, record)
+
+
+def patience_of(hello: "Dict[str, Any]") -> float:
+    """Return the seconds of silence after which the end that said this hello is taken for gone."""
+    asked = hello.get("patience")
+    return min(max(asked, SILENCE), MOST_PATIENCE) if isinstance(asked, int) else SILENCE
