@@ -86,7 +86,7 @@ def test_a_reason(dray: Dray, ended: str) -> None:
     folder = dray.job_dir(ended)
     edit(folder / "end.json", reason=EVIL)
     edit(folder / "attempts/001/outcome.json", reason=f"attempt {EVIL}")
-    said = spelled(on_terminal(dray, "show", ended))
+    said = spelled(on_terminal(dray, "show", ended, columns=400))  # where nothing is wrapped
     assert f"state      failed: evil{SPELLED}" in said
     assert f"attempt evil{SPELLED}" in said
     spelled(on_terminal(dray, "wait", ended, code=1))

@@ -110,9 +110,9 @@ def describe_trial(sweep: Mapping[str, Any]) -> str:
 
 
 def describe_state(view: JobView) -> list[Shown]:
-    state, reason = str(view.state), f": {view.reason}" if view.reason else ""
-    lead = joined(f"{'state':<{LABEL}}", colored(state, state))
-    return hanging(lead, reason, LABEL, LABEL + len(state))
+    state, colon = str(view.state), ": " if view.reason else ""
+    lead = joined(f"{'state':<{LABEL}}", colored(state, state), colon)
+    return hanging(lead, view.reason, LABEL, LABEL + len(state) + len(colon))
 
 
 def more_of_limits(view: JobView) -> str:
