@@ -227,22 +227,27 @@ def job_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         " as [notify] in config.toml says]",
     )(function)
     for option in (one for one in reversed(JOB) if one.flag):
-        default = option.shown_default
-        text = f"{option.help}  [default: {default}]" if default else option.help
-        function = click.option(
-            option.flag,
-            variable(option),
-            metavar=option.metavar,
-            type=Parsed(option),
-            multiple=option.many,
-            help=text,
-        )(function)
+        function = declared(option)(function)
         if option.key in FORMER:
             former = click.option(
                 FORMER[option.key], variable(option), type=Parsed(option), hidden=True
             )
             function = former(function)
     return function
+
+
+def declared(option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the flag of a setting, with its help and its default."""
+    default = option.shown_default
+    text = f"{option.help}  [default: {default}]" if default else option.help
+    return click.option(
+        option.flag,
+        variable(option),
+        metavar=option.metavar,
+        type=Parsed(option),
+        multiple=option.many,
+        help=text,
+    )
 
 
 def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ import click
 from dray.cli.output import age, launcher, one_line, print_json, table, terminal_width
 from dray.cli.parameters import (
     ClusterName,
-    Parsed,
+    declared,
     job_flags,
     job_options,
     json_option,
@@ -76,16 +76,7 @@ class CommandBehindDashes(click.Command):
 def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that describe a sweep."""
     for option in (one for one in reversed(SWEEP) if one.flag and one.key not in OF_JOB):
-        default = option.shown_default
-        text = f"{option.help}  [default: {default}]" if default else option.help
-        function = click.option(
-            option.flag,
-            variable(option),
-            metavar=option.metavar,
-            type=Parsed(option),
-            multiple=option.many,
-            help=text,
-        )(function)
+        function = declared(option)(function)
     return function
 
 

@@ -3,11 +3,9 @@ wrap_resources.py. Both become a batch; what has no counterpart is noted or refu
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,6 +23,7 @@ from dray.config.yaml_subset import Yaml
 from dray.config.yaml_subset import read as read_yaml
 from dray.errors import ConfigError, NotFound, UsageError, nearest
 from dray.job.options import GpuRequest
+from dray.node.sweeps import expressions
 from dray.records import NamedTuple
 
 ENDINGS = (".yaml", ".yml")
@@ -36,16 +35,6 @@ TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 # Of torchrun's own flags, those without a value.
 ALONE = ("standalone", "module", "no_python", "run_path", "help")
 LARGEST = 1e18
-MOST_SIGNS = 200  # of an arithmetic expression
-OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: math.pow,  # of floats: an error where it grows too large
-}
 
 
 def is_tasks(path: Path) -> bool:
@@ -73,26 +62,15 @@ def number_of(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is not a number")
     if isinstance(value, str):
-        if len(value) > MOST_SIGNS:
-            raise ValueError("the expression is too long")
         try:
-            value = _value(ast.parse(value.strip(), mode="eval").body)
-        except (SyntaxError, ArithmeticError, RecursionError) as error:
+            if expressions.names_in(value):
+                raise ValueError("only numbers and + - * / // % ** are understood")
+            value = expressions.evaluate(value, {})
+        except expressions.NotAnExpression as error:
             raise ValueError(f"'{value}' is not arithmetic: {error}") from error
     if not math.isfinite(value) or not 0 <= value <= LARGEST:
         raise ValueError(f"{value} is too large, or below 0")
     return float(value)
-
-
-def _value(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(str(node.value))
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        return OPERATORS[type(node.op)](_value(node.left), _value(node.right))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        inner = _value(node.operand)
-        return -inner if isinstance(node.op, ast.USub) else inner
-    raise ValueError("only numbers and + - * / // % ** are understood")
 
 
 # -- task_runner ----------------------------------------------------------------------------------
