@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dray import background
 from dray.api import parse_settings
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, NotFound, Refused, TimedOut
@@ -344,6 +345,24 @@ def test_stopping_and_removing(verbs: Launcher, hpc: FakeCluster) -> None:
         verbs.stop(jobs[0])
     assert verbs.remove_all(jobs) == jobs
     assert (hpc.jobs, listed(verbs)) == ({}, {})
+
+
+def test_a_stop_that_has_begun_is_not_given_back(
+    verbs: Launcher, hpc: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection goes with the job, and another one would be the user's own process's to open:
+    that would ask for the stop again."""
+    job = run(verbs)
+    stop = hpc.queue.stop
+
+    def lose_the_connection(ids: Any, *, now: bool) -> None:
+        stop(ids, now=now)
+        background.require_foreground()
+
+    monkeypatch.setattr(hpc.queue, "stop", lose_the_connection)
+    monkeypatch.setattr(background, "_postponed", None)
+    monkeypatch.setattr(background, "_can_give_back", True)  # as in the warm process
+    assert verbs.stop(job).state is JobState.STOPPED
 
 
 def test_the_fake_refuses_what_it_does_not_know(hpc: FakeCluster) -> None:

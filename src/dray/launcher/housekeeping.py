@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from dray import background
 from dray.board import mirrors
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, Refused
@@ -43,6 +44,9 @@ class Housekeeping:
         return self.watching.wait_all(list(active)) if active else []
 
     def _ask_to_stop(self, cluster: str, ids: Sequence[str], now: bool) -> None:
+        # Once it is asked for, a stop that the user's own process tried again would find nothing
+        # left to stop: where the job's own pod answers, it takes the connection with it.
+        background.commit()
         self.context.cluster(cluster).queue.stop(ids, now=now)
         self.context.open_store().add_event("stop requested", *ids)
 
