@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dray.checks import Malformed, brief
 from dray.errors import Refused
-from dray.node.code import links
+from dray.node.formats import links
 from dray.node.formats.files import MOST_PARTS, lock_if_possible
 from dray.records import NamedTuple
 

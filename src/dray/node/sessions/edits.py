@@ -10,9 +10,9 @@ import errno
 import os
 import stat
 
-from ..code.links import leads_out
 from ..code.packs import CHUNK, Damaged, Packs, entries, hash_of, new_hash
 from ..formats import files
+from ..formats.links import leads_out
 from .messages import LARGEST_CONTENT
 
 TYPE_CHECKING = False
