@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -83,14 +83,22 @@ class Cluster:
         self, described: Sequence[Object], secrets: Mapping[str, bytes], replaces: Replaces
     ) -> None:
         """Create these Jobs, each once: one that is there already is found again, unless it is to
-        be replaced."""
+        be replaced. All or none: where one is refused, the others are taken back."""
         if len(described) == 1:
             self._create_job(described[0], secrets, replaces)
             return
         with ThreadPoolExecutor(AT_ONCE) as pool:
             made = [pool.submit(self._create_job, one, secrets, replaces) for one in described]
+            wait(made, return_when=FIRST_EXCEPTION)
             for one in made:
-                one.result()
+                one.cancel()
+        refused = refusal_among(made)
+        if refused is None:
+            return
+        if not isinstance(refused, LinkLost):
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(self.take_back, described))
+        raise refused
 
     def _create_job(
         self, described: Object, secrets: Mapping[str, bytes], replaces: Replaces
@@ -466,6 +474,13 @@ class Cluster:
             for what in ("cpu", "memory", gpu)
         )
         return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
+
+
+def refusal_among(made: Sequence[Future[None]]) -> BaseException | None:
+    """Return why one of these could not be created: that it was refused, rather than that there
+    was no answer."""
+    errors = [why for one in made if not one.cancelled() and (why := one.exception()) is not None]
+    return min(errors, key=lambda why: isinstance(why, LinkLost), default=None)
 
 
 def refused_reasons(events: Sequence[Mapping[str, Any]], wanted: Collection[str]) -> dict[str, str]:
