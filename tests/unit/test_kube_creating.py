@@ -10,7 +10,7 @@ import pytest
 from dray.clusters.kube import manifest, queue
 from dray.clusters.kube.api import Cluster, Replaces
 from dray.clusters.kube.manifest import Place
-from dray.errors import ClusterError
+from dray.errors import ClusterError, LoginNeeded
 from dray.job.model import JobSpec
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import JSON, Api, Reply
@@ -167,3 +167,45 @@ def test_jobs_stay_where_an_answer_is_missing(
     with pytest.raises(LinkLost):
         cluster.create_jobs(several(3), {}, Replaces())
     assert system.by_name
+
+
+def test_a_quota_that_the_job_itself_has_used_up_does_not_refuse_it(
+    system: KubeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to its creation was lost; asked again, Kubernetes looks at the quota first. Its
+    directory would be taken away below the pod."""
+    monkeypatch.setattr("dray.clusters.kube.api.PAUSE", 0.0)
+    monkeypatch.setattr(Full, "room", 1)
+    cluster = Cluster(Full(system))
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = {1}
+    cluster.create_jobs([described()], SECRETS, Replaces())
+    assert cluster.api.posted == ["jobs", "jobs", "secrets"]
+    assert set(system.by_name) == {"walk-7f3k"}
+
+
+class Expiring(DirectApi):
+    """Loses its first answer, and then knows nobody any more."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        thing: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,
+    ) -> Reply:
+        if self.posted:
+            raise LoginNeeded("kubectl: (Unauthorized)")
+        return super().ask(method, path, thing, accept=accept)
+
+
+def test_a_login_that_is_over_meanwhile_leaves_it_open_whether_the_job_is_there(
+    system: KubeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.clusters.kube.api.PAUSE", 0.0)
+    cluster = Cluster(Expiring(system))
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = {1}
+    with pytest.raises(LinkLost, match="Unauthorized"):
+        cluster.create_jobs([described()], {}, Replaces())

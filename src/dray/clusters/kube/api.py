@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
-from dray.errors import ClusterError, Refused
+from dray.errors import ClusterError, LoginNeeded, Refused
 from dray.job.model import Equipment
 from dray.records import NamedTuple
 from dray.transport import kube_api
@@ -115,12 +115,28 @@ class Cluster:
 
     def _create_once(self, path: str, described: Object) -> Reply:
         """Create an object. Where the answer is lost, ask again: it is then found by its name."""
-        for _ in range(TRIES - 1):
+        try:
+            return self.api.create(path, described)
+        except LinkLost:
+            time.sleep(PAUSE)
+        for _ in range(TRIES - 2):
             try:
-                return self.api.create(path, described)
+                return self._create_again(path, described)
             except LinkLost:
                 time.sleep(PAUSE)
-        return self.api.create(path, described)
+        return self._create_again(path, described)
+
+    def _create_again(self, path: str, described: Object) -> Reply:
+        """Create an object that may be there. A refusal now says nothing of the first request: the
+        quota may be used up by what that one has created, or the login be over since."""
+        try:
+            reply = self.api.create(path, described)
+            if reply.ok or reply.code == 409:
+                return reply
+            there = self.api.get(f"{path}/{described['metadata']['name']}")
+        except LoginNeeded as error:
+            raise LinkLost(error.message, hint=error.hint) from None
+        return there._replace(code=409) if there.ok else reply
 
     def _found_again(self, described: Object, replaces: Replaces) -> Reply:
         """Return the Job of this name, if it is ours; where it is over and is to be replaced, make
