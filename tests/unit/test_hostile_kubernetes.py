@@ -254,12 +254,35 @@ def test_nor_do_many_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         frames.read_record(io.BufferedReader(io.BytesIO(b"%d 0\n%s" % (len(many), many))))
 
 
-@pytest.mark.parametrize("text", [b'{"items": [{"metadata": ', b"[]", b"<html>", b"7"])
+@pytest.mark.parametrize("text", [b'{"items": [{"metadata": ', b"[]", b"<html>", b"7", b""])
 def test_half_an_answer_is_not_that_there_is_nothing(text: bytes) -> None:
     """A job that is not in it would be taken for lost."""
     with pytest.raises(LinkLost):
         kube_api.reply_of(200, text)
     assert kube_api.reply_of(403, text).code == 403
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"kind": "Status", "status": "Success"},
+        {"kind": "JobList", "items": {}},
+        {"kind": "Table", "rows": []},
+        {**TABLE, "rows": {}},
+        {**TABLE, "columnDefinitions": [{"name": "Name"}]},
+    ],
+)
+def test_nor_is_one_that_is_no_list(said: dict[str, Any]) -> None:
+    cluster = Cluster(Scripted(lambda *_: Reply(200, said)))
+    for ask in (cluster.look, cluster.survey):
+        with pytest.raises(LinkLost, match="no list"):
+            ask(PLACE, ["walk-7f3k"])
+
+
+@pytest.mark.parametrize("said", [{"items": []}, {"items": None}, {**TABLE, "rows": None}])
+def test_an_empty_list_is_one(said: dict[str, Any]) -> None:
+    assert Cluster(Scripted(lambda *_: Reply(200, said))).look(PLACE, ["walk-7f3k"]).rows == {}
 
 
 class Proxy(ThreadingUnixStreamServer):
@@ -293,6 +316,34 @@ def test_an_answer_that_never_ends_is_given_up(
         with pytest.raises(LinkLost, match="no whole answer"):
             Api(Kubectl("lab"), tmp_path / "near").get("/version")
         server.over.set()  # type: ignore[attr-defined]
+        server.shutdown()
+
+
+class Cut(Dripping):
+    """Is cut off between the head of an answer and its body."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+
+
+class Hints(Dripping):
+    """Says something before its answer, which never comes."""
+
+    def do_GET(self) -> None:
+        self.send_response_only(103)
+        self.end_headers()
+
+
+@pytest.mark.parametrize("handler", [Cut, Hints])
+def test_an_answer_without_a_body_is_none(tmp_path: Path, handler: type[Dripping]) -> None:
+    """All jobs of the cluster would be taken for lost."""
+    with Proxy(str(tmp_path / "near"), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster = Cluster(Api(Kubectl("lab"), tmp_path / "near"))
+        with pytest.raises(DrayError):
+            cluster.look(PLACE, ["walk-7f3k"])
         server.shutdown()
 
 

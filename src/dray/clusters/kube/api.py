@@ -273,6 +273,8 @@ class Cluster:
         reply = self.api.get(path + more, table=True)
         if not reply.ok:
             raise kube_api.refusal("Kubernetes does not list jobs", reply)
+        if not queue.is_list(reply.record):  # jobs that are not in it would be taken for lost
+            raise LinkLost("the API server's answer is no list of jobs or pods")
         return reply.record
 
     def _reasons(

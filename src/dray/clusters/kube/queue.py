@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import names
@@ -103,6 +104,16 @@ class Row(NamedTuple):
     why: str = ""
 
 
+def is_list(record: Mapping[str, Any]) -> bool:
+    """Return whether this is a list of Jobs or pods, or the server's table of them, though it may
+    be an empty one."""
+    if record.get("kind") != "Table":
+        return isinstance(record.get("items", ()), list | NoneType)
+    return {"Name", "Status"} <= set(titles_of(record)) and isinstance(
+        record.get("rows", ()), list | NoneType
+    )
+
+
 def job_states(record: Mapping[str, Any]) -> list[JobState]:
     """Read a list of Jobs, or the server's table of them."""
     if record.get("kind") == "Table":
@@ -150,10 +161,14 @@ def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
+def titles_of(table: Mapping[str, Any]) -> list[str]:
+    columns = value_at(table, "columnDefinitions")
+    return [text_at(one, "name") for one in columns] if isinstance(columns, list) else []
+
+
 def table_rows(table: Mapping[str, Any], *wanted: str) -> list[list[str]]:
     """Return these columns of a server-side table."""
-    columns = value_at(table, "columnDefinitions")
-    titles = [text_at(one, "name") for one in columns] if isinstance(columns, list) else []
+    titles = titles_of(table)
     if not all(one in titles for one in wanted):
         return []
     places = [titles.index(one) for one in wanted]
