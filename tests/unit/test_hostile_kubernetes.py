@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.clusters.kube import api as kube
-from dray.clusters.kube import doctor, lost_nodes, queue, suggesting
+from dray.clusters.kube import doctor, kueue, lost_nodes, queue, suggesting
 from dray.clusters.kube.api import Cluster, Replaces
 from dray.clusters.kube.manifest import Object, Place
 from dray.errors import ClusterError, DrayError
@@ -345,6 +345,28 @@ def test_an_answer_without_a_body_is_none(tmp_path: Path, handler: type[Dripping
         with pytest.raises(DrayError):
             cluster.look(PLACE, ["walk-7f3k"])
         server.shutdown()
+
+
+LONG = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "said", ["persistentvolumeclaim ", 'volume "secrets"secret "', "Insufficient ", "(UID: "]
+)
+def test_a_long_message_is_understood_in_bounded_time(said: str) -> None:
+    """One of 100 kB took 12 seconds, and the listing of all clusters with it."""
+    said *= LONG // len(said)
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": said}
+    made = queue.making_reason([{"reason": "FailedMount", "message": said}])
+    queued = kueue.reason({"status": {"conditions": [evicted]}}, {}, None)
+    for told in (queue.scheduling_reason(said), made, queued):
+        assert told
+        assert len(told) < 1000
+
+
+def test_nor_is_a_long_reason_told_whole() -> None:
+    waiting = {"waiting": {"reason": "x" * LONG, "message": "y" * LONG}}
+    assert len(queue.waiting_reason({"status": {"containerStatuses": [{"state": waiting}]}})) < 1000
 
 
 # -- Secrets ------------------------------------------------------------------------------------

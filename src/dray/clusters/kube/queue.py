@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 MOST_WORDS = 300
+MOST_SAID = 4096  # characters of a message that are looked through for what it means
 
 MADE_READY = "its pod is being made ready"
 # What keeps a container from starting, by the reason that the kubelet gives.
@@ -259,13 +260,14 @@ def scheduling_reason(said: str, reason: str = "") -> str:
     """Say in plain words what the scheduler says of all nodes; the number of nodes is kept."""
     if reason == "SchedulingGated":
         return "held back by a gate of the cluster until it lets the pod start"
+    said = said[:MOST_SAID]
     found = [words for pattern, words in SCHEDULING if re.search(pattern, said)]
     return told(", ".join(dict.fromkeys(found)), said) if found else told("", said)
 
 
 def told(words: str, said: str) -> str:
-    """Add what was said there, on one line."""
-    said = " ".join(said.split())[:MOST_WORDS]
+    """Add what was said there, on one line. The words may be those of the API server, too."""
+    words, said = words[:MOST_WORDS], " ".join(said.split())[:MOST_WORDS]
     return f"{words} (Kubernetes says: {said})" if words and said else words or said
 
 
@@ -283,7 +285,7 @@ def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
     failed = [one for one in events if text_at(one, "reason") in MAKING]
     if not failed:
         return ""
-    said = text_at(failed[-1], "message")
+    said = text_at(failed[-1], "message")[:MOST_SAID]
     if NO_SECRET.search(said):
         return told(SECRET_MISSING, said)
     return told(MAKING[text_at(failed[-1], "reason")], said)
