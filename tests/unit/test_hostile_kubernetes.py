@@ -21,10 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.clusters.kube import api as kube
-from dray.clusters.kube import doctor, kueue, lost_nodes, queue, suggesting
+from dray.clusters.kube import doctor, kueue, lost_nodes, manifest, names, queue, suggesting
 from dray.clusters.kube.api import Cluster, Replaces
 from dray.clusters.kube.manifest import Object, Place
+from dray.clusters.kube.situation import KubernetesSituation
 from dray.errors import ClusterError, DrayError
+from dray.job.model import JobSpec, JobState, JobView
 from dray.transport import frames, kube_api
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, Reply
@@ -33,8 +35,12 @@ from dray.transport.kubectl import Kubectl, PodExec
 pytestmark = pytest.mark.hostile
 
 PLACE = Place("lab", "/lab/dray", "lena", "kueue", "gpus")
+LONG = 1 << 20
 SETTINGS = {"volumes": ["pvc:home:/lab"], "image": "image:1"}
-OWN = {"labels": {"dray/job": "walk-7f3k"}, "annotations": {"dray/created": "1.0"}}
+OWN = {
+    "labels": {"dray/job": "walk-7f3k", "priority": "3", "user": "lena"},
+    "annotations": {"dray/created": "1.0", "dray/carried": "true"},
+}
 JOB: Object = {"metadata": {"name": "walk-7f3k", **OWN}}
 
 
@@ -120,7 +126,16 @@ POD: dict[str, Any] = {
     "metadata": META,
     "spec": {
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "home"}}],
-        "containers": [{"volumeMounts": [{"name": "v", "mountPath": "/home"}]}],
+        "hostname": "walk-7f3k-0",
+        "priority": 7,
+        "containers": [
+            {
+                "name": "job",
+                "command": ["/lab/python", "-I", "-S"],
+                "volumeMounts": [{"name": "v", "mountPath": "/home"}],
+                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            }
+        ],
         "accessModes": ["ReadWriteMany"],
         "hard": {"limits.cpu": "1"},
     },
@@ -176,10 +191,11 @@ def changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
     return found
 
 
-ODD: st.SearchStrategy[Any] = st.sampled_from(
+ODDITIES: list[Any] = (
     [None, True, 0, -1, 1e308, 10**30, "", "²", "--x", "../../x", "é", "\0", "\ud800", [], {}, [[]],
      [{}], {"a": 1}, [1, None, "x"], "9" * 5000, "0001-01-01T00:00:00+23:59"]
 )  # fmt: skip
+ODD: st.SearchStrategy[Any] = st.sampled_from(ODDITIES)
 ANSWERS = st.builds(changed, st.just(HONEST), st.sampled_from(list(places(HONEST))), ODD)
 TABLES = st.builds(changed, st.just(TABLE), st.sampled_from(list(places(TABLE))), ODD)
 
@@ -209,6 +225,25 @@ def suggest(cluster: Cluster) -> None:
         find(cluster, found)
 
 
+def start_in_pods(cluster: Cluster) -> None:
+    """Let kubectl's words be made as they are for a process in a pod: each can be one."""
+    found = [(name, words) for name, words in cluster.job_pods(PLACE)]
+    found += [(name, []) for name in cluster.running_pods(PLACE, "walk-7f3k").values()]
+    for name, words in found:
+        assert names.is_name(name)
+        for word in PodExec(Kubectl("lab"), f"pod/{name}", words).argv(*words):
+            assert "\0" not in os.fsencode(word).decode(errors="replace")
+            assert len(word) < 1 << 16
+
+
+def situate(cluster: Cluster) -> None:
+    there = KubernetesSituation(cluster, SETTINGS, PLACE)
+    for ask in (there.view, there.allowance, lambda: there.description("walk-7f3k")):
+        ask()
+    spec = JobSpec(id="walk-7f3k", name="walk", command=())
+    there.explain(JobView(spec=spec, cluster="lab", state=JobState.QUEUED))
+
+
 EACH: tuple[Callable[[Cluster], object], ...] = (
     look,
     create,
@@ -232,6 +267,25 @@ def test_no_shape_of_an_answer_is_too_odd(
 
     with suppress(DrayError):
         ask(Cluster(Scripted(answer)))
+
+
+ALIVE = {key: value for key, value in META.items() if key != "deletionTimestamp"}
+RUNNING = {"items": [{**POD, "metadata": ALIVE}]}
+
+
+@pytest.mark.parametrize("ask", [start_in_pods, situate])
+def test_nor_where_little_is_asked(ask: Callable[[Cluster], object]) -> None:
+    """There is time to try each oddity at each place."""
+    for path in list(places(RUNNING)):
+        for odd in [*ODDITIES, "--5"]:
+            said = changed(RUNNING, path, odd) if path else {}
+            with suppress(DrayError):
+                ask(Cluster(Scripted(lambda *_, said=said: Reply(200, said))))
+
+
+@pytest.mark.parametrize("command", [["x" * LONG, "-I"], [*"x" * LONG, "-I"], ["a\0", "-I"]])
+def test_what_cannot_start_a_python_is_not_tried(command: list[str]) -> None:
+    assert manifest.python_of({"spec": {"containers": [{"name": "job", "command": command}]}}) == []
 
 
 # -- sizes --------------------------------------------------------------------------------------
@@ -345,9 +399,6 @@ def test_an_answer_without_a_body_is_none(tmp_path: Path, handler: type[Dripping
         with pytest.raises(DrayError):
             cluster.look(PLACE, ["walk-7f3k"])
         server.shutdown()
-
-
-LONG = 1 << 20
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ class Cluster:
         dray's Python in it: whoever is in one can look at all jobs."""
         wanted = names.selector({names.ROOT: names.root_label(place.root, place.user)})
         running = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning&limit={NAMED}"
-        for pod in items_of(self.api.get(running).record):
+        for pod in pods_of(self.api.get(running).record):
             words = manifest.python_of(pod)
             if words and not text_at(pod, "metadata", "deletionTimestamp"):
                 yield text_at(pod, "metadata", "name"), words
@@ -411,7 +411,7 @@ class Cluster:
         root = names.root_label(place.root, place.user)
         wanted = names.selector({names.ROOT: root, names.JOB: [job_id]})
         path = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning"
-        pods = items_of(self.api.get(path).record)
+        pods = pods_of(self.api.get(path).record)
         pods.sort(key=lambda pod: not text_at(pod, "metadata", "deletionTimestamp"))
         return {text_at(pod, "spec", "hostname"): text_at(pod, "metadata", "name") for pod in pods}
 
@@ -509,6 +509,11 @@ def refused_reasons(events: Sequence[Mapping[str, Any]], wanted: Collection[str]
         if name in wanted:
             by_name.setdefault(name, []).append(event)
     return {name: queue.create_reason(own) for name, own in by_name.items()}
+
+
+def pods_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the pods of a list that can be reached by their names."""
+    return [one for one in items_of(record) if names.is_name(text_at(one, "metadata", "name"))]
 
 
 SCALES = {
