@@ -25,6 +25,7 @@ from dray.clusters.kube import doctor, kueue, lost_nodes, manifest, names, queue
 from dray.clusters.kube.api import Cluster, Replaces
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.situation import KubernetesSituation
+from dray.clusters.options import kubernetes as options
 from dray.errors import ClusterError, DrayError
 from dray.job.model import JobSpec, JobState, JobView
 from dray.transport import frames, kube_api
@@ -95,6 +96,32 @@ def test_no_path_but_a_plain_one_is_asked_for(path: str) -> None:
     assert answering.asked == []
 
 
+ODD_NAMES = ["a?watch=true", "../../../../../api/v1/secrets", "a:b", "--x", "a\nb", "A", ""]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_no_setting_names_a_path(name: str) -> None:
+    """Also that of a project which nobody trusts may name a queue."""
+    for parse in (options.QUEUE.parse, lambda one: options.VOLUMES.parse([f"pvc:{one}:/x"])):
+        with pytest.raises(ValueError, match=r"Kubernetes|volume"):
+            parse(name)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_nor_is_one_suggested(name: str) -> None:
+    claim = {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteMany"]}}
+    assert suggesting.writable_claims([claim]) == []
+    assert suggesting.leaf_queues([claim]) == []
+
+
+def test_versions_without_end_are_not_asked_for() -> None:
+    many = [{"version": f"v{number}", "groupVersion": "a"} for number in range(2000)]
+    groups = [{"name": "kueue.x-k8s.io", "versions": many}] * 20
+    answering = Scripted(lambda _, path: Reply(200 if path == "/apis" else 403, {"groups": groups}))
+    assert list(suggesting.queues_there(Cluster(answering))) == []
+    assert len(answering.asked) < 50
+
+
 @pytest.mark.parametrize("tail", ["²", "٣", "9" * 5000, "-1", ""])
 def test_a_jobs_number_is_one_in_plain_digits(tail: str) -> None:
     found = {"items": [{"metadata": {"name": f"walk-7f3k--r{tail}"}}]}
@@ -160,7 +187,7 @@ POD: dict[str, Any] = {
     "involvedObject": {"name": "walk-7f3k"},
     "versions": [{"version": "v1"}],
     "resources": [{"name": "workloads"}, {"name": "localqueues"}],
-    "groups": [{"name": "kueue.x-k8s.io", "versions": [{"groupVersion": "kueue.x-k8s.io/v1"}]}],
+    "groups": [{"name": "kueue.x-k8s.io", "versions": [{"version": "v1"}]}],
 }
 HONEST: dict[str, Any] = {"items": [POD, {**POD, "metadata": {**META, "name": "walk-7f3k"}}], **POD}
 TABLE: dict[str, Any] = {
