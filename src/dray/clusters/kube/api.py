@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
-from dray.errors import ClusterError, LoginNeeded, Refused
+from dray.errors import ClusterError, DrayError, LoginNeeded, Refused
 from dray.job.model import Equipment
 from dray.records import NamedTuple
 from dray.transport import kube_api
@@ -87,18 +87,28 @@ class Cluster:
         if len(described) == 1:
             self._create_job(described[0], secrets, replaces)
             return
+        lost: list[LinkLost] = []
+        refused: list[DrayError] = []
+
+        def create(one: Object) -> None:
+            try:
+                if not refused:  # else it would only be taken back
+                    self._create_job(one, secrets, replaces)
+            except LinkLost as error:
+                lost.append(error)
+            except DrayError as error:
+                refused.append(error)
+
+        self._at_once(create, described)
+        if refused:
+            self._at_once(self.take_back, described)
+        for why in [*refused, *lost]:
+            raise why
+
+    def _at_once(self, act: Callable[[Object], None], described: Sequence[Object]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            made = [pool.submit(self._create_job, one, secrets, replaces) for one in described]
-            wait(made, return_when=FIRST_EXCEPTION)
-            for one in made:
-                one.cancel()
-        refused = refusal_among(made)
-        if refused is None:
-            return
-        if not isinstance(refused, LinkLost):
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(self.take_back, described))
-        raise refused
+            for one in [pool.submit(act, one) for one in described]:
+                one.result()
 
     def _create_job(
         self, described: Object, secrets: Mapping[str, bytes], replaces: Replaces
@@ -492,13 +502,6 @@ class Cluster:
             for what in ("cpu", "memory", gpu)
         )
         return Equipment(cpus=cpus, memory=memory or None, gpus=gpus)
-
-
-def refusal_among(made: Sequence[Future[None]]) -> BaseException | None:
-    """Return why one of these could not be created: that it was refused, rather than that there
-    was no answer."""
-    errors = [why for one in made if not one.cancelled() and (why := one.exception()) is not None]
-    return min(errors, key=lambda why: isinstance(why, LinkLost), default=None)
 
 
 def refused_reasons(events: Sequence[Mapping[str, Any]], wanted: Collection[str]) -> dict[str, str]:
