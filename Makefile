@@ -26,15 +26,15 @@ test: $(READY) check  ## everything that must hold, against real components
 
 test-crowd: $(READY)  ## two hundred jobs at once
 	tests/rigs/install
-	$(BIN)/pytest -m crowd
+	$(BIN)/pytest -m crowd tests/integration
 
 test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer
 	tests/rigs/install docker-registry:docker-registry
-	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker"
+	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker" tests/integration tests/sessions
 
 test-machines: $(READY)  ## machines without a scheduler, through a real sshd
 	tests/rigs/install
-	$(BIN)/pytest -n 4 --dist worksteal -m machines
+	$(BIN)/pytest -n 4 --dist worksteal -m machines tests/contract tests/integration
 
 test-sessions: $(READY)  ## into running jobs, over links that break
 	tests/rigs/install
@@ -65,7 +65,7 @@ test-sweeps: $(READY)  ## the real Optuna, MLflow and TensorBoard, from PyPI
 
 test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root
 	tests/rigs/install
-	$(BIN)/pytest -m docker
+	$(BIN)/pytest -m docker tests/integration
 
 kubernetes-rig: $(READY)
 	tests/rigs/install ip:iproute2 docker-registry:docker-registry
