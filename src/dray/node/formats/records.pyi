@@ -188,6 +188,7 @@ class Description(NeededDescription, total=False):
     retry_on: List[int]
     fail_on: List[int]
     hold: Optional[float]
+    stall: Optional[float]
     origin: Origin
     sweep: SweepPart
     after: Dict[str, str]  # jobs that have to end before it: see ``following``

@@ -250,6 +250,7 @@ DESCRIPTION = {
     "retry_on": is_counts,
     "fail_on": is_counts,
     "hold": is_moment,
+    "stall": is_moment,
     "origin": is_origin,
     "sweep": is_sweep,
     "after": is_after,
