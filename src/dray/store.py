@@ -133,7 +133,12 @@ class SweepRow(NamedTuple):
     place: str
     created: float
     study: dict[str, Any]  # sweep.json
-    parts: list[dict[str, Any]]  # records.PartRecord
+    parts: list[dict[str, Any]]  # records.PartRecord, with the cluster and the place of each
+
+    @property
+    def where(self) -> str:
+        """Its clusters, in the order of its trials, as --on names them."""
+        return ",".join(dict.fromkeys(one.get("cluster", self.cluster) for one in self.parts))
 
     @property
     def arrays(self) -> list[str]:

@@ -45,7 +45,10 @@ OF_JOB = ("sweep.name", "sweep.metric")
 
 sweep_argument = click.argument("sweep", type=SweepId())
 on_option = click.option(
-    "--on", type=ClusterName(), help="The cluster of a sweep that another machine has submitted."
+    "--on",
+    type=ClusterName(),
+    metavar="CLUSTER[,CLUSTER…]",
+    help="The clusters of a sweep that another machine has submitted.",
 )
 
 
@@ -138,7 +141,8 @@ def start(
         notify=notify,
     )
     tell(sweep_id)
-    for line in begun(study, sweep_id, verbs.sweeping.size_of(sweep_id), settings):
+    known = verbs.sweeping.sizes_of(sweep_id)
+    for line in begun(study, sweep_id, known, settings):
         say(line)
 
 
@@ -219,9 +223,12 @@ def stop_rule(rule: Stop | None, first: int | None, total: int | None) -> Stop |
     return rule._replace(first=first or rule.first, total=total or rule.total)
 
 
-def begun(study: Study, sweep_id: str, trials: int, settings: Mapping[str, Any]) -> list[str]:
-    at_once = settings.get("sweep.at_once")
+def begun(
+    study: Study, sweep_id: str, sizes: Mapping[str, int], settings: Mapping[str, Any]
+) -> list[str]:
+    at_once, trials = settings.get("sweep.at_once"), sum(sizes.values())
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
+    told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))
@@ -255,7 +262,7 @@ def status(
         found = verbs.sweeping.look(sweep_id, on)
         most = len(found.trials) if everything else tables.USUAL_ROWS
         shown = tables.status(found.study, found.trials, width(), most)
-        return [*laid_out(shown), *state_lines(found)]
+        return [*laid_out(shown), *state_lines(found), *problem_lines(found)]
 
     if follow:
         from dray.cli.watching import watch_jobs  # only here
@@ -276,7 +283,7 @@ def list_sweeps(verbs: Launcher, as_json: bool) -> None:
                 {
                     "version": JSON_VERSION,
                     "id": one.id,
-                    "cluster": one.cluster,
+                    "cluster": one.where,
                     "created": one.created,
                     "trials": sum(part["count"] for part in one.parts),
                 }
@@ -288,7 +295,7 @@ def list_sweeps(verbs: Launcher, as_json: bool) -> None:
         say("no sweeps; start one with: dray sweep start --space lr=1e-5..1e-1:log -- COMMAND")
         return
     rows = [
-        (one.id, one.cluster, str(sum(part["count"] for part in one.parts)), age(one.created))
+        (one.id, one.where, str(sum(part["count"] for part in one.parts)), age(one.created))
         for one in found
     ]
     tell(table(("ID", "CLUSTER", "TRIALS", "AGE"), rows))
@@ -307,9 +314,21 @@ def state_lines(sweep: Sweep) -> list[str]:
     return [f"closed, {sweep.why_closed}: no further trial starts"] if sweep.why_closed else []
 
 
+def problem_lines(sweep: Sweep) -> list[str]:
+    return [
+        visible(f"{name} was not reached, its trials are as last seen: {why}")
+        for name, why in sweep.problems.items()
+    ]
+
+
 def print_record(sweep: Sweep) -> None:
     record = tables.as_record(sweep.study, sweep.trials)
-    told = {"cluster": sweep.cluster, "closed": bool(sweep.why_closed), "time": time.time()}
+    told = {
+        "cluster": ",".join(sweep.clusters),
+        "closed": bool(sweep.why_closed),
+        "problems": dict(sweep.problems),
+        "time": time.time(),
+    }
     print_json({"version": JSON_VERSION, **told, **record})
 
 
@@ -330,7 +349,8 @@ def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool)
         for trial in best_trials(found, most):
             tell(one_line(verbs.sweeping.command_of(found, trial)))
         return
-    tell(lines(laid_out(tables.best(found.study, found.trials, width(), most))))
+    shown = tables.best(found.study, found.trials, width(), most)
+    tell(lines([*laid_out(shown), *problem_lines(found)]))
 
 
 # -- changing -------------------------------------------------------------------------------------

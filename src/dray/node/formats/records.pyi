@@ -527,6 +527,14 @@ class StudyFiles(TypedDict):
     trials: Dict[str, TrialRecord]
     results: Dict[str, ResultRecord]
     closed: bool
+    others: str  # the mark of what it was told of other clusters
+
+class OthersRecord(TypedDict):
+    """others.json: what a laptop has told of the trials on other clusters."""
+
+    mark: str  # by which the laptop recognizes it
+    trials: Dict[str, TrialRecord]
+    results: Dict[str, ResultRecord]
 
 # -- images -----------------------------------------------------------------------------------
 
@@ -704,7 +712,7 @@ class Asked(TypedDict, total=False):
     ends: Dict[str, End]  # of jobs that may not know it themselves
     overdue: List[str]  # folded: their pods should have ended long ago
     # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove, sweep,
-    # sweep-close, door, enter
+    # sweep-close, sweep-others, door, enter
     id: str
     attempt: int
     offset: int
@@ -715,6 +723,7 @@ class Asked(TypedDict, total=False):
     name: str
     rules: Rules
     paths: List[str]
+    others: OthersRecord
     # situation, explain
     names: List[str]  # of questions
     changes: List[List[str]]  # flags to submit with

@@ -263,6 +263,10 @@ class Root:
         """Return all that is known of a sweep here."""
         return sweeps.look(self.path, sweep_id)
 
+    def hear_of_others(self, sweep_id: "Any", others: "Any") -> None:
+        """Take what is told of a sweep's trials on other clusters."""
+        sweeps.hear(self.path, sweep_id, others)
+
     def close_sweep(self, sweep_id: "Any") -> None:
         """Let no further trial of a sweep start."""
         sweeps.close(self.path, sweep_id)

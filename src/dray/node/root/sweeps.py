@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from ..formats.records import PartRecord, StudyFiles, StudyRecord
 
 FOLDER = "sweeps"
+OTHERS = {
+    "mark": shapes.is_text,
+    "trials": shapes.is_record,
+    "results": shapes.is_record,
+}  # type: shapes.Shape
 
 
 def begin(root: str, study: "StudyRecord", part: "PartRecord") -> None:
@@ -52,6 +57,16 @@ def close(root: str, sweep_id: "Any") -> None:
     if study.record() is None:
         raise Refusal("NotFound", "there is no sweep {}".format(sweep_id))
     study.close()
+
+
+def hear(root: str, sweep_id: "Any", others: "Any") -> None:
+    """Write down what is told of the sweep's trials on other clusters."""
+    study = Study(root, checked(sweep_id))
+    if study.record() is None:
+        raise Refusal("NotFound", "there is no sweep {}".format(sweep_id))
+    if not shapes.fits(others, OTHERS, OTHERS):
+        raise Refusal("Refused", "this is nothing that a sweep can be told")
+    study.hear({key: others[key] for key in OTHERS})
 
 
 def checked(sweep_id: "Any") -> str:
