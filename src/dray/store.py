@@ -504,7 +504,8 @@ class Store:
         """Return our description of a trial with the parameters that its cluster tells, if they are
         of the sweep's space. What is made of them is our own."""
         values = told.sweep.get("values")
-        if values is None or ours.sweep.get("values") is not None:
+        before, may_change = ours.sweep.get("values"), "template" in ours.sweep
+        if values is None or values == before or (before is not None and not may_change):
             return ours
         from dray.node.sweeps.trial import as_filled  # only for a trial
 

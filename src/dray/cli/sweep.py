@@ -98,6 +98,13 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--stop-total", type=click.IntRange(1), metavar="STEP", help="The steps of a whole training."
 )
+@click.option(
+    "--stop-change",
+    multiple=True,
+    metavar="NAME",
+    help="With pbt: a parameter that may change while a training goes on. May be repeated.  "
+    "[default: all floating-point numbers]",
+)
 @job_options
 @click.pass_context
 def start(
@@ -110,6 +117,7 @@ def start(
     notify: bool | None,
     stop_first: int | None,
     stop_total: int | None,
+    stop_change: tuple[str, ...],
     **values: Any,
 ) -> None:
     """Submit the trials of a sweep, with the code of this folder as it is now.
@@ -128,7 +136,7 @@ def start(
     flags = job_flags(values)
     settings = {**found.settings, **sweep_flags(values)}
     verbs = launcher({**job_settings(found), **flags}, submits=True)
-    study = described(found, space, settings, flags, (stop_first, stop_total))
+    study = described(found, space, settings, flags, (stop_first, stop_total), stop_change)
     words = ctx.meta[BEHIND] or settings.get("sweep.command") or ()
     if not words:
         raise UsageError("there is no command", hint=BEHIND_DASHES)
@@ -178,6 +186,7 @@ def described(
     settings: Mapping[str, Any],
     job: Mapping[str, Any],
     steps: tuple[int | None, int | None],
+    change: tuple[str, ...],
 ) -> Study:
     """Return the study that file and flags describe, without its id."""
     told = found._replace(settings=settings)
@@ -190,7 +199,7 @@ def described(
         metric=main[0] if main else settings.get("sweep.metric", ""),
         mode=told.sweep("mode"),
         repeats=told.sweep("repeats"),
-        stop=stop_rule(settings.get("sweep.stop"), *steps),
+        stop=stop_rule(settings.get("sweep.stop"), *steps, change),
         stop_if=tuple(settings.get("sweep.stop_if", ())),
         max_failures=settings.get("sweep.max_failures"),
     )
@@ -215,12 +224,19 @@ def space_of(known: tuple[Parameter, ...], flags: tuple[str, ...]) -> tuple[Para
     return found
 
 
-def stop_rule(rule: Stop | None, first: int | None, total: int | None) -> Stop | None:
+def stop_rule(
+    rule: Stop | None, first: int | None, total: int | None, change: tuple[str, ...]
+) -> Stop | None:
     if rule is None:
         if first or total:
-            raise UsageError("--stop-first and --stop-total go with --stop asha or median")
+            raise UsageError("--stop-first and --stop-total go with --stop asha, median or pbt")
+        if change:
+            raise UsageError("--stop-change goes with --stop pbt")
         return None
-    return rule._replace(first=first or rule.first, total=total or rule.total)
+    change = change or rule.change
+    if change and rule.rule != "pbt":
+        raise UsageError(f"--stop {rule.rule} changes no parameter: --stop-change goes with pbt")
+    return rule._replace(first=first or rule.first, total=total or rule.total, change=change)
 
 
 def begun(

@@ -567,6 +567,7 @@ SWEEP: Mapping[str, checks.Check[Any]] = {
     "trial": count,
     "at_once": optional(count),
     "values": _parameters,
+    "template": texts,
 }
 RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),

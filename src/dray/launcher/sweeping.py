@@ -13,7 +13,7 @@ from dray import checks
 from dray.checks import Malformed
 from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, DrayError, NotFound, Refused, UsageError
-from dray.job.model import JobArray
+from dray.job.model import JobArray, JobSpec
 from dray.job.quantities import show_count
 from dray.launcher.asking import ask_each
 from dray.launcher.context import UNAVAILABLE, Context, message_of, unclaimed
@@ -26,13 +26,14 @@ from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import fill
 from dray.node.sweeps.filling import names_in as names_in_words
 from dray.node.sweeps.space import complete, learnt, point_of
+from dray.node.sweeps.stopping import EVEN as PBT
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple, replace
 from dray.store import Row, SweepRow
 from dray.sweep import table
 from dray.sweep.options import USUAL_TRIALS
 from dray.sweep.space import check_template, records_of
-from dray.sweep.study import Study, Trial
+from dray.sweep.study import LEARNT, Study, Trial
 
 if TYPE_CHECKING:
     from dray.launcher.asking import Answer
@@ -140,6 +141,8 @@ class Sweeping:
             one.cluster.check(one.common)
         check_template(common.command, study.space)
         require_sound(study)
+        for one in loads if study.stop and study.stop.rule == PBT else ():
+            require_resumable(one.common)
         loads = limited(loads, common.id, at_once)
         loads = dealt(loads, number_of(study, configurations), study.repeats)
         study = study._replace(id=common.id, name=common.name, created=common.created)
@@ -442,8 +445,42 @@ def require_sound(study: Study) -> None:
             hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
             "--stop-first 100",
         )
+    if study.stop and study.stop.rule == PBT:
+        require_population(study)
     if study.stop and study.stop.first and study.stop.total:
         require_comparison(study.stop.first, study.stop.total)
+
+
+def require_population(study: Study) -> None:
+    """Refuse a population in which nothing could be taken over, or changed."""
+    if study.repeats > 1:
+        raise UsageError("--stop pbt has no repeats: each trial goes a way of its own")
+    wanted = study.stop.change if study.stop else ()
+    names = {one.name for one in study.space if one.kind in LEARNT}
+    for one in wanted:
+        if one not in names:
+            raise UsageError(
+                f"--stop-change {one}: no parameter that is chosen has that name",
+                hint=f"There is {', '.join(sorted(names))}.",
+            )
+    if not wanted and not any(one.kind == "float" for one in study.space):
+        raise UsageError(
+            "--stop pbt would change nothing: no parameter is a floating-point number",
+            hint="Say which ones can change while a training goes on: --stop-change NAME",
+        )
+
+
+def require_resumable(job: JobSpec) -> None:
+    if not job.resume.checkpoint:
+        raise UsageError(
+            "--stop pbt goes on from checkpoints, and it is not known what they are",
+            hint="Say so: --checkpoint 'logs/**/model_*.pt', or --recipe NAME",
+        )
+    if job.resume.anew:
+        raise Refused(
+            "--stop pbt needs a trainer that counts on from a checkpoint's step, and this one "
+            "begins to count anew"
+        )
 
 
 def require_comparison(first: int, total: int) -> None:
@@ -594,7 +631,8 @@ def trial_of(
     record = {key: result[key] for key in MEASURES if key in result}
     if state == "running" and row is not None:
         record.update(latest(study, row))
-    values = values_of(space, record_in(told, "trials", configuration), configuration)
+    chosen = result if result.get("values") else record_in(told, "trials", configuration)
+    values = values_of(space, chosen, configuration)
     own = {"number": number, "configuration": configuration, "job": job, "cluster": part.cluster}
     own.update(values=values, state=state, reason=row.reason if row else "")
     try:

@@ -82,7 +82,7 @@ class EndRequests:
     def _may_go_on(self) -> bool:
         """Return whether nothing is known yet that keeps this process from making the next
         attempt."""
-        return self.current is None or self.current.cause == trouble.LOST
+        return self.current is None or self.current.cause in (trouble.LOST, policy.EXCHANGED)
 
     def by_departure(self, host: str) -> None:
         """Request the end because a node of several is about to be taken away."""
@@ -101,6 +101,12 @@ class EndRequests:
         """Request the end because a rule of the job's sweep says so."""
         if self.current is None:
             self.current = EndRequest("stopped", reason, self.in_grace(), cause=policy.PRUNED)
+
+    def by_exchange(self, reason: str) -> None:
+        """Request the end because the trial goes on from another one's checkpoint."""
+        if self.current is None:
+            kill_by, cause = self.in_grace(), policy.EXCHANGED
+            self.current = EndRequest("interrupted", reason, kill_by, cause=cause)
 
     def by_stall(self, seconds: "Optional[float]") -> None:
         """Request the end because the command has shown nothing for so long."""

@@ -27,6 +27,7 @@ LOST_LIMIT = 3  # interruptions of any kind in a row without progress
 LONGEST_PAUSE = 300.0
 SHORT = 0.9  # of the time asked for: a slot no longer than that was shortened by the scheduler
 PRUNED = "pruned"  # the cause of an attempt that was ended by a rule of its sweep
+EXCHANGED = "exchange"  # of one that goes on from another trial's checkpoint, in the same place
 STALLED = "stall"  # and of one whose command was ended as it seemed to hang
 MOST_DOUBLINGS = 30  # by then any pause is the longest; keeps the number within a float
 
@@ -157,7 +158,7 @@ def was_hindered(attempt: "AttemptRecord") -> bool:
 
 
 def interrupted(attempt: "AttemptRecord") -> bool:
-    return attempt["outcome"] in ("interrupted", "lost")
+    return attempt["outcome"] in ("interrupted", "lost") and attempt.get("cause") != EXCHANGED
 
 
 def streak(attempts: "List[AttemptRecord]", ended_so: "Callable[[AttemptRecord], bool]") -> int:

@@ -48,6 +48,16 @@ def is_rungs(value: "Any") -> bool:
     )
 
 
+EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
+
+
+def is_exchanges(value: "Any") -> bool:
+    """Return whether these are parts of other trials that one has taken over."""
+    if not isinstance(value, list):
+        return False
+    return all(shapes.is_record(one) and shapes.fits(one, EXCHANGE, EXCHANGE) for one in value)
+
+
 RESULT = {
     "job": shapes.is_id,
     "state": shapes.is_text,
@@ -57,6 +67,9 @@ RESULT = {
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
     "metrics": shapes.is_texts,
+    "exchanges": is_exchanges,
+    "taken": shapes.is_count,
+    "values": shapes.is_record,
 }  # type: shapes.Shape
 PART = {
     "id": shapes.is_id,
