@@ -21,7 +21,7 @@ from dray.cli.parameters import (
 )
 from dray.cli.sweep_export import export, picture
 from dray.cli.sweep_ids import SweepId
-from dray.cli.sweep_import import import_sweep
+from dray.cli.sweep_import import from_python, import_sweep, say_notes
 from dray.cli.terminal import Shown, lines, say, tell, visible
 from dray.errors import UsageError
 from dray.job.model import JSON_VERSION
@@ -93,6 +93,11 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8. May be "
     "repeated.",
 )
+@click.option(
+    "--isaaclab",
+    metavar="FILE.py:CLASS",
+    help="A JobCfg class of Isaac Lab's tuner, instead of FILE. Runs the file on this machine.",
+)
 @sweep_options
 @click.option("--stop-first", type=click.IntRange(1), metavar="STEP", help="The first comparison.")
 @click.option(
@@ -111,6 +116,7 @@ def start(
     ctx: click.Context,
     /,
     path: str | None,
+    isaaclab: str | None,
     space: tuple[str, ...],
     command: tuple[str, ...],
     no_snapshot: bool,
@@ -132,9 +138,10 @@ def start(
             f"'{command[0]}' is one word too many in front of --",
             hint=BEHIND_DASHES,
         )
-    found = sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
+    own = sweep_flags(values)
+    found = file_of(path, isaaclab, own.get("sweep.trials"), own.get("sweep.repeats"))
     flags = job_flags(values)
-    settings = {**found.settings, **sweep_flags(values)}
+    settings = {**found.settings, **own}
     verbs = launcher({**job_settings(found), **flags}, submits=True)
     study = described(found, space, settings, flags, (stop_first, stop_total), stop_change)
     words = ctx.meta[BEHIND] or settings.get("sweep.command") or ()
@@ -152,6 +159,22 @@ def start(
     known = verbs.sweeping.sizes_of(sweep_id)
     for line in begun(study, sweep_id, known, settings):
         say(line)
+
+
+def file_of(
+    path: str | None, isaaclab: str | None, trials: int | None, repeats: int | None
+) -> sweep_file.SweepFile:
+    """Read the sweep that a file describes; an empty one where there is none."""
+    if path and isaaclab:
+        raise UsageError("FILE and --isaaclab both describe a sweep: name one of them")
+    if isaaclab:
+        from dray.sweep.importing.python_space import ISAAC_REPEATS  # only here
+
+        repeats = repeats or ISAAC_REPEATS
+        imported = from_python(isaaclab, None, trials * repeats if trials else None, repeats)
+        say_notes(imported)
+        return imported.as_file()
+    return sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
 
 
 def sweep_flags(values: Mapping[str, Any]) -> dict[str, Any]:
