@@ -78,6 +78,7 @@ class Root:
             except OSError:
                 pass
         try:
+            sweeps.prune_abandoned(self.path)
             names = files.all_names_in(self.path)
             staging.sweep(self.path, [one for one in names if one.startswith(PROBES)])
         except OSError:
@@ -106,6 +107,7 @@ class Root:
             self.array(array).remove_jobs(indices)
         if by_array:
             sweeps.prune(self.path, list(by_array))
+        sweeps.prune_abandoned(self.path)
         for kind in KINDS:
             self.sweep(kind)
         pack_store.prune(self.path)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..formats.records import PartRecord, StudyFiles, StudyRecord
 
 FOLDER = "sweeps"
+ABANDONED = 86400.0  # seconds
 OTHERS = {
     "mark": shapes.is_text,
     "trials": shapes.is_record,
@@ -83,6 +84,21 @@ def prune(root: str, arrays: "List[str]") -> None:
         parts = [one["id"] for one in study.parts()]
         if not set(parts).isdisjoint(arrays) and not has_jobs(root, parts):
             files.remove_tree(study.path)
+
+
+def prune_abandoned(root: str) -> None:
+    """Remove the sweeps whose submission was cut off: a day later, no job of theirs is there."""
+    top = os.path.join(root, FOLDER)
+    for name in filter(shapes.is_id, files.names_in(top)):
+        study = Study(root, name)
+        try:
+            places = (study.path, os.path.join(study.path, "parts"))
+            last = max(os.lstat(one).st_mtime for one in places if files.exists(one))
+            is_old = files.now_in(top) - last > ABANDONED
+            if is_old and not has_jobs(root, [one["id"] for one in study.parts()]):
+                files.remove_tree(study.path)
+        except (OSError, ValueError):  # somebody else has just removed it
+            pass
 
 
 def number_there(root: str, array: str) -> int:
