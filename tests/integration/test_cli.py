@@ -237,7 +237,7 @@ JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
-    "last_lines", "limits", "retry_on", "fail_on", "hold",
+    "last_lines", "limits", "retry_on", "fail_on", "hold", "stall",
     "sweep",
     "begins_from",
     "after",
