@@ -21,6 +21,7 @@ from tests.rigs.processes import until
 STARTING = 120.0  # seconds, on a busy machine
 PORT = 6400
 DASHBOARD = 8265
+PATIENCE = 45  # seconds for which Ray lets a job wait for its GPUs; it is 900 where nobody says less
 HEAD = 2  # the last number of its address
 GPUS, CPUS = 2, 2  # of every node; Ray takes our word for it
 
@@ -102,7 +103,7 @@ class Ray:
             "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin",
             "LANG": "C.UTF-8",
             "DRAY_TEST_NODE": str(node),
-            "RAY_JOB_START_TIMEOUT_SECONDS": "8",  # no job of ours waits by Ray's own patience
+            "RAY_JOB_START_TIMEOUT_SECONDS": str(PATIENCE),
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         }
         if self.token:

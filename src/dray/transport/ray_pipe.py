@@ -6,15 +6,16 @@ ray_pipe ADDRESS TOKEN PYTHON WORDS...   TOKEN says where the token is, and is n
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shlex
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
 from dray.errors import ClusterError, DrayError
@@ -32,7 +33,25 @@ PING_SECONDS = 20.0
 STARTING = 120.0  # seconds for Ray to start the job
 FOLLOW_SECONDS = 0.03  # between two looks of Ray's at the file
 FAILED = 255  # the exit code where the way itself failed, as ssh's
+END = "end"  # the name of the last package
+ENDING = 5.0  # seconds for the other end to end
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+# What Ray is told to run: it reads the program from the first package. Of one connection nothing but
+# its name is in Ray's list of jobs.
+STARTER = """\
+import json, os, sys
+from ray._raylet import GcsClient
+from ray.experimental import internal_kv as packages
+packages._initialize_internal_kv(GcsClient(address=os.environ["RAY_ADDRESS"]))
+key = "gcs://_ray_pkg_{}-start.zip".format(sys.argv[1])
+start = json.loads(packages._internal_kv_get(key))
+packages._internal_kv_del(key)
+code = {"__name__": "bridge"}
+exec(start["source"], code)
+code["main"](sys.argv[1], start["words"], packages)
+"""
 
 
 class Frames:
@@ -66,8 +85,9 @@ class Pipe:
         self.has_ended = False
 
     def start(self, words: list[str]) -> None:
-        source = shipping.sources()[BRIDGE].decode("ascii")
-        program = [self.python, "-I", "-c", source, self.name, *words]
+        start = {"source": shipping.sources()[BRIDGE].decode("ascii"), "words": words}
+        self.put("start", json.dumps(start).encode())
+        program = [self.python, "-I", "-c", STARTER, self.name]
         asked = {
             "entrypoint": "exec " + " ".join(map(shlex.quote, program)),
             "submission_id": self.job,
@@ -148,34 +168,54 @@ class Pipe:
             fail(error)
 
     def send(self, package: bytes) -> None:
-        path = f"/api/packages/gcs/{PACKAGE.format(self.name, self.sent)}"
+        self.put(self.sent, package)
+        self.sent += 1
+
+    def put(self, name: str | int, package: bytes) -> None:
+        path = f"/api/packages/gcs/{PACKAGE.format(self.name, name)}"
         reply = self.sending.ask("PUT", path, raw=package)
         if not reply.ok:
             raise ClusterError(f"{self.api.address} takes no package: {reply.text}")
-        self.sent += 1
 
     def acknowledge(self, taken: int) -> None:
         with self.turn:
             self.acknowledged = taken
             self.turn.notify_all()
 
-    def hang_up(self) -> None:
-        with suppress(DrayError):
-            self.sending.close()
-            self.send(b"K")
+    # -- afterwards ---------------------------------------------------------------------------------
+
+    def see_off(self) -> None:
+        """Leave a process behind that hangs up once this one has ended, however it did."""
+        here, there = os.pipe()
+        if os.fork() > 0:
+            os.close(here)
+            return
+        with suppress(BaseException):
+            os.setsid()
+            os.close(there)
+            with open(os.devnull, "r+b") as null:
+                for stream in (0, 1, 2):
+                    os.dup2(null.fileno(), stream)
+            os.read(here, 1)  # ends with that process
+            self.put(END, b"end")
+            self.tidy()
+        os._exit(0)
 
     def tidy(self) -> None:
-        """Have Ray forget the jobs of connections that are over."""
-        with suppress(DrayError):
-            found = RayApi.ask(self.api, "GET", "/api/jobs/").record()
-            for job in found if isinstance(found, list) else ():
-                if is_old_link(job):
-                    self.api.ask("DELETE", f"/api/jobs/{quote(str(job['submission_id']))}")
+        """Have Ray forget this connection's job, and those of others that are over."""
+        until = time.monotonic() + ENDING
+        while time.monotonic() < until:
+            found = self.api.ask("GET", "/api/jobs/").record()
+            jobs = [one for one in found if isinstance(one, dict)]
+            for job in filter(is_old_link, jobs):
+                self.api.ask("DELETE", f"/api/jobs/{quote(str(job['submission_id']))}")
+            if not any(one.get("submission_id") == self.job for one in jobs if not is_old_link(one)):
+                return
+            time.sleep(0.5)
 
 
-def is_old_link(job: object) -> bool:
-    if not isinstance(job, dict) or (job.get("metadata") or {}).get("dray") != MARK:
-        return False
+def is_old_link(job: Mapping[str, Any]) -> bool:
+    """Tell by its name alone: what Ray makes of a job that was deleted early says nothing else."""
     return job.get("status") in OVER and str(job.get("submission_id")).startswith(PREFIX)
 
 
@@ -188,7 +228,7 @@ def fail(error: DrayError) -> None:
 
 def run(address: str, source: str, python: str, *words: str) -> int:
     pipe = Pipe(address, find_token(source), python)
-    signal.signal(signal.SIGTERM, lambda *_: (pipe.hang_up(), os._exit(143)))
+    pipe.see_off()
     pipe.start(list(words))
     for work in (pipe.read_input, pipe.send_input):
         threading.Thread(target=work, daemon=True).start()
@@ -196,8 +236,6 @@ def run(address: str, source: str, python: str, *words: str) -> int:
         if kind == "A":
             pipe.acknowledge(int(data))
         elif kind == "X":
-            pipe.hang_up()
-            pipe.tidy()
             return int(data) & 255
         else:
             os.write(1 if kind == "O" else 2, data)

@@ -20,8 +20,8 @@ from ..formats.messages import print_message
 from ..jobs import arrays, policy
 from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described
+from ..schedulers import ray_view as view
 from ..schedulers.gathered import ADDRESS, CODES, INDEX, INTERRUPTED, NODE
-from . import view
 from .placing import Lost, Turn, connect, wanted_in_words
 
 TYPE_CHECKING = False

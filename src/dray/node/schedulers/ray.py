@@ -15,11 +15,10 @@ from ..formats import files, shapes
 from ..jobs import arrays
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
-from ..ray import view
-from ..ray.api import Api, Refused
-from ..ray.bridge import DASHBOARD
+from . import ray_view as view
 from . import rows
 from .gathered import ADDRESS, INDEX, NODE, TASK, Gathered
+from .ray_api import DASHBOARD, Api, Refused
 from .scheduler import SchedulerError
 
 TYPE_CHECKING = False
@@ -34,6 +33,16 @@ MARK = "job"  # what Ray's metadata says of a driver
 STARTING = "its driver is being started by Ray"
 STOP_SECONDS = 600  # what Ray leaves a driver to end its nodes before it is killed
 IMPORT_SECONDS = 60.0
+# What Ray sets for its own workers: with the first, breakpoint() would wait for Ray's debugger.
+OF_WORKERS = (
+    "PYTHONBREAKPOINT",
+    "RAY_CLIENT_MODE",
+    "RAY_JOB_ID",
+    "RAY_JOB_STOP_WAIT_TIME_S",
+    "RAY_LD_PRELOAD_ON_WORKERS",
+    "RAY_RAYLET_PID",
+    "SPT_NOENV",
+)
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -66,7 +75,7 @@ def shapes_of(answer: "Any") -> "List[NodeShape]":
         if node.get("state") != "ALIVE" or not isinstance(have, dict):
             continue
         cpus, gpus, memory = (number_in(have, name) for name in ("CPU", "GPU", "memory"))
-        shape = (cpus, memory >> 10, gpus)
+        shape = (cpus, memory >> 30 << 20, gpus)  # in whole gigabytes: no two have the same
         counted[shape] = counted.get(shape, 0) + 1
     return [
         {"nodes": count, "cpus": cpus, "kilobytes": kilobytes, "gpus": gpus}
@@ -92,7 +101,7 @@ def number_in(have: "Dict[str, Any]", name: str) -> int:
 
 class Ray(Gathered):
     name = "Ray"
-    own_variables = (ADDRESS, INDEX, NODE, TASK, DASHBOARD)
+    own_variables = (ADDRESS, INDEX, NODE, TASK, DASHBOARD) + OF_WORKERS
 
     def __init__(self, root: str, address: str = "") -> None:
         self.root = root

@@ -6,13 +6,13 @@ import os
 import socket
 from urllib.parse import quote, urlsplit
 
-from ..schedulers.scheduler import NoAnswer, SchedulerError
-from .bridge import DASHBOARD
+from .scheduler import NoAnswer, SchedulerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
+DASHBOARD = "DRAY_RAY_DASHBOARD"  # where it is, by the word of ray.bridge
 DEFAULT = "http://127.0.0.1:8265"
 PATIENCE = 30.0  # seconds
 LARGEST = 64 << 20  # bytes of an answer
