@@ -21,7 +21,7 @@ from tests.rigs.processes import until
 STARTING = 120.0  # seconds, on a busy machine
 PORT = 6400
 DASHBOARD = 8265
-PATIENCE = 45  # seconds for which Ray lets a job wait for its GPUs; it is 900 where nobody says less
+PATIENCE = 45  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
 HEAD = 2  # the last number of its address
 GPUS, CPUS = 2, 2  # of every node; Ray takes our word for it
 
@@ -161,6 +161,22 @@ class Ray:
     def jobs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.call("/api/jobs/")
         return found
+
+    def logs(self) -> list[Path]:
+        """Return what Ray has written down."""
+        found = (self.folder / "t").resolve().rglob("logs/*")
+        return [one for one in found if one.is_file()]
+
+    def running(self, job: str) -> set[int]:
+        """Return the nodes on which a job's command runs."""
+        mark = b"DRAY_JOB_ID=%s\0" % job.encode()
+        about = [environment_of(pid) for pid in self._all()]
+        return {
+            node
+            for node in self.nodes
+            for one in about
+            if mark in one and b"DRAY_TEST_NODE=%d\0" % node in one
+        }
 
     def _check(self) -> None:
         for node, process in self.nodes.items():

@@ -1,4 +1,4 @@
-"""A Ray cluster: the agent on its head, by SSH or as a job of Ray's, and dray's driver for each job.
+"""A Ray cluster: the agent on its head, by SSH or as a job of Ray's, and a driver for each job.
 
 Nothing of Ray is needed here. The driver (dray.node.ray.driver) waits for nodes, and has dray's own
 supervisor make the attempts there.
@@ -93,10 +93,11 @@ def find_problem(job: JobSpec, found: Mapping[str, Any]) -> Problem | None:
         return Problem(what, "Leave out --image, and put what is needed into Ray's own image.")
     if wanted.gpus > 1 and wanted.gpus % 1:
         return Problem("Ray gives parts of one GPU, or whole ones", "Ask for 0.5, 1 or 2 GPUs.")
+    if wanted.nodes > 1 and job.launch == "none":
+        advice = "Write --launch srun or --launch torchrun, or leave out --nodes."
+        return Problem("a command that is started once has no way to its other nodes", advice)
     shapes = found.get("nodes", ())
-    if not shapes:
-        return None
-    return too_much(job, shapes)
+    return too_much(job, shapes) if shapes else None
 
 
 def too_much(job: JobSpec, shapes: Sequence[Mapping[str, int]]) -> Problem | None:

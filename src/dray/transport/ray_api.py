@@ -104,9 +104,7 @@ class RayApi:
         self._connection: http.client.HTTPConnection | None = None
         self.patience = PATIENCE
 
-    def ask(
-        self, method: str, path: str, thing: Any = None, *, raw: bytes | None = None
-    ) -> Reply:
+    def ask(self, method: str, path: str, thing: Any = None, *, raw: bytes | None = None) -> Reply:
         """Send a request and return its answer, also where that is a refusal. Raises LinkLost where
         there is none, and LoginNeeded where the token is missing or wrong."""
         headers = dict(self._headers)

@@ -38,8 +38,8 @@ ENDING = 5.0  # seconds for the other end to end
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
-# What Ray is told to run: it reads the program from the first package. Of one connection nothing but
-# its name is in Ray's list of jobs.
+# What Ray is told to run: it reads the program from the first package. Ray's list of jobs shows
+# nothing of a connection but its name.
 STARTER = """\
 import json, os, sys
 from ray._raylet import GcsClient
@@ -182,7 +182,7 @@ class Pipe:
             self.acknowledged = taken
             self.turn.notify_all()
 
-    # -- afterwards ---------------------------------------------------------------------------------
+    # -- afterwards -------------------------------------------------------------------------------
 
     def see_off(self) -> None:
         """Leave a process behind that hangs up once this one has ended, however it did."""
@@ -209,7 +209,8 @@ class Pipe:
             jobs = [one for one in found if isinstance(one, dict)]
             for job in filter(is_old_link, jobs):
                 self.api.ask("DELETE", f"/api/jobs/{quote(str(job['submission_id']))}")
-            if not any(one.get("submission_id") == self.job for one in jobs if not is_old_link(one)):
+            live = [one.get("submission_id") for one in jobs if not is_old_link(one)]
+            if self.job not in live:
                 return
             time.sleep(0.5)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
+from dray.job.options.ray_values import api_address, token_source
 from dray.job.options.shared import HOST, MODULES, PYTHON, ROOT, SETUP, SUPPORT, word
 from dray.job.options.shared import KIND as KIND_OPTION
-from dray.job.options.ray_values import api_address, token_source
 
 ADDRESS = Option(
     key="clusters.*.address",
@@ -37,7 +37,7 @@ OPTIONS = (
     HOST._replace(
         help="What `ssh HOST` reaches: the head of the Ray cluster.",
         example='"ray-head"',
-        default_text=None,
+        default_text="",
     ),
     DASHBOARD,
     ROOT._replace(

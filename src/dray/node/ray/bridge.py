@@ -92,7 +92,8 @@ class Bridge:
     def report(self) -> None:
         """Pass on what the program says, and how it ended."""
         program, copy = self.program, self.answers.copy
-        assert program.stdout is not None and program.stderr is not None
+        assert program.stdout is not None
+        assert program.stderr is not None
         errors = threading.Thread(target=copy, args=("E", program.stderr))
         errors.start()
         copy("O", program.stdout)

@@ -26,9 +26,7 @@ def connect() -> "Any":
     """Import Ray, and join the cluster as a driver."""
     import ray
 
-    ray.init(
-        address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
-    )
+    ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     return ray
 
 
@@ -38,8 +36,9 @@ def bundle_of(job: "Description") -> "Dict[str, float]":
     bundle = {"CPU": float(wanted["cpus"])}
     if wanted["gpus"]:
         bundle["GPU"] = float(wanted["gpus"])
-    if wanted.get("memory"):
-        bundle["memory"] = float(wanted["memory"])
+    memory = wanted.get("memory")
+    if memory:
+        bundle["memory"] = float(memory)
     kind = wanted.get("gpu_type")
     if kind:
         bundle["accelerator_type:" + kind] = 0.001  # nodes say their type by such a resource
@@ -49,16 +48,15 @@ def bundle_of(job: "Description") -> "Dict[str, float]":
 def wanted_in_words(ray: "Any", job: "Description") -> str:
     """Say what the job waits for, and what is free in the cluster."""
     bundle, nodes = bundle_of(job), layout.nodes_of(job)
-    wanted = ", ".join("{:g} {}".format(bundle[one], one) for one in ("GPU", "CPU") if one in bundle)
+    kinds = [one for one in ("GPU", "CPU") if one in bundle]
+    wanted = ", ".join("{:g} {}".format(bundle[one], one) for one in kinds)
     wanted += " on each of {} nodes".format(nodes) if nodes > 1 else ""
     try:
         free, have = ray.available_resources(), ray.cluster_resources()
     except Exception:  # it serves people only
         return "waiting for " + wanted
     known = [
-        "{:g} of {:g} {}s".format(free.get(one, 0.0), have.get(one, 0.0), one)
-        for one in ("GPU", "CPU")
-        if one in bundle
+        "{:g} of {:g} {}s".format(free.get(one, 0.0), have.get(one, 0.0), one) for one in kinds
     ]
     return "waiting for {}; free in the whole cluster: {}".format(wanted, ", ".join(known))
 

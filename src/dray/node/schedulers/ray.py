@@ -92,7 +92,7 @@ def nodes_in(answer: "Any") -> "List[Dict[str, Any]]":
 
 
 def number_in(have: "Dict[str, Any]", name: str) -> int:
-    value = have.get(name)
+    value = have.get(name)  # type: Any
     return int(value) if shapes.is_number(value) and 0 <= value < 2**60 else 0
 
 

@@ -10,7 +10,7 @@ from .scheduler import NoAnswer, SchedulerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, Optional  # noqa: F401
 
 DASHBOARD = "DRAY_RAY_DASHBOARD"  # where it is, by the word of ray.bridge
 DEFAULT = "http://127.0.0.1:8265"
@@ -51,7 +51,8 @@ class Api:
         """Return the answer. Raises Refused for one that is an error, SchedulerError where nobody
         is there, and NoAnswer where the request may have been carried out."""
         parts = urlsplit(self.address)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        is_secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE)
         try:
             try:
