@@ -33,15 +33,14 @@ CHOICE = "Set address (http://…:8265) or host (what ssh reaches), and not both
 def job_script(folder: str, settings: Mapping[str, Any]) -> str:
     """Write the script that Ray runs: as the driver, on the head, or on a node of the job. It
     contains nothing of the user's command, which is in job.json."""
-    program = node_program(settings)
     lines = [
         "#!/bin/bash -l",
         'if [ "$1" = drive ]; then',
         f"    exec >>'{folder}/batch.log' 2>&1",
-        f"    exec {program.replace(' -S ', ' ', 1)} drive '{folder}'",  # it imports Ray
+        f"    exec {node_program(settings, '-I')} drive '{folder}'",  # it imports Ray
         "fi",
         *preparing_lines(settings),
-        f"exec {program} node '{folder}'",
+        f"exec {node_program(settings)} node '{folder}'",
     ]
     return "\n".join(lines) + "\n"
 
@@ -91,8 +90,6 @@ def find_problem(job: JobSpec, found: Mapping[str, Any]) -> Problem | None:
     if job.container:
         what = "on Ray, a job runs in the container or environment that Ray itself runs in"
         return Problem(what, "Leave out --image, and put what is needed into Ray's own image.")
-    if wanted.gpus > 1 and wanted.gpus % 1:
-        return Problem("Ray gives parts of one GPU, or whole ones", "Ask for 0.5, 1 or 2 GPUs.")
     if wanted.nodes > 1 and job.launch == "none":
         advice = "Write --launch srun or --launch torchrun, or leave out --nodes."
         return Problem("a command that is started once has no way to its other nodes", advice)
