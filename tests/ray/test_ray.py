@@ -32,12 +32,6 @@ def steps(dray: Dray, job: str) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def node_of(dray: Dray, job: str) -> int:
-    """Return the last number of the address of the node that runs it."""
-    host = dray.show(job)["attempts"][-1]["host"]
-    return int(host.partition("-")[0].rpartition(".")[2])
-
-
 def raw_log(dray: Dray, job: str, attempt: int = 1) -> str:
     path = dray.job_dir(job) / f"attempts/{attempt:03d}/log"
     return path.read_text() if path.exists() else ""
@@ -52,7 +46,7 @@ def gate(dray: Dray, name: str) -> Path:
 
 def test_gpus_are_shared_in_parts(dray: Dray, ray: RayCluster) -> None:
     """Two jobs with half a GPU each run side by side, and each sees one."""
-    code = "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\n" + GATE.format(
+    code = "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n" + GATE.format(
         str(gate(dray, "go"))
     )
     half = ("--on", "ray", "--gpus", "0.5", "--cpus", "1", "--", "python3", "-c", code)
@@ -94,7 +88,7 @@ def test_a_job_waits_longer_than_ray_would(dray: Dray, ray: RayCluster) -> None:
     while it waits."""
     code = GATE.format(str(gate(dray, "go")))
     everything = ("--on", "ray", "--gpus", str(GPUS), "--nodes", "1", "--cpus", "1", "--")
-    busy = [dray.run(*everything, "python3", "-c", code) for _ in range(3)]
+    busy = [dray.run(*everything, "python3", "-c", code) for _ in range(2)]
     for job in busy:
         wait_for(lambda job=job: dray.show(job)["attempts"], WAIT)
     late, stopped = (dray.run(*everything, "true") for _ in range(2))
@@ -105,7 +99,7 @@ def test_a_job_waits_longer_than_ray_would(dray: Dray, ray: RayCluster) -> None:
     wait_for(lambda: time.monotonic() > began + PATIENCE + 5, 2 * PATIENCE)
     assert dray.show(late)["state"] == "queued"
     gate(dray, "go").touch()
-    assert [dray.wait(job)["state"] for job in [*busy, late]] == ["done"] * 4
+    assert [dray.wait(job)["state"] for job in [*busy, late]] == ["done"] * 3
 
 
 def test_an_array_has_one_driver(dray: Dray, ray: RayCluster) -> None:
@@ -137,12 +131,10 @@ def test_a_job_on_two_nodes_goes_on_when_one_is_killed(dray: Dray, ray: RayClust
     victim = max(hosts)
     assert victim != HEAD
     ray.rig.kill_node(victim)
-    try:
-        shown = wait_for(lambda: (one := dray.show(job))["state"] == "done" and one, 2 * WAIT)
-        assert shown["attempts"][0]["outcome"] in ("lost", "interrupted")
-        assert dray.log(job) == "0 2 2\n"
-    finally:
-        ray.rig.add_node(victim)
+    ray.rig.add_node(victim)
+    shown = wait_for(lambda: (one := dray.show(job))["state"] == "done" and one, 2 * WAIT)
+    assert shown["attempts"][0]["outcome"] in ("lost", "interrupted")
+    assert raw_log(dray, job, len(shown["attempts"])) == f"0 2 {len(shown['attempts'])}\n"
 
 
 # -- losses -------------------------------------------------------------------------------------
@@ -153,9 +145,8 @@ def test_a_job_goes_on_from_its_checkpoint_when_its_node_is_killed(
 ) -> None:
     job = dray.run("--on", "ray", "--gpus", str(GPUS), *RESUMABLE, *COUNTING)
     wait_for(lambda: len(steps(dray, job)) > 3, WAIT)
-    node = node_of(dray, job)
-    if node == HEAD:  # its driver is there, too: another one takes it
-        pytest.skip("Ray has placed it on the head")
+    (node,) = ray.rig.running(job)
+    assert node != HEAD
     ray.rig.kill_node(node)
     try:
         wait_for(lambda: len(dray.show(job)["attempts"]) == 2, 2 * WAIT)

@@ -23,7 +23,7 @@ PORT = 6400
 DASHBOARD = 8265
 PATIENCE = 45  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
 HEAD = 2  # the last number of its address
-GPUS, CPUS = 2, 2  # of every node; Ray takes our word for it
+GPUS, CPUS = 2, 2  # of every node, but the head has no GPU; Ray takes our word for it
 
 
 class Ray:
@@ -81,9 +81,10 @@ class Ray:
             "--ray-client-server-port=10001",
             f"--temp-dir={self.folder}/t",
             "--include-dashboard=true",
+            "--num-gpus=0",
         )
         until(self.version, STARTING)
-        until(lambda: self.alive() >= 1, STARTING)
+        until(self.alive, STARTING)
 
     def add_node(self, node: int) -> None:
         before = self.alive()
@@ -91,13 +92,14 @@ class Ray:
             node,
             f"--address={self.address_of(HEAD)}:{PORT}",
             f"--dashboard-agent-listen-port={52400 + node}",
+            f"--num-gpus={GPUS}",
         )
-        until(lambda: self.alive() > before, STARTING)
+        until(lambda: self.alive() - before, STARTING)
 
     def _start(self, node: int, *flags: str) -> None:
         words = ["ip", "netns", "exec", self.space, str(self.bin / "ray"), "start", "--block"]
         words += [f"--node-ip-address={self.address_of(node)}", "--disable-usage-stats"]
-        words += [f"--num-gpus={GPUS}", f"--num-cpus={CPUS}", "--object-store-memory=80000000"]
+        words += [f"--num-cpus={CPUS}", "--object-store-memory=80000000"]
         env = {
             "HOME": str(self.home),
             "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -150,13 +152,14 @@ class Ray:
             self._check()
             return None
 
-    def alive(self) -> int:
+    def alive(self) -> set[str]:
+        """Return the nodes that Ray takes to be there, by the ids that it has given them."""
         try:
             found = self.call("/api/v0/nodes")["data"]["result"]["result"]
         except OSError:
             self._check()
-            return 0
-        return sum(one["state"] == "ALIVE" for one in found)
+            return set()
+        return {one["node_id"] for one in found if one["state"] == "ALIVE"}
 
     def jobs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.call("/api/jobs/")
