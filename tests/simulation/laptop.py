@@ -252,6 +252,7 @@ class Laptop:
 
     def stop(self, ids: Sequence[str], now: bool) -> None:
         self.world.truth.stops.update(ids)
+        self.world.truth.cancelled.update(ids)
         self._try("stop", lambda: self.cluster.queue.stop(ids, now=now))
 
     def look(self, ids: Sequence[str]) -> dict[str, JobView]:

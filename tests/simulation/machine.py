@@ -137,7 +137,7 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.world.system.live())
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.world.system.cancel(data.draw(st.sampled_from(self.world.system.live())))
+        self.world.cancel(data.draw(st.sampled_from(self.world.system.live())))
 
     @rule(seconds=st.sampled_from((0.01, 1.0, 25.0)))
     def fill_disk(self, seconds: float) -> None:

@@ -49,6 +49,11 @@ class Kept:
         self.state = RUNNING
         self.process: Process | None = None
 
+    @property
+    def job(self) -> str:
+        """dray's id of it."""
+        return os.path.basename(self.path)
+
 
 class SimulatedKeeper(keeper.Keeper):
     """``os.fork`` is told what the child does next; the rest is as it is."""

@@ -114,7 +114,7 @@ class Events:
         """Behind dray's back."""
         live = self.world.system.live()
         if live and self.random.random() < 0.3:
-            self.world.system.cancel(self.random.choice(live))
+            self.world.cancel(self.random.choice(live))
 
     def kill_attempt(self) -> None:
         self._end_one(batch.OUT_OF_MEMORY, at_once=True)

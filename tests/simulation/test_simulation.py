@@ -223,7 +223,7 @@ ANY = ""
 PLANTED_ON: list[tuple[str, Plant, set[str]]] = [
     ("kubernetes", trust_any_secret, {truth.ENDS, truth.RESUMES}),
     ("kubernetes", leave_lost_pods, {truth.ENDS}),
-    ("kubernetes", end_pods_as_if_nothing_was, {truth.ENDS}),
+    ("kubernetes", end_pods_as_if_nothing_was, {truth.HAPPENED}),
     ("ssh", count_no_grants, {truth.GPU_TWICE}),
     ("ssh", stay_in_line, {truth.ENDS}),
     ("ssh", let_the_job_end_with_its_keeper, {truth.ENDS}),

@@ -29,6 +29,8 @@ RESUMES = "once the faults are over, what has not succeeded can be resumed"
 GPU_TWICE = "no GPU is given to two jobs at once"
 LEFT = "a removed job leaves nothing behind"
 
+UNKNOWN_TO_PBS = "cancelled in PBS"  # also where PBS itself did that: its books do not say who
+
 KNOWN: tuple[str, ...] = ()  # invariants that are not looked at; empty but while one is mended
 
 # Reasons for which a job fails without a command that failed.
@@ -96,6 +98,7 @@ class Truth:
         self.deeds: list[Deed] = []
         self.told_ended: dict[str, float] = {}  # when that was asked for
         self.stops: set[str] = set()  # those that somebody asked to end
+        self.cancelled: set[str] = set()  # those that somebody ever ended, by whatever way
         self.resumed_after: dict[str, int] = {}
         self.held: dict[Process, tuple[str, list[int]]] = {}  # GPUs, by others than dray's jobs
         self.violations: list[Violation] = []
@@ -206,6 +209,9 @@ class Truth:
             self.violate(HAPPENED, f"{said}, and its last attempt was done")
         if view.state is JobState.FAILED and not self._has_failed(view, runs):
             self.violate(HAPPENED, f"{said}, and no attempt of it has failed: {runs}")
+        is_cancelled = view.reason.startswith("cancelled in ")
+        if is_cancelled and view.id not in self.cancelled and UNKNOWN_TO_PBS not in view.reason:
+            self.violate(HAPPENED, f"{said}, and nobody did that")
         for attempt in view.attempts:
             self._check_attempt(view.id, attempt, runs)
 

@@ -103,6 +103,11 @@ class World:
         process.at_end.append(self._check_laptop)
         return process
 
+    def cancel(self, one: Any) -> None:
+        """Have somebody cancel something in the queue, behind dray's back."""
+        self.truth.cancelled.add(one.job)
+        self.system.cancel(one)
+
     def _check_laptop(self, process: Process) -> None:
         if process.error is not None:
             self.truth.violate(ONE_JOB, f"the laptop met {describe(process.error)}")

@@ -234,15 +234,15 @@ class Cluster:
 
     def _names(self, ids: Sequence[str], jobs: Sequence[queue.JobState]) -> dict[str, str]:
         """Return the newest Job of each job: one that was resumed may have several."""
-        by_base: dict[str, list[tuple[int, str]]] = {}
+        newest: dict[str, tuple[int, str]] = {}
         for one in jobs:
             base, number = names.resumed_of(one.name)
-            by_base.setdefault(base, []).append((number, one.name))
-        found = {}
-        for job_id in ids:
-            base = names.job_name(job_id)
-            found[job_id] = max(by_base.get(base, [(0, base)]))[1]
-        return found
+            if number:
+                newest[base] = max(newest.get(base, (0, base)), (number, one.name))
+        bases = ((job_id, names.job_name(job_id)) for job_id in ids)
+        if not newest:
+            return dict(bases)
+        return {job_id: newest.get(base, (0, base))[1] for job_id, base in bases}
 
     def _table(self, path: str) -> Mapping[str, Any]:
         more = "&includeObject=None"

@@ -30,7 +30,7 @@ def job_name(job_id: str, resumed_after: int = 0) -> str:
 
 def resumed_of(name: str) -> tuple[str, int]:
     """Return the name of a job's first Job, and after how many attempts this one resumed it."""
-    found = RESUMED.fullmatch(name)
+    found = RESUMED.fullmatch(name) if "--r" in name else None
     return (found[1], int(found[2])) if found else (name, 0)
 
 

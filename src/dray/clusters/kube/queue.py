@@ -178,11 +178,19 @@ def rows_of(
     at = {}  # type: dict[str, list[str]]
     for pod in pods:
         at.setdefault(pod.job, []).append(pod.status)
-    rows = {}
+    rows, alike = {}, {}  # type: dict[str, Row], dict[tuple[str, str], Row]
     for job_id in ids:
         name = named[job_id]
-        if name in status and status[name] not in ENDED:
-            rows[job_id] = row_of(status[name], at.get(name, ()), reasons.get(name, ""))
+        said = status.get(name)
+        if said is None or said in ENDED:
+            continue
+        why = reasons.get(name, "")
+        if name in at:
+            rows[job_id] = row_of(said, at[name], why)
+        else:  # there may be thousands of them
+            if (said, why) not in alike:
+                alike[said, why] = row_of(said, (), why)
+            rows[job_id] = alike[said, why]
     return rows
 
 

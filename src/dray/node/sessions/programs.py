@@ -102,7 +102,7 @@ class Program(End):
             Inlet(channel, from_stdout, frames.DATA),
             Inlet(channel, from_stderr, frames.ERRORS),
         ]
-        channel.tell(frames.OPENED, {})
+        channel.announce(frames.OPENED, {})
 
     def data(self, piece: bytes) -> None:
         self._outlet.take(piece)
