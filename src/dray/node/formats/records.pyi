@@ -640,6 +640,9 @@ class SiteFacts(TypedDict, total=False):
     queues: Dict[str, Dict[str, str]]
     queues_error: str
     nodes: List[NodeShape]
+    ray: str
+    ray_error: str
+    ray_of_python: str  # the version that jobs' Python imports; '' for none
     # where jobs run in pods
     machine: str
     pod_python: List[str]  # the words that start the copy of this Python there
