@@ -21,7 +21,7 @@ from dray.job import model
 from dray.job.model import Attempt, JobSpec
 from dray.node.formats import files, records, shapes
 from dray.node.notifications import notices, notify
-from dray.node.schedulers import kubernetes, local, queue
+from dray.node.schedulers import kubernetes, queue, rows
 from dray.node.sweeps import study
 from dray.programs import shipping
 
@@ -85,7 +85,7 @@ CHECKED = [
     ("NoticeSettings", {**notify.SETTINGS, "end": notices.is_end}, set()),
     ("Capacity", queue.CAPACITY, set()),
     ("Granted", queue.GRANT, set()),
-    ("Row", local.ROW, {"start", "array"}),
+    ("Row", rows.ROW, {"start", "array"}),
     ("QueueGroup", kubernetes.GROUP, set()),
     ("End", kubernetes.ROW_END, {"time"}),
 ]
