@@ -66,7 +66,7 @@ class Work:
         """Return whether nothing is to be done any more; write the end down that it has come to
         while it waited."""
         assert self.loop is not None
-        if self.job_dir.ended() is not None:
+        if self.job_dir.ended() is not None or self._is_of_the_past():
             return True
         unfinished = self.job_dir.unfinished()
         if unfinished is not None:  # lost: whoever has the lock next accounts for it
@@ -75,6 +75,11 @@ class Work:
         if not decision.again:
             self.loop.end(decision)
         return not decision.again
+
+    def _is_of_the_past(self) -> bool:
+        """Return whether the job was resumed meanwhile: it then has a driver of its own."""
+        assert self.loop is not None
+        return bool(described(self.job_dir)["resumed_after"] != self.loop.job["resumed_after"])
 
     def _end_lost(self, number: int) -> bool:
         """End a job that was stopped after its node was lost, unless that still runs."""

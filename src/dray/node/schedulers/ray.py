@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 
 from ..formats import files, shapes
 from ..jobs import arrays
@@ -33,6 +34,8 @@ MARK = "job"  # what Ray's metadata says of a driver
 STARTING = "its driver is being started by Ray"
 STOP_SECONDS = 600  # what Ray leaves a driver to end its nodes before it is killed
 IMPORT_SECONDS = 60.0
+LEAVING = 30.0  # seconds for a driver that has nothing left to do
+LEAVING_LOOK = 0.5
 # What Ray sets for its own workers: with the first, breakpoint() would wait for Ray's debugger.
 OF_WORKERS = (
     "PYTHONBREAKPOINT",
@@ -127,10 +130,12 @@ class Ray(Gathered):
             array = ArrayDir(self.root, name)
             every = [arrays.job_id(name, index) for index in sorted(array.indices())]
             seen = view.read(array.path) or dict.fromkeys(every, ("waiting", STARTING))
-        return {
-            one: {"id": number, "state": state, "why": why, "start": ""}
-            for one, (state, why) in seen.items()
-        }
+        found = {}  # type: Dict[str, Row]
+        for one, (state, why) in seen.items():
+            if JobDir(os.path.join(self.root, "jobs", one)).ended() is not None:
+                state = "ending"  # its driver is about to see that: a resumed job is another one
+            found[one] = {"id": number, "state": state, "why": why, "start": ""}
+        return found
 
     def parse_queue(self, text: str) -> "Dict[str, Row]":
         return rows.parse(text)
@@ -154,6 +159,7 @@ class Ray(Gathered):
         described = files.read_record(os.path.join(folder, "job.json")) or {}
         before = described.get("resumed_after")
         number = "{}-{}".format(before if shapes.is_count(before) else 0, os.path.basename(folder))
+        is_leaving = view.read(folder) == {}
         view.forget(folder)
         request = {
             "submission_id": PREFIX + number,
@@ -166,16 +172,22 @@ class Ray(Gathered):
         except Refused as error:
             if "already exists" not in error.text:
                 raise
-            self._submit_again(request)
+            self._submit_again(request, is_leaving)
         return number
 
-    def _submit_again(self, request: "Dict[str, Any]") -> None:
-        """Submit a driver of a name that Ray knows: unless that one lives, which is the one that
-        was meant, it was lost before it began an attempt."""
+    def _submit_again(self, request: "Dict[str, Any]", is_leaving: bool) -> None:
+        """Submit a driver of a name that Ray knows. One that lives is the one that was meant,
+        unless it has nothing left to do; one that does not was lost before it began an attempt."""
         path = "/api/jobs/" + request["submission_id"]
-        if self.api.ask("GET", path).get("status") not in LIVE:
-            self.api.ask("DELETE", path)
-            self.api.ask("POST", "/api/jobs/", request)
+        until = time.monotonic() + LEAVING
+        while self.api.ask("GET", path).get("status") in LIVE:
+            if not is_leaving:
+                return
+            if time.monotonic() > until:
+                raise SchedulerError("the driver before it is still ending: try again later")
+            time.sleep(LEAVING_LOOK)
+        self.api.ask("DELETE", path)
+        self.api.ask("POST", "/api/jobs/", request)
 
     def cancel(self, numbers: "List[str]") -> None:
         """Leave it to the driver, which looks every second for requests to stop."""
