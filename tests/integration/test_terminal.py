@@ -352,3 +352,30 @@ def test_a_cell_is_cut_by_what_it_shows(dray: Dray, words: str) -> None:
     assert len(lines) == 2
     assert 79 <= len(lines[1]) + wide <= 80
     assert lines[1].endswith("…")
+
+
+def test_an_error_is_wrapped_to_the_terminal(dray: Dray) -> None:
+    """What goes on is indented: it cannot pass for a line that dray begins."""
+    words = ("run", "--secret", "NO_SUCH_SECRET", "--", "true")
+    lines = on_terminal(dray, *words, code=2).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.startswith("dray: ") for line in lines] == [True] + [False] * (len(lines) - 1)
+    assert all(line.startswith(" " * 6) for line in lines[1:])
+    whole = dray(*words, check=False).stderr.splitlines()
+    assert len(whole) == 2 < len(lines)
+    assert " ".join(line.strip() for line in lines) == " ".join(line.strip() for line in whole)
+
+
+def test_the_settings_of_a_cluster(dray: Dray) -> None:
+    """Of one that does not tell what it has, nothing is said."""
+    volumes = 'volumes = ["pvc:home:/home/me", "pvc:data:/data:ro"]'
+    long = 'agent_image = "registry.example.org/python:3"\npatch = { hostNetwork = true }'
+    dray.configure(f"[clusters.lab]\nkind = 'kubernetes'\n{volumes}\n{long}\n")
+    shown = on_terminal(dray, "cluster", "show", "lab").splitlines()
+    assert shown == [
+        "name        lab",
+        "kind        kubernetes",
+        "volumes     pvc:home:/home/me pvc:data:/data:ro",
+        "agent_image registry.example.org/python:3",
+        'patch       {"hostNetwork": true}',
+    ]
