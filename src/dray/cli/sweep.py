@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -307,8 +308,12 @@ def state_lines(sweep: Sweep) -> list[str]:
     return [f"closed, {sweep.why_closed}: no further trial starts"] if sweep.why_closed else []
 
 
-def print_record(sweep: Sweep) -> None:
+def print_record(sweep: Sweep, best: int | None = None) -> None:
+    """Print all that is known of a sweep as JSON; with ``best``, so many of its configurations."""
     record = tables.as_record(sweep.study, sweep.trials)
+    if best is not None:
+        ranked = [one for one in record["configurations"] if one["rank"] is not None]
+        record["configurations"] = sorted(ranked, key=itemgetter("rank"))[:best]
     told = {"cluster": sweep.cluster, "closed": bool(sweep.why_closed), "time": time.time()}
     print_json({"version": JSON_VERSION, **told, **record})
 
@@ -324,7 +329,7 @@ def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool)
     verbs = launcher()
     found = verbs.sweeping.look(sweep if on else verbs.sweeping.find(sweep), on)
     if as_json:
-        print_record(found)
+        print_record(found, most)
         return
     if as_command:
         for trial in best_trials(found, most):
