@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps bench-sweep test-docker \
+.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep test-docker \
 	kubernetes-rig test-kubernetes test-kubernetes-long test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or containers or machines or sessions or hostile or trainers or sweeps or docker or simulation or faults or kubernetes
+APART := crowd or containers or machines or sessions or hostile or trainers or sweeps or docker or simulation or faults or kubernetes or ray
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
@@ -26,15 +26,15 @@ test: $(READY) check  ## everything that must hold, against real components
 
 test-crowd: $(READY)  ## two hundred jobs at once
 	tests/rigs/install
-	$(BIN)/pytest -m crowd
+	$(BIN)/pytest -m crowd tests/integration
 
 test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer
 	tests/rigs/install docker-registry:docker-registry
-	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker"
+	$(BIN)/pytest -n 4 --dist worksteal -m "containers and not docker" tests/integration tests/sessions
 
 test-machines: $(READY)  ## machines without a scheduler, through a real sshd
 	tests/rigs/install
-	$(BIN)/pytest -n 4 --dist worksteal -m machines
+	$(BIN)/pytest -n 4 --dist worksteal -m machines tests/contract tests/integration
 
 test-sessions: $(READY)  ## into running jobs, over links that break
 	tests/rigs/install
@@ -63,9 +63,14 @@ test-sweeps: $(READY)  ## the real Optuna, MLflow and TensorBoard, from PyPI
 	tests/rigs/environment $(BIN)/python sweeps
 	$(BIN)/pytest -n 2 --dist loadgroup -m sweeps tests/sweeps
 
+test-ray: $(READY)  ## a real Ray of three nodes, from PyPI; needs root
+	tests/rigs/install ip:iproute2
+	tests/rigs/environment $(BIN)/python ray
+	$(BIN)/pytest -m ray tests/ray tests/contract
+
 test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of store; needs root
 	tests/rigs/install
-	$(BIN)/pytest -m docker
+	$(BIN)/pytest -m docker tests/integration
 
 kubernetes-rig: $(READY)
 	tests/rigs/install ip:iproute2 docker-registry:docker-registry

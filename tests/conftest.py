@@ -24,6 +24,7 @@ from tests.rigs.host import Host, OrdinaryUser, OtherDebian
 from tests.rigs.kubernetes.cluster import Kubernetes, Namespace, Unavailable
 from tests.rigs.link import Link
 from tests.rigs.pbs import Pbs
+from tests.rigs.ray import Ray
 from tests.rigs.slurm import Slurm
 from tests.rigs.ssh import Sshd
 
@@ -294,6 +295,29 @@ class Pods:
         dray.jobs = self.namespace.volume / "dray/jobs"
 
 
+class RayCluster:
+    """A Ray cluster, as a user of dray has it: by its address alone."""
+
+    def __init__(self, rig: Ray, sockets: Path) -> None:
+        self.rig = rig
+        self.sockets = sockets
+        sockets.mkdir(mode=0o700, exist_ok=True)
+
+    def offer(self, dray: Dray, **settings: object) -> None:
+        """Make it known to this dray as the cluster 'ray'."""
+        values = {
+            "kind": "ray",
+            "address": self.rig.address,
+            "python": self.rig.python,
+            "root": str(dray.home / "ray"),
+            **settings,
+        }
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value]
+        dray.configure("\n".join(["[clusters.ray]", *lines, ""]))
+        dray.env["XDG_RUNTIME_DIR"] = str(self.sockets)
+        dray.jobs = dray.home / "ray/jobs"
+
+
 # How long an example takes says more of the machine than of the code. Other examples are tried each
 # time, also where CI is set.
 settings.register_profile("dray", settings.get_profile("default"), deadline=None)
@@ -360,6 +384,18 @@ def kubernetes() -> Iterator[Kubernetes]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    """A real Ray cluster, a head and two more nodes; needs root, for a network of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-"))  # short: Ray has sockets below it
+    rig = Ray(folder, environment("ray"))
+    try:
+        rig.start(workers=2)
+        yield RayCluster(rig, folder / "sockets")
+    finally:
+        rig.stop()
 
 
 @pytest.fixture(scope="session")

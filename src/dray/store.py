@@ -133,7 +133,12 @@ class SweepRow(NamedTuple):
     place: str
     created: float
     study: dict[str, Any]  # sweep.json
-    parts: list[dict[str, Any]]  # records.PartRecord
+    parts: list[dict[str, Any]]  # records.PartRecord, with the cluster and the place of each
+
+    @property
+    def where(self) -> str:
+        """Its clusters, in the order of its trials, as --on names them."""
+        return ",".join(dict.fromkeys(one.get("cluster", self.cluster) for one in self.parts))
 
     @property
     def arrays(self) -> list[str]:
@@ -499,7 +504,8 @@ class Store:
         """Return our description of a trial with the parameters that its cluster tells, if they are
         of the sweep's space. What is made of them is our own."""
         values = told.sweep.get("values")
-        if values is None or ours.sweep.get("values") is not None:
+        before, may_change = ours.sweep.get("values"), "template" in ours.sweep
+        if values is None or values == before or (before is not None and not may_change):
             return ours
         from dray.node.sweeps.trial import as_filled  # only for a trial
 

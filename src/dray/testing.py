@@ -336,6 +336,11 @@ class FakeFiles:
                 raise NotFound(f"there is no sweep {sweep_id}")
             return self.cluster.sweeps[sweep_id]
 
+    def tell_others(self, sweep_id: str, others: Mapping[str, Any]) -> None:
+        with self.cluster.answering("sweep-others"):
+            known = self.cluster.sweeps[sweep_id]
+            known.update(others=others["mark"], told=dict(others))
+
     def close_sweep(self, sweep_id: str) -> None:
         with self.cluster.answering("sweep-close"):
             self.cluster.sweeps[sweep_id]["closed"] = True

@@ -22,6 +22,7 @@ KINDS = [
     "pbs",
     pytest.param("box", marks=pytest.mark.machines),
     pytest.param("k8s", marks=pytest.mark.kubernetes),
+    pytest.param("ray", marks=pytest.mark.ray),
 ]
 
 SHOW_ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -75,6 +76,8 @@ def on(request: pytest.FixtureRequest, dray: Dray) -> tuple[str, str]:
         request.getfixturevalue("hpc").offer_box(dray)
     if request.param == "k8s":
         request.getfixturevalue("pods").offer(dray)
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster").offer(dray)
     return ("--on", str(request.param))
 
 

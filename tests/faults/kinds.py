@@ -43,6 +43,7 @@ class Local:
     roles: ClassVar = {
         "train": ("run", "starter", "keeper", "supervisor", "child", "rm"),
         "manage": ("stop", "resume", "keeper", "supervisor"),
+        "vary": ("sweep", "keeper", "supervisor"),
     }
     sample: ClassVar = {"kill": 3, "after": 2, "ENOSPC": 1, "EIO": 2, "ENOSPC+": 1, "EIO+": 1}
 

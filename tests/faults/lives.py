@@ -54,13 +54,26 @@ def manage(site: Site, kind: Kind) -> Life:
     return life
 
 
-LIVES: dict[str, Callable[[Site, Kind], Life]] = {"train": train, "manage": manage}
+def vary(site: Site, kind: Kind) -> Life:
+    """The only trial of a sweep: submitted, interrupted halfway, resumed, done; then removed."""
+    sweep = ("start", "--space", "x=1..2:float", "--trials", "1")
+    life = submit(site, kind, kind.way, "sweep", *sweep)
+    if life.run.out:
+        life.run.out = f"{life.run.out.strip()}.0\n"
+    see_through(site, life)
+    remove(site, life)
+    go_on(site, kind, life)
+    return life
 
 
-def submit(site: Site, kind: Kind, way: str) -> Life:
+LIVES: dict[str, Callable[[Site, Kind], Life]] = {"train": train, "manage": manage, "vary": vary}
+
+
+def submit(site: Site, kind: Kind, way: str, verb: str = "run", *words: str) -> Life:
     flags = ("--secret", "SEKRET", "--output", "logs", "--checkpoint", "logs/model_*.pt")
     command = (kind.python, str(TRAINER), str(site.journal_file), way)
-    run = site("run", *kind.flags, *flags, "--grace", "2s", "--", *command, shimmed=True)
+    given = (*words, *kind.flags, *flags, "--grace", "2s", "--", *command)
+    run = site(verb, *given, shimmed=True)
     return Life(run, {}, {})
 
 

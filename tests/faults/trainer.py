@@ -13,7 +13,7 @@ import time
 import zipfile
 
 STEPS = 4
-journal, way = sys.argv[1:]
+journal, way = sys.argv[1:3]  # a trial has its parameters behind them
 outputs, attempt = os.environ["DRAY_OUTPUTS"], os.environ["DRAY_ATTEMPT"]
 log = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 

@@ -19,7 +19,8 @@ from dray.clusters.kube.manifest import failure_policy
 from dray.errors import Refused
 from dray.job.model import JobSpec, Snapshot
 from dray.node.code.packs import hash_of
-from dray.node.schedulers.kubernetes import CODES, OWN_FAULT, PACK, REQUEST
+from dray.node.schedulers.gathered import CODES, OWN_FAULT
+from dray.node.schedulers.kubernetes import PACK, REQUEST
 from dray.snapshot import Scanner
 
 JOB = "walk-7f3k"

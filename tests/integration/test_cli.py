@@ -184,6 +184,16 @@ def test_a_name_that_is_not_text(dray: Dray) -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_an_id_of_several_jobs_where_one_is_meant(dray: Dray) -> None:
+    words = ("--space", "x=1,2", "--trials", "2", "--metric", "x", "--", "true")
+    sweep = dray("sweep", "start", *words).stdout.strip()
+    for verb in ("show", "why", "ticket"):
+        says = refuse(dray, 2, verb, sweep)
+        assert f"'{sweep}' is 2 jobs: name one of them, such as {sweep}.0" in says
+        assert f"'dray sweep status {sweep}' shows all of them." in says
+    dray("wait", sweep, check=False)
+
+
 def test_references_to_jobs(dray: Dray) -> None:
     one, two = (dray.run("--name", "train", "--", "true") for _ in range(2))
     assert dray.wait(one)["state"] == dray.wait(two)["state"] == "done"
@@ -227,7 +237,7 @@ JOB_KEYS = {
     "id", "name", "cluster", "state", "reason", "exit_code", "signal", "created", "ended",
     "command", "folder", "project", "snapshot", "resources", "resume", "metrics", "container",
     "retries", "recipe", "launch", "outputs", "env", "secrets", "attempts", "directory", "curve",
-    "last_lines", "limits", "retry_on", "fail_on", "hold",
+    "last_lines", "limits", "retry_on", "fail_on", "hold", "stall",
     "sweep",
     "begins_from",
     "after",

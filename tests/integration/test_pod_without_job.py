@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.clusters.kube.manifest import failure_policy
-from dray.node.schedulers.kubernetes import INTERRUPTED
+from dray.node.schedulers.gathered import INTERRUPTED
 from tests.conftest import wait_for
 
 IMPATIENT = """

@@ -49,3 +49,20 @@ def test_a_jobcfg_is_imported_and_run(dray: Dray) -> None:
     for one in told["configurations"]:
         assert one["value"] == one["values"]["--num_envs"]
         assert (len(one["trials"]), one["spread"]) == (3, 0.0)
+
+
+def test_a_jobcfg_is_started_without_a_file_between(dray: Dray) -> None:
+    dray.write("walker_cfg.py", CONFIGURATION)
+    dray.write("train.py", TRAINER)
+    where = ("--isaaclab", "walker_cfg.py:WalkerJobCfg")
+    words = (*where, "--trials", "2", "--repeats", "1", "--", sys.executable, "train.py")
+    started = dray("sweep", "start", *words)
+    assert "running walker_cfg.py in a Python process of its own" in started.stderr
+    sweep = started.stdout.strip()
+    dray("wait", "--timeout", "100s", sweep)
+    told = json.loads(dray("sweep", "status", "--json", sweep).stdout)
+    assert told["counts"] == {"done": 2}
+    assert told["sweep"]["metric"] == "rewards/time"
+    both = dray("sweep", "start", "some.toml", *where, "--", "true", check=False)
+    assert both.returncode == 2
+    assert "name one of them" in both.stderr

@@ -71,6 +71,13 @@ def trials(dray: Dray, sweep: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: one["number"])
 
 
+def wait_until_all_are_done(dray: Dray, sweep: str) -> None:
+    """Wait for all trials; where one is not done, tell why, with its log."""
+    dray("wait", "--timeout", "100s", sweep, check=False)
+    odd = [one["job"] for one in trials(dray, sweep) if one["state"] != "done"]
+    assert not odd, "\n".join(dray("show", job).stdout + dray.log(job) for job in odd)
+
+
 def jobs_on(dray: Dray, on: str) -> Path:
     return dray.jobs if on == "hpc" else dray.home / "dray/local/jobs"
 
@@ -84,7 +91,7 @@ def test_twenty_trials_from_start_to_removal(far: Dray, on: str) -> None:
     far.jobs = jobs_on(far, on)
     space = ("--space", "reward=0..10:float", "--space", "steps=20..30:int", "--space", "kind=a,b")
     sweep = start(far, on, "--trials", "20", "--seed", "1", *space)
-    far("wait", "--timeout", "100s", sweep)
+    wait_until_all_are_done(far, sweep)
     found = trials(far, sweep)
     assert [one["number"] for one in found] == list(range(20))
     assert {one["state"] for one in found} == {"done"}

@@ -185,7 +185,7 @@ def test_the_api_server_comes_back(kubernetes: Kubernetes, user: User) -> None:
 def test_a_connection_hangs_and_goes_on(kubernetes: Kubernetes, user: User) -> None:
     kubernetes.hang()
     try:
-        assert "deadline exceeded" in user.refused("get", "pods", "--request-timeout=1s")
+        assert "exceeded" in user.refused("get", "pods", "--request-timeout=1s")
     finally:
         kubernetes.resume()
     assert user.get("pods")["items"] == []

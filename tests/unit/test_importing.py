@@ -630,7 +630,7 @@ def test_files_beside_are_found(tmp_path: Path) -> None:
         ("A=1\n", UsageError, "none of the formats"),
         ("\0\0", UsageError, "no settings file"),
         ("#!/bin/sh\n#PBS -q gpu\n", Refused, "PBS is not read yet"),
-        ("name: a address: http://10.0.0.1:8265\n", Refused, "Ray is not read yet"),
+        ("name: a address: http://h:1\nname: b\n", ConfigError, "file:2: a line has to begin with"),
         ('export RUNAI_URL="https://x"\n', Refused, "Run:ai is not read yet"),
     ],
 )
@@ -644,6 +644,26 @@ def test_what_is_not_recognised(
     if error is UsageError:
         assert "Isaac Lab" in told.value.hint
         assert "ProtoMotions" in told.value.hint
+
+
+def test_isaac_labs_list_of_ray_clusters_is_read(tmp_path: Path) -> None:
+    """A blank line, on which Isaac Lab's own reader fails, and further words are no trouble."""
+    path = tmp_path / ".cluster_config"
+    path.write_text(
+        "name: isaac ray/0 address: http://10.0.0.1:8265 num_gpu: 2\n\n"
+        "# mine\nname:b address:https://x.org/ray\nname: c address: 10.0.0.3\n"
+    )
+    with pytest.raises(ConfigError, match=r"cluster_config:1: a line has to begin"):
+        migration.read(path)
+    path.write_text(path.read_text().replace("isaac ray", "isaac-ray"))
+    first, second, third = (found := migration.read(path)), *found.others
+    assert [one.name for one in (first, second, third)] == ["isaac-ray-0", "b", "c"]
+    assert {one.kind for one in (first, second, third)} == {"ray"}
+    assert first.cluster == {"address": "http://10.0.0.1:8265"}
+    assert note(first, "num_gpu: 2").endswith("dray asks the cluster itself")
+    assert second.cluster == {"address": "https://x.org/ray"}
+    assert third.cluster == {}  # no address that can be used
+    assert "must be the address of Ray's dashboard" in note(third, "address")
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:

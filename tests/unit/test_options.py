@@ -105,9 +105,9 @@ def test_the_help_names_every_runtime() -> None:
 
 def test_a_kinds_settings_are_read_without_what_acts_on_them() -> None:
     """What reads a file must not import transports and the node side."""
-    from dray.clusters.options import kubernetes, local, pbs, slurm, ssh
+    from dray.clusters.options import kubernetes, local, pbs, ray, slurm, ssh
 
-    for module in (local, slurm, pbs, ssh, kubernetes):
+    for module in (local, slurm, pbs, ssh, kubernetes, ray):
         source = Path(inspect.getfile(module)).read_text()
         imported = {line.split()[1] for line in source.splitlines() if line.startswith("from dray")}
         assert all(name.startswith("dray.job.") for name in imported), imported
@@ -117,4 +117,5 @@ def test_a_kinds_settings_are_read_without_what_acts_on_them() -> None:
         "dray.clusters.pbs:PbsCluster",
         "dray.clusters.ssh:SshCluster",
         "dray.clusters.kubernetes:KubernetesCluster",
+        "dray.clusters.ray:RayCluster",
     ]

@@ -14,6 +14,7 @@ from dray.clusters.queues.machine import queue_view
 from dray.node.formats import files
 from dray.node.formats.wire import Refusal
 from dray.node.jobs.jobdir import JobDir
+from dray.node.root import sweeps as root_sweeps
 from dray.node.root.root import Root
 from dray.node.schedulers.local import Local, overview
 from dray.node.schedulers.slots import Held, slots_of
@@ -331,3 +332,20 @@ def test_a_root_tells_of_its_sweeps_and_removes_them_with_their_last_job(tmp_pat
             root.sweep_files(odd)
     with pytest.raises(Refusal):
         root.begin_sweep({"id": "x"}, PART)
+
+
+def test_a_sweep_whose_submission_was_cut_off_is_removed_a_day_later(tmp_path: Path) -> None:
+    study = Study(str(tmp_path), "left-7f3k")
+    part: Any = {"id": "left-7f3k", "first": 0, "count": 2, "at_once": None}
+    record: Any = {"id": "left-7f3k", "created": 1.0, "space": [], "seed": 1, "repeats": 1}
+    study.begin(record, part)
+    root_sweeps.prune_abandoned(str(tmp_path))
+    assert os.path.exists(study.path), "its submission may be under way"
+    for one in (study.path, f"{study.path}/parts"):
+        os.utime(one, (1.0, 1.0))
+    (tmp_path / "arrays/left-7f3k").mkdir(parents=True)
+    root_sweeps.prune_abandoned(str(tmp_path))
+    assert os.path.exists(study.path), "its trials wait in the queue"
+    (tmp_path / "arrays/left-7f3k").rmdir()
+    root_sweeps.prune_abandoned(str(tmp_path))
+    assert not os.path.exists(study.path)

@@ -97,10 +97,10 @@ def test_what_a_cluster_takes_of_a_sweep_stays(
     monkeypatch.setattr(hpc.queue, "submit", submit)
     sweep = start(verbs, trials=6)
     assert said == ["only 4 of 6 trials were submitted: hpc: too many jobs"]
-    assert verbs.sweeping.size_of(sweep) == 4
+    assert verbs.sweeping.sizes_of(sweep) == {"hpc": 4}
     with pytest.raises(Refused, match="too many"):
         verbs.sweeping.add(sweep, 2)
-    assert verbs.sweeping.size_of(sweep) == 4
+    assert verbs.sweeping.sizes_of(sweep) == {"hpc": 4}
     monkeypatch.undo()
     assert verbs.sweeping.add(sweep, 2) == 2
     assert [one.number for one in verbs.sweeping.look(sweep).trials] == list(range(6))
@@ -111,7 +111,7 @@ def test_an_array_ends_where_its_trials_do() -> None:
     parts = (Part("a", 0, 30), Part("a-2", 2, 4))
     rows: Any = dict.fromkeys(["a.0", "a.1", "a-2.0", "a-2.1", "a-2.2"])
     told = {"results": {"2": {"state": "done"}, "5": {"state": "done"}}}
-    assert [one.size for one in as_submitted(parts, rows, told)] == [2, 4]
+    assert [one.size for one in as_submitted(parts, rows, {"": told})] == [2, 4]
     assert [one.size for one in as_submitted(parts, {}, {})] == [0, 0]
 
 

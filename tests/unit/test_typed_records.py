@@ -52,6 +52,7 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_metric: ("Metric",),
     shapes.is_sweep: ("SweepPart",),
     study.is_rungs: ("Dict[str, float]",),
+    study.is_exchanges: ("List[Exchange]",),
     shapes.is_rule: ("TotalRule",),
     shapes.is_rules: ("List[Lookup]",),
     shapes.is_never: ("GivenPlaces",),
@@ -73,6 +74,7 @@ CHECKED = [
     ("Description", shapes.DESCRIPTION, {"commands", "count"}),  # of an array: see arrays
     ("SweepPart", shapes.SWEEP, set()),
     ("ResultRecord", {**study.RESULT, "value": shapes.is_number}, set()),
+    ("Exchange", study.EXCHANGE, set()),
     ("PartRecord", study.PART, set()),
     ("Resources", shapes.RESOURCES, set()),
     ("Resume", shapes.RESUME, set()),

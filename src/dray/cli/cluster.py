@@ -343,13 +343,35 @@ def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) 
 
     PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
     submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, the YAML of a
-    pod or a Job of Kubernetes, a script with runai submit, or a file of shell assignments such as
-    ~/.cluster_config. It is read, never executed. Whatever has no counterpart is told in a comment.
+    pod or a Job of Kubernetes, a script with runai submit, Isaac Lab's list of Ray clusters
+    (~/.cluster_config), or a file of shell assignments. It is read, never executed. Whatever has no
+    counterpart is told in a comment.
+
+    Of several clusters in one file, all are taken; with --name, the one of this name.
     """
-    from dray.config import editing, migration
+    from dray.config import migration
 
     found = migration.read(path)
-    name, kind = name or found.name, found.kind
+    for one in chosen(found, name):
+        import_one(one, name or one.name, do_write=do_write, replace=replace)
+
+
+def chosen(found: Found, name: str | None) -> Sequence[Found]:
+    """Return those of a file's clusters that are wanted."""
+    every = (found, *found.others)
+    if name is None or len(every) == 1:
+        return every
+    wanted = [one for one in every if one.name == name]
+    if not wanted:
+        names = ", ".join(one.name for one in every)
+        raise UsageError(f"{found.source} has no cluster {name}", hint=f"There are: {names}.")
+    return wanted
+
+
+def import_one(found: Found, name: str, *, do_write: bool, replace: bool) -> None:
+    from dray.config import editing
+
+    kind = found.kind
     require_name(name, kind)
     if do_write:
         require_usable(found)

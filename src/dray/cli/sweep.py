@@ -22,7 +22,7 @@ from dray.cli.parameters import (
 )
 from dray.cli.sweep_export import export, picture
 from dray.cli.sweep_ids import SweepId
-from dray.cli.sweep_import import import_sweep
+from dray.cli.sweep_import import from_python, import_sweep, say_notes
 from dray.cli.terminal import Shown, lines, say, tell, visible
 from dray.errors import UsageError
 from dray.job.model import JSON_VERSION
@@ -46,7 +46,10 @@ OF_JOB = ("sweep.name", "sweep.metric")
 
 sweep_argument = click.argument("sweep", type=SweepId())
 on_option = click.option(
-    "--on", type=ClusterName(), help="The cluster of a sweep that another machine has submitted."
+    "--on",
+    type=ClusterName(),
+    metavar="CLUSTER[,CLUSTER…]",
+    help="The clusters of a sweep that another machine has submitted.",
 )
 
 
@@ -91,10 +94,22 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8. May be "
     "repeated.",
 )
+@click.option(
+    "--isaaclab",
+    metavar="FILE.py:CLASS",
+    help="A JobCfg class of Isaac Lab's tuner, instead of FILE. Runs the file on this machine.",
+)
 @sweep_options
 @click.option("--stop-first", type=click.IntRange(1), metavar="STEP", help="The first comparison.")
 @click.option(
     "--stop-total", type=click.IntRange(1), metavar="STEP", help="The steps of a whole training."
+)
+@click.option(
+    "--stop-change",
+    multiple=True,
+    metavar="NAME",
+    help="With pbt: a parameter that may change while a training goes on. May be repeated.  "
+    "[default: all floating-point numbers]",
 )
 @job_options
 @click.pass_context
@@ -102,12 +117,14 @@ def start(
     ctx: click.Context,
     /,
     path: str | None,
+    isaaclab: str | None,
     space: tuple[str, ...],
     command: tuple[str, ...],
     no_snapshot: bool,
     notify: bool | None,
     stop_first: int | None,
     stop_total: int | None,
+    stop_change: tuple[str, ...],
     **values: Any,
 ) -> None:
     """Submit the trials of a sweep, with the code of this folder as it is now.
@@ -122,11 +139,12 @@ def start(
             f"'{command[0]}' is one word too many in front of --",
             hint=BEHIND_DASHES,
         )
-    found = sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
+    own = sweep_flags(values)
+    found = file_of(path, isaaclab, own.get("sweep.trials"), own.get("sweep.repeats"))
     flags = job_flags(values)
-    settings = {**found.settings, **sweep_flags(values)}
+    settings = {**found.settings, **own}
     verbs = launcher({**job_settings(found), **flags}, submits=True)
-    study = described(found, space, settings, flags, (stop_first, stop_total))
+    study = described(found, space, settings, flags, (stop_first, stop_total), stop_change)
     words = ctx.meta[BEHIND] or settings.get("sweep.command") or ()
     if not words:
         raise UsageError("there is no command", hint=BEHIND_DASHES)
@@ -139,8 +157,25 @@ def start(
         notify=notify,
     )
     tell(sweep_id)
-    for line in begun(study, sweep_id, verbs.sweeping.size_of(sweep_id), settings):
+    known = verbs.sweeping.sizes_of(sweep_id)
+    for line in begun(study, sweep_id, known, settings):
         say(line)
+
+
+def file_of(
+    path: str | None, isaaclab: str | None, trials: int | None, repeats: int | None
+) -> sweep_file.SweepFile:
+    """Read the sweep that a file describes; an empty one where there is none."""
+    if path and isaaclab:
+        raise UsageError("FILE and --isaaclab both describe a sweep: name one of them")
+    if isaaclab:
+        from dray.sweep.importing.python_space import ISAAC_REPEATS  # only here
+
+        repeats = repeats or ISAAC_REPEATS
+        imported = from_python(isaaclab, None, trials * repeats if trials else None, repeats)
+        say_notes(imported)
+        return imported.as_file()
+    return sweep_file.read(Path(path)) if path else sweep_file.SweepFile()
 
 
 def sweep_flags(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +210,7 @@ def described(
     settings: Mapping[str, Any],
     job: Mapping[str, Any],
     steps: tuple[int | None, int | None],
+    change: tuple[str, ...],
 ) -> Study:
     """Return the study that file and flags describe, without its id."""
     told = found._replace(settings=settings)
@@ -187,7 +223,7 @@ def described(
         metric=main[0] if main else settings.get("sweep.metric", ""),
         mode=told.sweep("mode"),
         repeats=told.sweep("repeats"),
-        stop=stop_rule(settings.get("sweep.stop"), *steps),
+        stop=stop_rule(settings.get("sweep.stop"), *steps, change),
         stop_if=tuple(settings.get("sweep.stop_if", ())),
         max_failures=settings.get("sweep.max_failures"),
     )
@@ -212,17 +248,27 @@ def space_of(known: tuple[Parameter, ...], flags: tuple[str, ...]) -> tuple[Para
     return found
 
 
-def stop_rule(rule: Stop | None, first: int | None, total: int | None) -> Stop | None:
+def stop_rule(
+    rule: Stop | None, first: int | None, total: int | None, change: tuple[str, ...]
+) -> Stop | None:
     if rule is None:
         if first or total:
-            raise UsageError("--stop-first and --stop-total go with --stop asha or median")
+            raise UsageError("--stop-first and --stop-total go with --stop asha, median or pbt")
+        if change:
+            raise UsageError("--stop-change goes with --stop pbt")
         return None
-    return rule._replace(first=first or rule.first, total=total or rule.total)
+    change = change or rule.change
+    if change and rule.rule != "pbt":
+        raise UsageError(f"--stop {rule.rule} changes no parameter: --stop-change goes with pbt")
+    return rule._replace(first=first or rule.first, total=total or rule.total, change=change)
 
 
-def begun(study: Study, sweep_id: str, trials: int, settings: Mapping[str, Any]) -> list[str]:
-    at_once = settings.get("sweep.at_once")
+def begun(
+    study: Study, sweep_id: str, sizes: Mapping[str, int], settings: Mapping[str, Any]
+) -> list[str]:
+    at_once, trials = settings.get("sweep.at_once"), sum(sizes.values())
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
+    told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))
@@ -256,7 +302,7 @@ def status(
         found = verbs.sweeping.look(sweep_id, on)
         most = len(found.trials) if everything else tables.USUAL_ROWS
         shown = tables.status(found.study, found.trials, width(), most)
-        return [*laid_out(shown), *state_lines(found)]
+        return [*laid_out(shown), *state_lines(found), *problem_lines(found)]
 
     if follow:
         from dray.cli.watching import watch_jobs  # only here
@@ -277,7 +323,7 @@ def list_sweeps(verbs: Launcher, as_json: bool) -> None:
                 {
                     "version": JSON_VERSION,
                     "id": one.id,
-                    "cluster": one.cluster,
+                    "cluster": one.where,
                     "created": one.created,
                     "trials": sum(part["count"] for part in one.parts),
                 }
@@ -289,7 +335,7 @@ def list_sweeps(verbs: Launcher, as_json: bool) -> None:
         say("no sweeps; start one with: dray sweep start --space lr=1e-5..1e-1:log -- COMMAND")
         return
     rows = [
-        (one.id, one.cluster, str(sum(part["count"] for part in one.parts)), age(one.created))
+        (one.id, one.where, str(sum(part["count"] for part in one.parts)), age(one.created))
         for one in found
     ]
     tell(table(("ID", "CLUSTER", "TRIALS", "AGE"), rows))
@@ -308,13 +354,25 @@ def state_lines(sweep: Sweep) -> list[str]:
     return [f"closed, {sweep.why_closed}: no further trial starts"] if sweep.why_closed else []
 
 
+def problem_lines(sweep: Sweep) -> list[str]:
+    return [
+        visible(f"{name} was not reached, its trials are as last seen: {why}")
+        for name, why in sweep.problems.items()
+    ]
+
+
 def print_record(sweep: Sweep, best: int | None = None) -> None:
     """Print all that is known of a sweep as JSON; with ``best``, so many of its configurations."""
     record = tables.as_record(sweep.study, sweep.trials)
     if best is not None:
         ranked = [one for one in record["configurations"] if one["rank"] is not None]
         record["configurations"] = sorted(ranked, key=itemgetter("rank"))[:best]
-    told = {"cluster": sweep.cluster, "closed": bool(sweep.why_closed), "time": time.time()}
+    told = {
+        "cluster": ",".join(sweep.clusters),
+        "closed": bool(sweep.why_closed),
+        "problems": dict(sweep.problems),
+        "time": time.time(),
+    }
     print_json({"version": JSON_VERSION, **told, **record})
 
 
@@ -335,7 +393,8 @@ def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool)
         for trial in best_trials(found, most):
             tell(one_line(verbs.sweeping.command_of(found, trial)))
         return
-    tell(lines(laid_out(tables.best(found.study, found.trials, width(), most))))
+    shown = tables.best(found.study, found.trials, width(), most)
+    tell(lines([*laid_out(shown), *problem_lines(found)]))
 
 
 # -- changing -------------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ def import_sweep(
     else:
         found = from_python(isaaclab, ray, num_samples, repeat_run_count)
     tell(multiline(found.toml().rstrip("\n")))
+    say_notes(found)
+
+
+def say_notes(found: Imported) -> None:
     for note in found.notes:
         say(f"note: {note}")
 

@@ -592,6 +592,10 @@ class LocalFiles:
         with refusing():
             return self._files.sweep_files(sweep_id)
 
+    def tell_others(self, sweep_id: str, others: Mapping[str, Any]) -> None:
+        with refusing():
+            self._files.hear_of_others(sweep_id, dict(others))
+
     def close_sweep(self, sweep_id: str) -> None:
         with refusing():
             self._files.close_sweep(sweep_id)

@@ -280,6 +280,9 @@ class JobFiles(Protocol):
         """Return all that the cluster has of a sweep, unchecked (records.StudyFiles). Raises
         NotFound where it has none of that id."""
 
+    def tell_others(self, sweep_id: str, others: Mapping[str, Any]) -> None:
+        """Tell the cluster how the trials of a sweep do on other ones (records.OthersRecord)."""
+
     def close_sweep(self, sweep_id: str) -> None:
         """Let no further trial of a sweep start."""
 

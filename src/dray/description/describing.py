@@ -98,6 +98,7 @@ def describe(
         created=now,
         limits=limits,
         hold=settings.get("job.hold"),
+        stall=settings.get("job.stall"),
         **describe_codes(settings),
     )
 

@@ -83,6 +83,7 @@ def settings_of(spec: JobSpec, cluster: str, *, keep_name: bool = True) -> dict[
         "job.retry_on": spec.retry_on,
         "job.fail_on": spec.fail_on,
         "job.hold": spec.hold,
+        "job.stall": spec.stall,
         # That job's start_by is over.
         "job.limits.total_time": spec.limits.total_time,
         "job.limits.gpu_hours": spec.limits.gpu_hours,

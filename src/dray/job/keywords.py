@@ -63,6 +63,7 @@ class JobSettings(LimitSettings, total=False):
     retry_on: Codes
     fail_on: Codes
     hold: Duration
+    stall: Duration
     outputs: Texts
     env: Mapping[str, str | int | float]
     secrets: Texts

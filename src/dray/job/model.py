@@ -159,6 +159,7 @@ class JobSpec:
     retry_on: tuple[int, ...] = ()  # exit codes after which it is tried again, and uses no retry
     fail_on: tuple[int, ...] = ()  # exit codes after which it is not, whatever is left
     hold: float | None = None  # seconds for which a crashed attempt's allocation is kept
+    stall: float | None = None  # seconds without progress after which the command counts as hung
     # The checkpoint of another run that the first attempt begins from: see dray run --from
     origin: Mapping[str, str] = field(default_factory=dict)
     # Which trial of which sweep it is, and with which parameters; empty: none. See dray.node.sweeps
@@ -296,6 +297,7 @@ class JobView:
             "fail_on": list(self.spec.fail_on),
             "limits": asdict(self.spec.limits),
             "hold": self.spec.hold,
+            "stall": self.spec.stall,
             "recipe": self.spec.recipe,
             "launch": self.spec.launch,
             "outputs": list(self.spec.outputs),
@@ -565,6 +567,7 @@ SWEEP: Mapping[str, checks.Check[Any]] = {
     "trial": count,
     "at_once": optional(count),
     "values": _parameters,
+    "template": texts,
 }
 RESUME: Mapping[str, checks.Check[Any]] = {
     **dict.fromkeys(("checkpoint", "number", "finished", "partner"), optional(text_of)),
@@ -619,6 +622,7 @@ SPEC: Mapping[str, checks.Check[Any]] = {
     "retry_on": several(integer, MOST_CODES),
     "fail_on": several(integer, MOST_CODES),
     "hold": optional(moment),
+    "stall": optional(moment),
     "origin": table(text_of),
     "sweep": _sweep,
     "after": table(text_of),

@@ -11,6 +11,10 @@ from dray.job.model import JobView
 from dray.job.quantities import show_duration
 from dray.launcher.context import Context
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 SOME = 10  # of many jobs, those that are named
 
 
@@ -29,9 +33,22 @@ class Jobs:
                 hint=f"dray ps --all lists the jobs.{self._elsewhere()}",
             )
         if len(found) > 1:
-            raise UsageError(f"'{reference}' is not unique: {self._choices(found)}")
+            self._refuse_several(reference, found)
         job_id, name = found[0]
         return job_id, self.context.cluster(name)
+
+    def _refuse_several(self, reference: str, found: Sequence[tuple[str, str]]) -> NoReturn:
+        """Say what to name in place of an id that means several jobs."""
+        store = self.context.open_store()
+        sweep, array = store.in_sweep(reference), store.in_array(reference)
+        together = sweep or array
+        if not together:
+            raise UsageError(f"'{reference}' is not unique: {self._choices(found)}")
+        look = f"dray sweep status {reference}" if sweep else f"dray ps {reference}"
+        raise UsageError(
+            f"'{reference}' is {len(together)} jobs: name one of them, such as {together[0]}",
+            hint=f"'{look}' shows all of them.",
+        )
 
     def _elsewhere(self) -> str:
         """Say how a job is found that another machine has submitted."""

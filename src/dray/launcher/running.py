@@ -151,10 +151,11 @@ class Running:
         work: JobSpec | JobArray,
         private: Private = NOTHING_PRIVATE,
         *,
-        snapshot: bool,
+        snapshot: bool = False,
         given: Sequence[Snapshot] = (),
+        freezer: Freezer | None = None,
     ) -> Submission:
-        freezer = self.freezer(work) if snapshot else None
+        freezer = self.freezer(work) if snapshot else freezer
         return Submission(self.context, lambda: self.images, cluster, work, private, freezer, given)
 
     def freezer(self, work: JobSpec | JobArray) -> Freezer:

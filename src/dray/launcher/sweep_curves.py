@@ -12,11 +12,10 @@ def curves_of(
     context: Context, sweep: Sweep, progress: Callable[[int, int], None]
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the curve of the sweep's metric for each trial that has one, by the job's id."""
-    files = context.cluster(sweep.cluster).files
     begun = [one for one in sweep.trials if one.state != "queued" and one.step is not None]
     found = {}
     for done, trial in enumerate(begun, 1):
-        series = files.curve(trial.job)
+        series = context.cluster(trial.cluster).files.curve(trial.job)
         if not sweep.study.metric or series.name == sweep.study.metric:
             found[trial.job] = [
                 (step, value) for step, value, _ in series.points if value is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dray import checks
@@ -14,22 +15,29 @@ from dray.clusters.protocol import Cluster
 from dray.errors import ClusterError, DrayError, NotFound, Refused, UsageError
 from dray.job.model import JobArray, JobSpec
 from dray.job.quantities import show_count
-from dray.launcher.context import Context, unclaimed
+from dray.launcher.asking import ask_each
+from dray.launcher.context import UNAVAILABLE, Context, message_of, unclaimed
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
+from dray.launcher.sweep_dealing import Load, arrays_of, dealt, limited, names_in
+from dray.launcher.sweep_exchange import others_of
 from dray.node.sweeps import sampler
 from dray.node.sweeps.expressions import Condition, NotAnExpression
-from dray.node.sweeps.filling import fill, names_in
+from dray.node.sweeps.filling import fill
+from dray.node.sweeps.filling import names_in as names_in_words
 from dray.node.sweeps.space import complete, learnt, point_of
+from dray.node.sweeps.stopping import EVEN as PBT
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple, replace
 from dray.store import Row, SweepRow
 from dray.sweep import table
 from dray.sweep.options import USUAL_TRIALS
 from dray.sweep.space import check_template, records_of
-from dray.sweep.study import Study, Trial
+from dray.sweep.study import LEARNT, Study, Trial
 
 if TYPE_CHECKING:
+    from dray.launcher.asking import Answer
+    from dray.launcher.freezing import Freezer
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.submission import Submission
 
@@ -46,6 +54,7 @@ class Part(NamedTuple):
     first: int
     size: int
     at_once: int | None = None
+    cluster: str = ""
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Part:
@@ -56,9 +65,10 @@ class Part(NamedTuple):
     def end(self) -> int:
         return self.first + self.size
 
-    def to_dict(self) -> dict[str, Any]:
+    def in_store(self, place: str) -> dict[str, Any]:
+        """Return what is kept here of it."""
         told = self._asdict()
-        return {"count": told.pop("size"), **told}
+        return {"count": told.pop("size"), **told, "place": place}
 
 
 PART: Mapping[str, checks.Check[Any]] = {
@@ -73,11 +83,12 @@ class Sweep(NamedTuple):
     """A sweep as it is now."""
 
     study: Study
-    cluster: str
+    clusters: tuple[str, ...]
     parts: tuple[Part, ...]
     trials: tuple[Trial, ...]
     is_closed: bool = False  # by dray sweep stop
     failures: int = 0
+    problems: Mapping[str, str] = MappingProxyType({})  # why clusters could not be asked
 
     @property
     def has_failed(self) -> bool:
@@ -121,32 +132,41 @@ class Sweeping:
         notify: bool | None = None,
     ) -> str:
         """Submit a sweep and return its id. Of ``study`` all but the id, the name and the time are
-        used; a grid without a number of configurations has all."""
-        cluster = self.running.target()
-        common = self.running.describe(command)
-        cluster.check(common)
+        used; a grid without a number of configurations has all. Where several clusters are named,
+        each gets its share of the trials."""
+        self.context.config.require_trust()
+        loads = [self._load(name, command) for name in names_in(self.context.config.on)]
+        cluster, common = loads[0].cluster, loads[0].common
+        for one in loads:
+            one.cluster.check(one.common)
         check_template(common.command, study.space)
         require_sound(study)
-        if at_once and not cluster.capabilities.limits_at_once:
-            raise Refused(
-                f"{cluster.name} cannot limit how many trials run at once",
-                hint="Leave out --at-once, or add trials bit by bit: dray sweep add",
-            )
-        count = number_of(study, configurations) * study.repeats
+        for one in loads if study.stop and study.stop.rule == PBT else ():
+            require_resumable(one.common)
+        loads = limited(loads, common.id, at_once)
+        loads = dealt(loads, number_of(study, configurations), study.repeats)
         study = study._replace(id=common.id, name=common.name, created=common.created)
-        common = replace(common, sweep={"id": study.id, "at_once": at_once})
         place = cluster.files.path()
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
-        self.running.tell(common)
+        self.context.say_once(*(note for one in loads for note in one.common.notes))
         self.context.say_once(*notes_on_repeats(study, common.command))
-        self._submit(row, common, count, snapshot=snapshot, notify=notify)
+        freezer = self.running.freezer(common) if snapshot else None
+        self._submit(row, loads, freezer, notify)
         return study.id
+
+    def _load(self, name: str, command: Sequence[str]) -> Load:
+        """Describe the trials as they are on one cluster."""
+        config = self.context.config
+        config = config._replace(job={**config.job, "job.on": name})
+        running = Running(self.context.with_settings(config))
+        return Load(running, running.target(), running.describe(command))
 
     def add(self, sweep_id: str, configurations: int) -> int:
         """Submit further configurations of a sweep, like the first ones and with their code; return
         how many trials were submitted. One that was stopped is open again."""
         self.context.config.require_trust()
         row, sweep = self._own(sweep_id), self.look(sweep_id)
+        require_answers(sweep)
         if sweep.has_failed:
             raise Refused(
                 f"no further trial of {row.id} would start: {sweep.why_closed}",
@@ -157,16 +177,28 @@ class Sweeping:
             left = sampler.grid_size(records_of(sweep.study.space)) + -end // repeats
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
-        common = self.context.open_store().array_spec(sweep.parts[0].id) if sweep.parts else None
-        if common is None:
-            raise Refused(f"the trials of {row.id} have been removed: start another sweep")
-        common = replace(common, created=time.time())
-        row = row._replace(parts=[one.to_dict() for one in sweep.parts])
+        places = places_of(row)
+        row = row._replace(parts=[one.in_store(places[one.cluster]) for one in sweep.parts])
+        loads = dealt(self._loads_as_before(row, sweep), configurations, repeats)
         rest = -end % repeats  # of a configuration that was submitted in part
-        number = self._submit(row, common, rest + configurations * repeats, snapshot=False)
+        loads[0] = loads[0]._replace(trials=loads[0].trials + rest)
+        number = self._submit(row, loads)
         if sweep.is_closed:
             self.context.reporter.say(f"{row.id} was stopped, and is open again")
         return number
+
+    def _loads_as_before(self, row: SweepRow, sweep: Sweep) -> list[Load]:
+        """Describe trials like the first ones of each cluster. The cluster of the last ones comes
+        first: it has the configuration that was submitted in part."""
+        store, now, found = self.context.open_store(), time.time(), {}
+        for part in reversed(sweep.parts):
+            common = store.array_spec(part.id)
+            if common is not None:
+                common = replace(common, created=now)
+                found[part.cluster] = (self.context.cluster(part.cluster), common)
+        if not found:
+            raise Refused(f"the trials of {row.id} have been removed: start another sweep")
+        return [Load(self.running, cluster, common) for cluster, common in found.values()]
 
     def _own(self, sweep_id: str) -> SweepRow:
         found = [one for one in self.known() if one.id == sweep_id]
@@ -180,19 +212,19 @@ class Sweeping:
     def _submit(
         self,
         row: SweepRow,
-        common: JobSpec,
-        count: int,
-        *,
-        snapshot: bool,
+        loads: Sequence[Load],
+        freezer: Freezer | None = None,
         notify: bool | None = None,
     ) -> int:
-        """Submit so many further trials, as arrays of which each is as large as the cluster takes;
-        return how many the cluster has taken, which may be fewer than all."""
-        cluster, done = self.context.cluster(row.cluster), 0
-        for array in arrays_of(row, common, count, cluster.queue.array_size):
-            settings = private_settings(self.context.config, cluster.name, notify, array.size)
-            private = private_values(common.secrets, settings)
-            work = self.running.submission(cluster, array, private, snapshot=snapshot)
+        """Submit further trials, as arrays of which each is as large as its cluster takes; return
+        how many were taken, which may be fewer than all."""
+        count, done = sum(one.trials for one in loads), 0
+        for load, array in arrays_of(row, loads):
+            running, cluster = load.running, load.cluster
+            config = running.context.config
+            settings = private_settings(config, cluster.name, notify, array.size)
+            private = private_values(load.common.secrets, settings)
+            work = running.submission(cluster, array, private, freezer=freezer)
             try:
                 row = self._submit_array(row, array, work)
             except BaseException as error:
@@ -213,17 +245,18 @@ class Sweeping:
         """Submit an array, and return the sweep with it. What is about to be submitted is written
         down before; where nothing came of it, that is forgotten."""
         store = self.context.open_store()
-        longer = row._replace(parts=[*row.parts, array.part])
+        part = {**array.part, "cluster": work.cluster.name, "place": work.cluster.files.path()}
+        longer = row._replace(parts=[*row.parts, part])
         store.save_sweep(longer)
         try:
             work.submit()
         except BaseException:
             there = len(store.in_array(work.job.id))
-            part = {**array.part, "id": work.job.id, "count": there}
+            part.update(id=work.job.id, count=there)
             store.save_sweep(row._replace(parts=[*row.parts, part]) if there else row)
             raise
         if work.job.id != array.id:  # which was taken
-            longer = row._replace(parts=[*row.parts, {**array.part, "id": work.job.id}])
+            longer = row._replace(parts=[*row.parts, {**part, "id": work.job.id}])
             store.save_sweep(longer)
         return longer
 
@@ -233,9 +266,13 @@ class Sweeping:
         """Return the sweeps that were submitted from here, the newest first."""
         return self.context.open_store().sweeps()
 
-    def size_of(self, sweep_id: str) -> int:
-        """Return how many trials of a sweep have been submitted from here."""
-        return sum(part["count"] for part in self._own(sweep_id).parts)
+    def sizes_of(self, sweep_id: str) -> dict[str, int]:
+        """Return how many trials of a sweep have been submitted from here, by cluster."""
+        row = self._own(sweep_id)
+        found = dict.fromkeys(places_of(row), 0)
+        for part in row.parts:
+            found[part.get("cluster", row.cluster)] += part["count"]
+        return found
 
     def find(self, reference: str) -> str:
         """Return the sweep that this id, or unique beginning of one, means."""
@@ -252,46 +289,93 @@ class Sweeping:
         return found[0]
 
     def look(self, sweep_id: str, on: str | None = None) -> Sweep:
-        """Ask the sweep's cluster how it is. ``on``: of a sweep that another machine has
-        submitted."""
+        """Ask the sweep's clusters how it is, and tell each what the others know. ``on``: of a
+        sweep that another machine has submitted."""
         row = next((one for one in self.known() if one.id == sweep_id), None)
-        name = row.cluster if row else on
-        if name is None:
+        places = places_of(row) if row else dict.fromkeys(names_in(on) if on else (), None)
+        if not places:
             raise NotFound(
                 f"there is no sweep '{sweep_id}'", hint="Another machine's: --on CLUSTER"
             )
-        cluster = self.context.cluster(name)
-        if row and row.place != cluster.files.path():
-            raise ClusterError(
-                f"{sweep_id} was submitted to {name} with other settings: it is in {row.place}",
-                hint="Run dray in the project that it was submitted from.",
-            )
-        told = cluster.files.sweep(sweep_id)
+        told, problems = self._ask(sweep_id, places)
+        where = " and ".join(told)
         try:
-            study = Study.from_dict(row.study if row else checks.record(told.get("study")))
-            parts = checks.several(Part.from_dict, MOST_PARTS)(told.get("parts"))
+            first = next((one["study"] for one in told.values() if "study" in one), None)
+            study = Study.from_dict(row.study if row else checks.record(first))
+            parts = parts_of(row, told, places)
         except Malformed as error:
-            raise ClusterError(f"{sweep_id} on {name} is damaged: {error}") from error
-        rows = self._rows(parts, cluster)
+            raise ClusterError(f"{sweep_id} on {where} is damaged: {error}") from error
+        rows = self._rows(parts, told)
         parts = as_submitted(parts, rows, told)
-        space = records_of(study.space)
-        trials = tuple(
-            trial_of(study, space, part, index, rows, told, name)
-            for part in parts
-            for index in range(part.size)
-            if is_there(part, index, rows, told)
-        )
-        return Sweep(study, name, parts, trials, told.get("closed") is True, failures_in(told))
+        trials = trials_of(study, parts, rows, told)
+        closed = all(one.get("closed") is True for one in told.values())
+        failures = sum(failures_in(one, name, parts) for name, one in told.items())
+        sweep = Sweep(study, tuple(places), parts, trials, closed, failures, problems)
+        self._exchange(sweep, told)
+        return sweep
 
-    def _rows(self, parts: Iterable[Part], cluster: Cluster) -> dict[str, Row]:
-        """Return what is known of the trials' jobs, after a look at those that have not ended."""
-        store = self.context.open_store()
-        names = [f"{one.id}.{index}" for one in parts for index in range(one.size)]
-        self.watching.active_among(names)
+    def _ask(
+        self, sweep_id: str, places: Mapping[str, str | None]
+    ) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+        """Return what each cluster tells of a sweep, and why others could not be asked. One must
+        answer."""
+        told: dict[str, Mapping[str, Any]] = {}
+        failed: dict[str, DrayError | OSError] = {}
+
+        def ask(cluster: Cluster) -> Mapping[str, Any]:
+            require_place(sweep_id, cluster, places[cluster.name])
+            return cluster.files.sweep(sweep_id)
+
+        def take(cluster: Cluster, answer: Answer[Mapping[str, Any]]) -> None:
+            try:
+                told[cluster.name] = answer()
+            except (*UNAVAILABLE, NotFound) as error:
+                failed[cluster.name] = error
+
+        ask_each([self.context.cluster(name) for name in places], ask, take)
+        if not told:
+            raise next(iter(failed.values()))
+        gone = [name for name, error in failed.items() if isinstance(error, NotFound)]
+        told.update((name, {}) for name in gone)  # its trials there have been removed
+        problems = {name: message_of(one) for name, one in failed.items() if name not in gone}
+        return {name: told[name] for name in places if name in told}, problems
+
+    def _exchange(self, sweep: Sweep, told: Mapping[str, Mapping[str, Any]]) -> None:
+        """Tell each cluster how the trials on the others do, where it does not know that yet."""
+        for name, one in told.items() if len(sweep.clusters) > 1 else ():
+            others = others_of(name, sweep.trials)
+            if not one or one.get("others") == others["mark"]:
+                continue
+            try:
+                self.context.cluster(name).files.tell_others(sweep.study.id, others)
+            except (*UNAVAILABLE, NotFound) as error:
+                why = message_of(error)
+                self.context.say_once(f"{name} was not told of the trials on others: {why}")
+
+    def _rows(self, parts: Iterable[Part], told: Iterable[str]) -> dict[str, Row]:
+        """Return what is known of the trials' jobs, after a look at those that have not ended, on
+        the clusters that have answered."""
+        store, parts = self.context.open_store(), list(parts)
+        names = {
+            cluster: [
+                f"{one.id}.{index}"
+                for one in parts
+                if one.cluster == cluster
+                for index in range(one.size)
+            ]
+            for cluster in told
+        }
+        self.watching.active_among([name for found in names.values() for name in found])
         rows = {row.id: row for one in parts for row in store.rows_in(one.id)}
-        unknown = [name for name in names if name not in rows]
-        if unknown:  # another machine has submitted them
-            store.save(unclaimed(store, cluster.queue.status(unknown).jobs.values()))
+        unknown = {
+            cluster: missing
+            for cluster, found in names.items()
+            if (missing := [name for name in found if name not in rows])
+        }
+        for cluster, missing in unknown.items():  # another machine has submitted them
+            seen = self.context.cluster(cluster).queue.status(missing).jobs.values()
+            store.save(unclaimed(store, seen))
+        if unknown:
             rows = {row.id: row for one in parts for row in store.rows_in(one.id)}
         return rows
 
@@ -312,13 +396,21 @@ class Sweeping:
         """Let no further trial start, and stop those that run, after a checkpoint or at once; with
         ``waiting``, only those that have not begun. Returns how many were stopped."""
         sweep = self.look(sweep_id)
-        cluster = self.context.cluster(sweep.cluster)
-        cluster.files.close_sweep(sweep_id)
+        for name in sweep.clusters:
+            if name not in sweep.problems:
+                self.context.cluster(name).files.close_sweep(sweep_id)
         states = ("queued",) if waiting else ACTIVE
-        ids = [one.job for one in sweep.trials if one.state in states]
+        ids = [
+            one.job
+            for one in sweep.trials
+            if one.state in states and one.cluster not in sweep.problems
+        ]
         if len(ids) == 1:  # which may have ended meanwhile
             ids = list(self.watching.active_among(ids))
-        return len(self._housekeeping.stop_all(ids, now=now)) if ids else 0
+        number = len(self._housekeeping.stop_all(ids, now=now)) if ids else 0
+        for name, why in sweep.problems.items():
+            self.context.reporter.say(f"{name} was not reached, its trials go on: {why}")
+        return number
 
     def go_on(self, sweep_id: str, best: int) -> list[str]:
         """Resume the most promising of the trials that were pruned; return their ids."""
@@ -353,8 +445,42 @@ def require_sound(study: Study) -> None:
             hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
             "--stop-first 100",
         )
+    if study.stop and study.stop.rule == PBT:
+        require_population(study)
     if study.stop and study.stop.first and study.stop.total:
         require_comparison(study.stop.first, study.stop.total)
+
+
+def require_population(study: Study) -> None:
+    """Refuse a population in which nothing could be taken over, or changed."""
+    if study.repeats > 1:
+        raise UsageError("--stop pbt has no repeats: each trial goes a way of its own")
+    wanted = study.stop.change if study.stop else ()
+    names = {one.name for one in study.space if one.kind in LEARNT}
+    for one in wanted:
+        if one not in names:
+            raise UsageError(
+                f"--stop-change {one}: no parameter that is chosen has that name",
+                hint=f"There is {', '.join(sorted(names))}.",
+            )
+    if not wanted and not any(one.kind == "float" for one in study.space):
+        raise UsageError(
+            "--stop pbt would change nothing: no parameter is a floating-point number",
+            hint="Say which ones can change while a training goes on: --stop-change NAME",
+        )
+
+
+def require_resumable(job: JobSpec) -> None:
+    if not job.resume.checkpoint:
+        raise UsageError(
+            "--stop pbt goes on from checkpoints, and it is not known what they are",
+            hint="Say so: --checkpoint 'logs/**/model_*.pt', or --recipe NAME",
+        )
+    if job.resume.anew:
+        raise Refused(
+            "--stop pbt needs a trainer that counts on from a checkpoint's step, and this one "
+            "begins to count anew"
+        )
 
 
 def require_comparison(first: int, total: int) -> None:
@@ -368,7 +494,7 @@ def require_comparison(first: int, total: int) -> None:
 
 def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
     """Say so where nothing in the command differs from one repeat to the next."""
-    if study.repeats < 2 or {"seed", "repeat", "trial"} & names_in(command):
+    if study.repeats < 2 or {"seed", "repeat", "trial"} & names_in_words(command):
         return []
     missing = f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command"
     unless = "unless it reads DRAY_SEED from its environment"
@@ -388,17 +514,46 @@ def number_of(study: Study, asked: int | None) -> int:
     return asked or most
 
 
-def arrays_of(row: SweepRow, common: JobSpec, count: int, most: int) -> Iterator[JobArray]:
-    """Divide further trials of a sweep into arrays; the first of all has the sweep's own id."""
-    first = max((one["first"] + one["count"] for one in row.parts), default=0)
-    end, number = first + count, len(row.parts)
-    while first < end:
-        number += 1
-        name = row.id if number == 1 else f"{row.id}-{number}"
-        size = min(most, end - first)
-        job = replace(common, id=name, sweep={**common.sweep, "first": first})
-        yield JobArray(job, trials=size, study=row.study)
-        first += size
+def places_of(row: SweepRow) -> dict[str, str]:
+    """Return the clusters of a sweep, in the order of its trials, and where each keeps jobs."""
+    found = {one.get("cluster", row.cluster): one.get("place", row.place) for one in row.parts}
+    return found or {row.cluster: row.place}
+
+
+def require_place(sweep_id: str, cluster: Cluster, place: str | None) -> None:
+    if place is not None and place != cluster.files.path():
+        raise ClusterError(
+            f"{sweep_id} was submitted to {cluster.name} with other settings: it is in {place}",
+            hint="Run dray in the project that it was submitted from.",
+        )
+
+
+def require_answers(sweep: Sweep) -> None:
+    for name, why in sweep.problems.items():
+        raise ClusterError(f"{name}, which has trials of {sweep.study.id}, was not reached: {why}")
+
+
+def parts_of(
+    row: SweepRow | None,
+    told: Mapping[str, Mapping[str, Any]],
+    places: Iterable[str],
+) -> tuple[Part, ...]:
+    """Return the arrays of a sweep, in the order of their trials. Of one that has several clusters,
+    each has the arrays that it was given, whatever it tells."""
+    own: dict[str, list[Part]] = {name: [] for name in places}
+    for one in row.parts if row else ():
+        name = one.get("cluster", row.cluster if row else "")
+        own[name].append(Part.from_dict(one)._replace(cluster=name))
+    found: list[Part] = []
+    for name, known in own.items():
+        ids = [one.id for one in known]
+        if told.get(name):
+            parts = checks.several(Part.from_dict, MOST_PARTS)(told[name].get("parts"))
+            is_whole = len(own) == 1 or row is None
+            found += [one._replace(cluster=name) for one in parts if is_whole or one.id in ids]
+        elif name not in told:
+            found += known
+    return tuple(sorted(found, key=lambda one: one.first))
 
 
 def left_behind(row: SweepRow, done: int, count: int) -> str:
@@ -414,7 +569,7 @@ def left_behind(row: SweepRow, done: int, count: int) -> str:
 
 
 def as_submitted(
-    parts: Sequence[Part], rows: Mapping[str, Row], told: Mapping[str, Any]
+    parts: Sequence[Part], rows: Mapping[str, Row], told: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Part, ...]:
     """Return the arrays without the trials at their ends that were never submitted, or that a later
     array has taken over."""
@@ -427,10 +582,34 @@ def as_submitted(
     return tuple(found)
 
 
-def is_there(part: Part, index: int, rows: Mapping[str, Row], told: Mapping[str, Any]) -> bool:
+def is_there(
+    part: Part, index: int, rows: Mapping[str, Row], told: Mapping[str, Mapping[str, Any]]
+) -> bool:
     """Return whether a trial has a job, or had one that told how it did. Where trials are submitted
     one by one, that may have been cut in the middle."""
-    return f"{part.id}.{index}" in rows or bool(record_in(told, "results", part.first + index))
+    number = part.first + index
+    return f"{part.id}.{index}" in rows or bool(record_in(told_of(part, told), "results", number))
+
+
+def told_of(part: Part, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the files that tell of an array: its cluster's, or, where that has not answered, what
+    another one was told of it."""
+    return told[part.cluster] if part.cluster in told else next(iter(told.values()), {})
+
+
+def trials_of(
+    study: Study,
+    parts: Iterable[Part],
+    rows: Mapping[str, Row],
+    told: Mapping[str, Mapping[str, Any]],
+) -> tuple[Trial, ...]:
+    space = records_of(study.space)
+    return tuple(
+        trial_of(study, space, part, index, rows, told_of(part, told))
+        for part in parts
+        for index in range(part.size)
+        if is_there(part, index, rows, told)
+    )
 
 
 def trial_of(
@@ -440,7 +619,6 @@ def trial_of(
     index: int,
     rows: Mapping[str, Row],
     told: Mapping[str, Any],
-    cluster: str,
 ) -> Trial:
     """Put together what the files and the job's state say of a trial. Files that cannot be read
     hide no trial."""
@@ -453,8 +631,9 @@ def trial_of(
     record = {key: result[key] for key in MEASURES if key in result}
     if state == "running" and row is not None:
         record.update(latest(study, row))
-    values = values_of(space, record_in(told, "trials", configuration), configuration)
-    own = {"number": number, "configuration": configuration, "job": job, "cluster": cluster}
+    chosen = result if result.get("values") else record_in(told, "trials", configuration)
+    values = values_of(space, chosen, configuration)
+    own = {"number": number, "configuration": configuration, "job": job, "cluster": part.cluster}
     own.update(values=values, state=state, reason=row.reason if row else "")
     try:
         return Trial.from_dict({**record, **own})
@@ -462,11 +641,12 @@ def trial_of(
         return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
 
 
-def failures_in(told: Mapping[str, Any]) -> int:
-    """Count the trials that told of their failure, as those on the nodes do."""
-    found = told.get("results")
-    results = found.values() if isinstance(found, dict) else ()
-    return sum(1 for one in results if isinstance(one, dict) and one.get("state") == "failed")
+def failures_in(told: Mapping[str, Any], cluster: str, parts: Iterable[Part]) -> int:
+    """Count the trials of a cluster that told of their failure, as those on the nodes do."""
+    own = [one for one in parts if one.cluster == cluster]
+    numbers = [number for one in own for number in range(one.first, one.end)]
+    results = [record_in(told, "results", number) for number in numbers]
+    return sum(1 for one in results if one.get("state") == "failed")
 
 
 def record_in(told: Mapping[str, Any], kind: str, number: int) -> Mapping[str, Any]:

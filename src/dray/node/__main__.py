@@ -4,6 +4,8 @@ keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
 pod JOBDIR                        all attempts that a pod has time for, as its first process
 carried FOLDER JOBDIR             the same, of a job that brings its own submission along
+drive JOBDIR                      place a job, or an array, on the nodes of a Ray cluster
+node JOBDIR                       all attempts that a node of a Ray cluster has time for
 rank JOBDIR                       one task of an attempt that is spread over several
 gather PART COMMAND...            start the command in every task of a pod, and join other pods
 convert IMAGE                     make an image ready to run, as a job's command
@@ -65,6 +67,18 @@ def carried(folder: str, job_dir: str) -> int:
     from .agent import carried
 
     return carried.main(folder, job_dir)
+
+
+def drive(job_dir: str) -> int:
+    from .ray import driver
+
+    return driver.main(job_dir)
+
+
+def node(job_dir: str) -> int:
+    from .ray import node
+
+    return node.run(job_dir)
 
 
 def rank(job_dir: str) -> int:
@@ -137,6 +151,8 @@ ENTRIES = {
     "attempt": (attempt, 1, 1),
     "pod": (pod, 1, 1),
     "carried": (carried, 2, 2),
+    "drive": (drive, 1, 1),
+    "node": (node, 1, 1),
     "rank": (rank, 1, 1),
     "gather": (gather, 2, MANY),
     "convert": (convert, 1, 1),
@@ -148,7 +164,7 @@ ENTRIES = {
     "lab-notes": (lab_notes, 0, 0),
     "side-by-side": (side_by_side, 1, MANY),
 }  # type: Dict[str, Tuple[Callable[..., int], int, int]]
-SPEAK_OF_FILES = ("attempt", "pod", "carried", "rank", "gather", "agent", "session")
+SPEAK_OF_FILES = ("attempt", "pod", "carried", "node", "rank", "gather", "agent", "session")
 
 
 if __name__ == "__main__":

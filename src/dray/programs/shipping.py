@@ -28,7 +28,7 @@ from dray_node.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 # Of the file that goes along with a job, and meets a Python nobody knows. What that one
-# cannot do, that of the next pod cannot either: see dray.node.schedulers.kubernetes.OWN_FAULT.
+# cannot do, that of the next pod cannot either: see dray.node.schedulers.gathered.OWN_FAULT.
 CAREFUL_ENTRY = b"""import sys
 
 try:

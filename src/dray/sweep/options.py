@@ -26,14 +26,15 @@ def seed(value: object) -> int:
 
 def stop(value: object) -> Stop:
     """Read "asha", or { rule = "asha", first = 100, factor = 3, total = 1500 }."""
-    table: dict[str, Any] = value if isinstance(value, dict) else {"rule": value}
+    table: dict[str, Any] = dict(value) if isinstance(value, dict) else {"rule": value}
     for key in table:
         if key not in Stop._fields:
             raise ValueError(f"'{key}' is none of {', '.join(Stop._fields)}")
-    counts = {key: parse_count(one) for key, one in table.items() if key != "rule"}
+    rule, change = Choice(*RULES)(table.pop("rule", "")), texts(table.pop("change", ()))
+    counts = {key: parse_count(one) for key, one in table.items()}
     if counts.get("factor", 3) < 2:
         raise ValueError("the factor is at least 2")
-    return Stop(rule=Choice(*RULES)(table.get("rule", "")), **counts)
+    return Stop(rule=rule, change=change, **counts)
 
 
 def several_texts(value: object) -> tuple[str, ...]:
@@ -135,7 +136,8 @@ SWEEP = (
         metavar="RULE",
         parse=stop,
         help="End trials that do badly: asha keeps the best third at each look, median the better "
-        "half. As a table: { rule, first, factor, total }, in steps of the metric.",
+        "half; with pbt they go on from the checkpoint of a better one, with changed parameters. "
+        "As a table: { rule, first, factor, total, change }, in steps of the metric.",
         example='"asha"',
         default_text="every trial runs to its end",
         harmless=True,

@@ -25,7 +25,7 @@ LEARNT = ("choice", "float", "int")  # the kinds that a sampler chooses
 EMITS = ("flag", "assignment", "value", "none")
 MODES = ("max", "min")
 STATES = ("queued", "running", "done", "failed", "pruned", "stopped")
-RULES = ("asha", "median")
+RULES = ("asha", "median", "pbt")
 SAMPLERS = ("tpe", "random", "grid", "quasi")
 RESERVED = ("trial", "repeat", "seed")  # what a command may name besides the parameters
 
@@ -109,9 +109,10 @@ class Stop(NamedTuple):
     first: int | None = None  # the step of the first look; None: a share of the total
     factor: int = 3
     total: int | None = None  # steps of a whole training
+    change: tuple[str, ...] = ()  # pbt: which parameters; none: all floating-point numbers
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(self._asdict())
+        return {**self._asdict(), "change": list(self.change)}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Stop:
@@ -134,7 +135,6 @@ class Study(NamedTuple):
     stop: Stop | None = None
     stop_if: tuple[str, ...] = ()
     max_failures: int | None = None
-    pbt: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what sweep.json has in it."""
@@ -144,7 +144,6 @@ class Study(NamedTuple):
             "space": [one.to_dict() for one in self.space],
             "stop": self.stop.to_dict() if self.stop else None,
             "stop_if": list(self.stop_if),
-            "pbt": _plain(self.pbt),
         }
 
     @classmethod
@@ -316,6 +315,7 @@ STOP: Mapping[str, checks.Check[Any]] = {
     "first": optional(lambda value: checks.integer(value, 1)),
     "factor": lambda value: checks.integer(value, 2, 100),
     "total": optional(lambda value: checks.integer(value, 1)),
+    "change": several(parameter_name, MOST_PARAMETERS),
 }
 STUDY: Mapping[str, checks.Check[Any]] = {
     "id": study_id,
@@ -330,7 +330,6 @@ STUDY: Mapping[str, checks.Check[Any]] = {
     "stop": optional(Stop.from_dict),
     "stop_if": checks.texts,
     "max_failures": optional(checks.count),
-    "pbt": optional(checks.table(plain_value)),
 }
 TRIAL: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: checks.integer(value, 0, MOST_TRIALS),

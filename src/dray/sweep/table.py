@@ -120,7 +120,8 @@ def status(
     shown = ordered[:most]
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
     below += never_seen(study, trials)
-    return drawn_up(study, shown, width, [headline(study), summary(study, trials)], below)
+    above = [headline(study), summary(study, trials), *by_cluster(trials)]
+    return drawn_up(study, shown, width, above, below)
 
 
 def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 5) -> Table:
@@ -205,10 +206,23 @@ def headline(study: Study) -> str:
     return f"{study.id}   {', '.join(filter(None, [study.sampler, goal, rule, times]))}"
 
 
+def by_cluster(trials: Sequence[Trial]) -> list[str]:
+    """Count the trials of each cluster, where there are several."""
+    names = list(dict.fromkeys(one.cluster for one in trials))
+    told = [
+        f"{name}: {in_states([one for one in trials if one.cluster == name])}" for name in names
+    ]
+    return told if len(names) > 1 else []
+
+
+def in_states(trials: Iterable[Trial]) -> str:
+    counts = Counter(one.state for one in trials)
+    return "  ".join(f"{state} {counts[state]}" for state in STATES_TOLD if counts[state])
+
+
 def summary(study: Study, trials: Sequence[Trial]) -> str:
     """Count trials by state, and tell what pruning has saved."""
-    counts = Counter(one.state for one in trials)
-    told = "  ".join(f"{state} {counts[state]}" for state in STATES_TOLD if counts[state])
+    told = in_states(trials)
     spent = sum(one.gpu_seconds for one in trials)
     gpu = f"{show_duration(spent)} of GPU time" if spent else ""
     saved = saved_seconds(study, trials)

@@ -80,6 +80,10 @@ def from_spec(kind: str, *arguments: str) -> Channel:
         from dray.transport.kubectl import Kubectl, PodExec  # imports this module
 
         return PodExec(Kubectl(*arguments[:3]), arguments[3], arguments[5:])
+    if kind == "ray":
+        from dray.transport.ray_channel import RayHead  # imports this module
+
+        return RayHead(*arguments)
     from dray.transport.ssh import Ssh  # imports this module
 
     return Ssh(*arguments)

@@ -110,7 +110,8 @@ class Api:
     def _by_proxy(
         self, method: str, path: str, thing: Mapping[str, Any] | None, accept: str
     ) -> Reply | None:
-        """Return None where there is no proxy, or it broke before it took the request."""
+        """Return None where there is no proxy, or it broke before it took the request, or it ended
+        without a word to somebody who only looks: it ends with the standing connection."""
         if self.proxy is None or not self.proxy.exists():
             return None
         from http.client import HTTPException  # only where there is a proxy
@@ -130,6 +131,8 @@ class Api:
             answer = connection.getresponse()
             return reply_of(answer.status, read_whole(answer))
         except (OSError, HTTPException) as error:
+            if method == "GET" and isinstance(error, ConnectionError):
+                return None
             # What was sent may have been carried out: whoever creates finds its own again.
             raise LinkLost(f"the API server did not answer: {error}") from None
         finally:

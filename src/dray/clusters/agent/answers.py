@@ -383,6 +383,8 @@ FACTS: Mapping[str, checks.Check[Any]] = {
     "machine": line,
     "pod_python": several(text, 10),
     "pod_python_error": line,
+    # Ray
+    **dict.fromkeys(("ray", "ray_error", "ray_of_python"), line),
     # PBS
     "version": line,
     "dialect": dialect,

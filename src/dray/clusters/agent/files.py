@@ -85,6 +85,10 @@ class AgentFiles:
     def sweep(self, sweep_id: str) -> Mapping[str, Any]:
         return self.agent.ask("sweep", id=sweep_id)
 
+    def tell_others(self, sweep_id: str, others: Mapping[str, Any]) -> None:
+        record: Any = dict(others)
+        self.agent.ask("sweep-others", id=sweep_id, others=record)
+
     def close_sweep(self, sweep_id: str) -> None:
         self.agent.ask("sweep-close", id=sweep_id)
 

@@ -31,10 +31,10 @@ def preparing_lines(settings: Mapping[str, Any]) -> list[str]:
     return lines + [line for one in shared.SETUP.of(settings) for line in setup_lines(one)]
 
 
-def node_program(settings: Mapping[str, Any]) -> str:
+def node_program(settings: Mapping[str, Any], flags: str = "-I -S") -> str:
     """Return the command that starts dray's program there."""
     python = shlex.quote(shared.PYTHON.of(settings))
-    return f"{python} -I -S '{ROOT}/node/{shipping.name()}'"
+    return f"{python} {flags} '{ROOT}/node/{shipping.name()}'"
 
 
 def module_lines(modules: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from dray.clusters.kube import names, volumes
 from dray.clusters.kube.carrying import NODE
 from dray.clusters.options import kubernetes as options
 from dray.job.model import JobSpec
+from dray.node.schedulers import gathered
 from dray.node.schedulers import kubernetes as pod
 from dray.programs import shipping
 from dray.records import NamedTuple
@@ -119,7 +120,7 @@ def completions(job: JobSpec) -> int:
 
 
 def failure_policy() -> Object:
-    final = [code for code in (*pod.CODES.values(), pod.OWN_FAULT, *NOT_STARTED) if code]
+    final = [code for code in (*gathered.CODES.values(), gathered.OWN_FAULT, *NOT_STARTED) if code]
     by_us = {"containerName": CONTAINER, "operator": "In", "values": sorted(final)}
     return {"rules": [{"action": "FailJob", "onExitCodes": by_us}]}
 
@@ -326,10 +327,10 @@ def variables(
     if job.secrets:
         found.append({"name": pod.SECRETS, "value": SECRETS})
     if index is not None:
-        found.append({"name": pod.INDEX, "value": str(index)})
+        found.append({"name": gathered.INDEX, "value": str(index)})
     if job.launch != "none":
         source = {"fieldRef": {"fieldPath": "status.podIP"}}
-        found.append({"name": pod.ADDRESS, "valueFrom": source})
+        found.append({"name": gathered.ADDRESS, "valueFrom": source})
     if not job.resources.gpus:
         found.append(NO_GPUS)
     return [*found, *account(settings, place)]

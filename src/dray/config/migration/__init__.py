@@ -11,18 +11,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dray.config.migration import assignments, isaaclab, pods, protomotions, runai
+from dray.config.migration import assignments, isaaclab, pods, protomotions, ray_list, runai
 from dray.config.migration.found import Found, Source, Text
 from dray.errors import ConfigError, Refused, UsageError
 
-SOURCES: tuple[Source, ...] = (isaaclab, protomotions, pods, runai, assignments)
+SOURCES: tuple[Source, ...] = (isaaclab, protomotions, pods, runai, ray_list, assignments)
 
 # In a project's folder, what is looked for.
 IN_FOLDER = (".env.cluster", "docker/cluster/.env.cluster", "protomotions/train_slurm.py")
 
 NOT_YET = (
     (r"^#PBS\s", "PBS"),
-    (r"^[ \t]*name:\s*\S+\s+address:\s*\S+", "Ray"),
     (r"^[ \t]*(?:export\s+)?RUNAI_\w+=", "Run:ai"),
 )
 MOST = 1 << 18  # bytes: no settings are longer

@@ -43,6 +43,7 @@ class Found(NamedTuple):
     job: Mapping[str, Any] = MappingProxyType({})  # by key, such as job.resources.gpus
     notes: tuple[str, ...] = ()
     needs: str = "host"  # the setting without which it cannot be used
+    others: tuple[Found, ...] = ()  # further clusters of the same file
 
 
 class Source(Protocol):

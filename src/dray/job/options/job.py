@@ -248,6 +248,17 @@ JOB = (
         harmless=True,
     ),
     Option(
+        key="job.stall",
+        flag="--stall",
+        metavar="TIME",
+        parse=parse_duration,
+        help="Take the command for hung when there was no output, no metric and no checkpoint for"
+        " so long: it is ended, and tried again as after a crash.",
+        example='"10m"',
+        default_text="never",
+        harmless=True,
+    ),
+    Option(
         key="job.outputs",
         flag="--output",
         metavar="PATH",

@@ -32,6 +32,7 @@ BUILT_IN = {
     "pbs": "dray.clusters.options.pbs:KIND",
     "ssh": "dray.clusters.options.ssh:KIND",
     "kubernetes": "dray.clusters.options.kubernetes:KIND",
+    "ray": "dray.clusters.options.ray:KIND",
 }
 
 

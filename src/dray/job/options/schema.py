@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dray.job import quantities
-from dray.job.options import kinds, pod_values, values
+from dray.job.options import kinds, pod_values, ray_values, values
 from dray.job.options.job import JOB
 from dray.job.options.option import Option
 from dray.job.options.other import NOTIFY, SNAPSHOT
@@ -62,6 +62,8 @@ TAKEN: Mapping[Any, Schema] = {
     },
     pod_values.patch_table: {"type": ["string", "object"]},
     pod_values.volume_texts: several(text("^(pvc|nfs|host):.*/")),
+    ray_values.api_address: text(r"^https?://\S+$"),
+    ray_values.token_source: text("^(env|file|command):"),
     values.binds: several(text()),
     values.caches: several(text(r"^\w[\w.-]*:[~/]")),
     values.count_from_zero: whole_number(0),

@@ -164,6 +164,7 @@ VERBS = {
     "situation": situation.look,
     "sweep": root_requests.sweep,
     "sweep-close": root_requests.close_sweep,
+    "sweep-others": root_requests.hear_of_others,
     "status": status.status,
     "stop": jobs.stop,
     "storage": storage.look,

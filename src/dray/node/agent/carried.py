@@ -19,7 +19,8 @@ from ..formats.wire import Refusal
 from ..jobs import arrays, policy, trouble
 from ..jobs.jobdir import JobDir
 from ..root.submission import Submission
-from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT, PACK, REQUEST, Kubernetes
+from ..schedulers.gathered import CODES, INTERRUPTED, OWN_FAULT
+from ..schedulers.kubernetes import PACK, REQUEST, Kubernetes
 from .agent import Agent
 from .jobs import contents_of
 

@@ -94,6 +94,11 @@ def sweep(agent: "Agent", request: "Request") -> "StudyFiles":
     return agent.root.sweep_files(request["id"])
 
 
+def hear_of_others(agent: "Agent", request: "Request") -> "Answer":
+    agent.root.hear_of_others(request["id"], request["others"])
+    return {}
+
+
 def close_sweep(agent: "Agent", request: "Request") -> "Answer":
     agent.root.close_sweep(request["id"])
     return {}

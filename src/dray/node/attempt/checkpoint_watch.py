@@ -45,6 +45,7 @@ class CheckpointWatch:
         self.is_given = False  # whether that is a checkpoint of another run
         self.runs = {}  # type: Runs  # those there were when the attempt began
         self.latest = None  # type: Optional[checkpoints.Checkpoint]
+        self.changes = 0  # how often there was another one
         self.reached = resuming.Progress()  # at the latest one
         self.finished = None  # type: Optional[float]  # since when all is done, and it is silent
         self.remarks = []  # type: List[str]  # on checkpoints that were not taken
@@ -116,6 +117,7 @@ class CheckpointWatch:
         if found is None or found.same(self.latest):
             return None
         self.latest = found
+        self.changes += 1
         self._tend(found)
         self.reached = self.progress(found)
         if self.finished is None and self.reached.finished:

@@ -1,5 +1,5 @@
 """Finds reasons to end a command early: somebody stops its job, the scheduler signals, its time is
-up, it uses too much memory, or it hangs when all is done."""
+up, it uses too much memory, or it hangs."""
 
 import os
 import time
@@ -82,7 +82,7 @@ class EndRequests:
     def _may_go_on(self) -> bool:
         """Return whether nothing is known yet that keeps this process from making the next
         attempt."""
-        return self.current is None or self.current.cause == trouble.LOST
+        return self.current is None or self.current.cause in (trouble.LOST, policy.EXCHANGED)
 
     def by_departure(self, host: str) -> None:
         """Request the end because a node of several is about to be taken away."""
@@ -101,6 +101,18 @@ class EndRequests:
         """Request the end because a rule of the job's sweep says so."""
         if self.current is None:
             self.current = EndRequest("stopped", reason, self.in_grace(), cause=policy.PRUNED)
+
+    def by_exchange(self, reason: str) -> None:
+        """Request the end because the trial goes on from another one's checkpoint."""
+        if self.current is None:
+            kill_by, cause = self.in_grace(), policy.EXCHANGED
+            self.current = EndRequest("interrupted", reason, kill_by, cause=cause)
+
+    def by_stall(self, seconds: "Optional[float]") -> None:
+        """Request the end because the command has shown nothing for so long."""
+        told = budget.in_words(seconds or 0.0)
+        reason = "hung: no output, no metric and no checkpoint for {} (stall)".format(told)
+        self.current = EndRequest("failed", reason, self.in_grace(), cause=policy.STALLED)
 
     def by_memory(self, used: int, most: int) -> None:
         """Request the end at once: the command uses more memory than was asked for."""

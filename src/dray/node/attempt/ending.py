@@ -5,6 +5,7 @@ to everything."""
 import signal
 import time
 
+from ..jobs import policy
 from .command import kill_all
 
 TYPE_CHECKING = False
@@ -59,7 +60,8 @@ class Ending:
         if request.graceful:
             # One that had to be killed may need longer than it was given.
             grace = self.requests.timing.grace
-            self.took = time.monotonic() - began if self.command.ended() else grace
+            if request.cause != policy.STALLED:  # which says nothing of how it ends otherwise
+                self.took = time.monotonic() - began if self.command.ended() else grace
             self.checkpoints.rescue_outputs()
             after = self.checkpoints.find_newest()
             self.saved_at_end = after is not None and not after.same(previous)

@@ -9,7 +9,7 @@ from ..formats import files, locales
 from ..formats.interpreters import own_words
 from ..jobs.jobdir import described
 from ..processes import process
-from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT
+from ..schedulers.gathered import CODES, INTERRUPTED, OWN_FAULT
 from . import gather, meeting
 
 TYPE_CHECKING = False

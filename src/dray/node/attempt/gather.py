@@ -16,7 +16,7 @@ from ..formats.interpreters import own_words
 from ..jobs import trouble
 from ..processes import layout, process
 from ..processes.process import describe_end
-from ..schedulers.kubernetes import TASK
+from ..schedulers.gathered import TASK, own_host
 from .ranks import MARK
 
 TYPE_CHECKING = False
@@ -236,6 +236,4 @@ class Gather:
 
 
 def main(part: str, words: "List[str]") -> int:
-    from ..schedulers.kubernetes import Kubernetes
-
-    return Gather(json.loads(part), words, Kubernetes().own_number()).run()
+    return Gather(json.loads(part), words, own_host()).run()

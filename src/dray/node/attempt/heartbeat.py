@@ -101,7 +101,7 @@ class Heartbeat:
         if self.trial is None:
             return
         try:
-            reason = self.trial.look(self.metrics)
+            reason = self.trial.look(self.metrics, last)
             if last:
                 self.trial.write(self.metrics)
         except Exception as error:
@@ -110,7 +110,8 @@ class Heartbeat:
             self.complaint = repr(error)
             return
         if reason and not last:
-            self.requests.by_rule(reason)
+            is_exchange = self.trial.is_exchange
+            (self.requests.by_exchange if is_exchange else self.requests.by_rule)(reason)
 
     def _comes_near(self) -> bool:
         """Return whether the memory's limit has come near just now. That is written down at once:

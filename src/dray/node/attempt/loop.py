@@ -106,7 +106,9 @@ class AttemptLoop:
             self.site.before_attempt()
             self._make_attempt()
             decision = self.decide()
-            if decision.again:
+            if decision.again and self._stays_here():
+                self.is_due = True
+            elif decision.again:
                 who = self.site.arrange_next(decision)
                 if who == ELSEWHERE:
                     return None
@@ -124,6 +126,11 @@ class AttemptLoop:
         if decision.again and self.others.end is not None:
             return self.others.end
         return decision
+
+    def _stays_here(self) -> bool:
+        """Return whether the next attempt follows at once, in the same allocation."""
+        records = self.job_dir.records()
+        return bool(records) and records[-1].get("cause") == policy.EXCHANGED
 
     def _ask_for_parameters(self) -> "Optional[policy.Decision]":
         """Get the parameters of a trial of a sweep; return its end where it is not to start."""

@@ -22,7 +22,8 @@ from ..jobs import budget, trouble
 from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described, too_late
 from ..processes import layout
-from ..schedulers.kubernetes import CODES, INTERRUPTED, OWN_FAULT, Kubernetes
+from ..schedulers.gathered import CODES, INTERRUPTED, OWN_FAULT, Gathered
+from ..schedulers.kubernetes import Kubernetes
 from . import gather
 from .allotment import Allotment
 from .attempt_lock import AttemptLock
@@ -33,7 +34,7 @@ from .meeting import Meeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional  # noqa: F401
+    from typing import ContextManager, Optional  # noqa: F401
 
     from ..formats.records import Description
     from ..jobs import policy
@@ -93,7 +94,7 @@ class Pod(Site):
     may_come = True  # its Job may bring it along
     lost = "ended by Kubernetes or with its node"
 
-    def __init__(self, job_dir: JobDir, job: "Description", batch: Kubernetes) -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: Gathered) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
@@ -127,13 +128,20 @@ class Pod(Site):
             if decision.again:
                 return INTERRUPTED
             self.loop.end(decision)
-            leave_message(str(decision.state), decision.reason)
+            self.tell_end(str(decision.state), decision.reason)
             return CODES.get(str(decision.state), OWN_FAULT)
         finally:
             if self.meeting is not None:
                 self.meeting.close()
                 files.discard(self.job_dir.leader)
             lock.leave()
+
+    def tell_end(self, state: str, reason: str) -> None:
+        leave_message(state, reason)
+
+    def copying(self, attempt: "AttemptDir") -> "ContextManager[None]":
+        """Return what copies the attempt's log to where people look at the pod."""
+        return Copying(attempt.log)
 
     def _call_others(self) -> None:
         """Let the other pods of the job know where this one is."""
@@ -191,7 +199,7 @@ class Pod(Site):
         allotment.meter = self.meter
         if layout.is_spread(self.job):
             self._spread(allotment)
-        with Copying(attempt.log):
+        with self.copying(attempt):
             signalled = supervise(self.job_dir, self.job, attempt, allotment)
         self.is_ending = signalled or self.is_ending
         if self.meeting is not None:

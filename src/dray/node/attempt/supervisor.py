@@ -13,7 +13,7 @@ from ..checkpoints import given, timing
 from ..code import inputs, worktree
 from ..formats import faults, files
 from ..formats.messages import print_message
-from ..jobs import budget, trouble
+from ..jobs import budget, policy, trouble
 from ..jobs.jobdir import decide, held_in_words
 from ..processes import process
 from .allotment import TICK, Limit
@@ -23,6 +23,7 @@ from .end_requests import EndRequests
 from .ending import Ending
 from .heartbeat import Heartbeat
 from .outcomes import write_to_log, write_with_retries
+from .stalling import Stall
 from .starting import FAILURES, why_not_started
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .allotment import Allotment
     from .ranks import Ranks
 
+CUT_SHORT = (budget.CAUSE, policy.STALLED)  # causes of an end that all may have been done before
 RESERVE = 64 * 1024  # room kept free so that the outcome can be written on a full disk
 
 
@@ -58,6 +60,9 @@ class Supervisor:
         self.requests = EndRequests(job_dir, attempt, self.timing, self.limit, self.checkpoints)
         self.heartbeat = Heartbeat(
             job_dir, attempt, job, self.command, self.requests, allotment.meter, self._gauge()
+        )
+        self.stall = Stall(
+            job.get("stall"), attempt, self.heartbeat.metrics, self.checkpoints, self._look_closely
         )
         self.ending = Ending(self.command, self.requests, self.checkpoints, self._wait, self._beat)
 
@@ -196,6 +201,8 @@ class Supervisor:
             self._wait(min(TICK, self.limit.seconds_left(), self.checkpoints.until_look()))
             self._look_around()
             self._beat()
+            if self.requests.current is None and self.stall.is_reached():
+                self.requests.by_stall(self.job["stall"])
         self.ending.wait_for_own_signal()
 
     def _look_around(self) -> None:
@@ -205,6 +212,12 @@ class Supervisor:
         except OSError as error:
             self.checkpoints.next_look = time.monotonic() + CHECKPOINT_LOOK
             print_message("checkpoints could not be looked for: {}".format(error))
+
+    def _look_closely(self) -> None:
+        """Look for metrics and checkpoints, though it is not time for that yet."""
+        self.heartbeat.metrics.look(last=True)
+        self.checkpoints.next_look = 0.0
+        self._look_for_checkpoints()
 
     def _look_for_checkpoints(self) -> None:
         now = time.monotonic()
@@ -254,7 +267,7 @@ class Supervisor:
             # Whatever the exit code: trainers save and leave with 0 when they are asked to end.
             outcome["outcome"], outcome["reason"] = request.outcome, request.reason
             outcome["cause"] = request.cause
-            is_cut = request.outcome == "interrupted" or request.cause == budget.CAUSE
+            is_cut = request.outcome == "interrupted" or request.cause in CUT_SHORT
             newest = self.checkpoints.find_newest() if is_cut else None
             if is_cut and self.checkpoints.progress(newest).finished:
                 outcome["outcome"] = "done"

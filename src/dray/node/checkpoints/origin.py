@@ -148,16 +148,22 @@ def set_aside(outputs: str, rules: "Rules", wanted: str, number: int) -> "List[s
     else:
         newer = named(outputs, rules, wanted)[:-1]
     place = os.path.join(outputs, "{}-{:03d}".format(ASIDE, number))
-    newer = [one for one in newer if newest.is_inside(outputs, one.path)]
-    for one in newer:
+    moved = move_aside(outputs, rules, newer, place)
+    if not moved:
+        return []
+    what = "1 checkpoint was" if moved == 1 else "{} checkpoints were".format(moved)
+    return ["{} set aside in {}".format(what, os.path.basename(place))]
+
+
+def move_aside(outputs: str, rules: "Rules", some: "List[Checkpoint]", place: str) -> int:
+    """Move these checkpoints to a folder, with what is saved with them; return how many."""
+    inside = [one for one in some if newest.is_inside(outputs, one.path)]
+    for one in inside:
         for path in files_of(one, rules):
             target = os.path.join(place, os.path.relpath(path, outputs))
             files.make_folder(os.path.dirname(target), durable=False)
             os.rename(path, target)
-    if not newer:
-        return []
-    what = "1 checkpoint was" if len(newer) == 1 else "{} checkpoints were".format(len(newer))
-    return ["{} set aside in {}".format(what, os.path.basename(place))]
+    return len(inside)
 
 
 def files_of(one: "Checkpoint", rules: "Rules") -> "Iterator[str]":

@@ -145,6 +145,7 @@ class SweepPart(TypedDict, total=False):
     trial: int
     at_once: Optional[int]  # how many may run at the same time
     values: Record  # the parameters, once it has asked for them: its command is filled then
+    template: List[str]  # the command before that, where its parameters may change
 
 class Input(TypedDict, total=False):
     """Outputs of another job that the command reads: see ``inputs``."""
@@ -188,6 +189,7 @@ class Description(NeededDescription, total=False):
     retry_on: List[int]
     fail_on: List[int]
     hold: Optional[float]
+    stall: Optional[float]
     origin: Origin
     sweep: SweepPart
     after: Dict[str, str]  # jobs that have to end before it: see ``following``
@@ -468,10 +470,11 @@ class Parameter(NeededParameter, total=False):
 class StopRule(TypedDict, total=False):
     """How trials that do badly are ended early: see ``stopping``."""
 
-    rule: str  # "asha" or "median"
+    rule: str  # "asha", "median" or "pbt"
     first: Optional[int]  # the step of the first look
     factor: int
     total: Optional[int]  # steps of a whole training
+    change: List[str]  # pbt: the parameters that are changed; empty: all floating-point numbers
 
 class StudyRecord(TypedDict, total=False):
     """sweep.json: written once, when the sweep is submitted."""
@@ -489,13 +492,19 @@ class StudyRecord(TypedDict, total=False):
     stop: Optional[StopRule]
     stop_if: List[str]
     max_failures: Optional[int]
-    pbt: Optional[Record]
 
 class TrialRecord(TypedDict, total=False):
     """trials/<configuration>.json: written once, by the first of its trials that starts."""
 
     values: Record
     by: str  # which sampler chose them
+
+class Exchange(TypedDict):
+    """What a trial takes over from another one: see ``population``."""
+
+    step: int
+    job: str  # whose checkpoint
+    values: Record  # its new parameters
 
 class ResultRecord(TypedDict, total=False):
     """results/<trial>.json: written by that trial alone."""
@@ -509,6 +518,9 @@ class ResultRecord(TypedDict, total=False):
     reason: str
     promoted: bool  # it was pruned, and somebody let it go on
     metrics: List[str]  # names that were seen, those that the sweep asks for first
+    exchanges: List[Exchange]  # what it has taken over from others, or is about to
+    taken: int  # how many of these it has
+    values: Record  # its parameters since the last one
 
 class PartRecord(TypedDict):
     """parts/<first>.json: an array of the sweep."""
@@ -526,6 +538,14 @@ class StudyFiles(TypedDict):
     trials: Dict[str, TrialRecord]
     results: Dict[str, ResultRecord]
     closed: bool
+    others: str  # the mark of what it was told of other clusters
+
+class OthersRecord(TypedDict):
+    """others.json: what a laptop has told of the trials on other clusters."""
+
+    mark: str  # by which the laptop recognizes it
+    trials: Dict[str, TrialRecord]
+    results: Dict[str, ResultRecord]
 
 # -- images -----------------------------------------------------------------------------------
 
@@ -620,6 +640,9 @@ class SiteFacts(TypedDict, total=False):
     queues: Dict[str, Dict[str, str]]
     queues_error: str
     nodes: List[NodeShape]
+    ray: str
+    ray_error: str
+    ray_of_python: str  # the version that jobs' Python imports; '' for none
     # where jobs run in pods
     machine: str
     pod_python: List[str]  # the words that start the copy of this Python there
@@ -703,7 +726,7 @@ class Asked(TypedDict, total=False):
     ends: Dict[str, End]  # of jobs that may not know it themselves
     overdue: List[str]  # folded: their pods should have ended long ago
     # log, log-times, metrics, outputs, appended, checkpoint, pull, image, image-remove, sweep,
-    # sweep-close, door, enter
+    # sweep-close, sweep-others, door, enter
     id: str
     attempt: int
     offset: int
@@ -714,6 +737,7 @@ class Asked(TypedDict, total=False):
     name: str
     rules: Rules
     paths: List[str]
+    others: OthersRecord
     # situation, explain
     names: List[str]  # of questions
     changes: List[List[str]]  # flags to submit with

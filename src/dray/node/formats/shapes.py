@@ -250,6 +250,7 @@ DESCRIPTION = {
     "retry_on": is_counts,
     "fail_on": is_counts,
     "hold": is_moment,
+    "stall": is_moment,
     "origin": is_origin,
     "sweep": is_sweep,
     "after": is_after,
@@ -271,6 +272,7 @@ SWEEP = {
     "trial": is_count,
     "at_once": is_count,
     "values": is_record,
+    "template": is_texts,
 }  # type: Shape
 LIMITS = {"total_time": is_moment, "gpu_hours": is_number, "start_by": is_moment}  # type: Shape
 METRICS = {"main": is_texts, "tensorboard": is_text, "pattern": is_pattern}  # type: Shape

@@ -7,6 +7,7 @@ about.
   comes before it.
 - A crash is followed by another attempt while ``retries`` are left, after a growing pause, and
   given up early once two attempts in a row have crashed without a new checkpoint.
+- A command that was ended as it seemed to hang (``stall``) has crashed, whatever its exit code.
 - An exit code in ``fail_on`` ends the job. One in ``retry_on`` is an interruption with a pause: it
   uses up no retry.
 - If a time limit was reached in a slot shorter than asked for (``time_min``), without a new
@@ -26,6 +27,8 @@ LOST_LIMIT = 3  # interruptions of any kind in a row without progress
 LONGEST_PAUSE = 300.0
 SHORT = 0.9  # of the time asked for: a slot no longer than that was shortened by the scheduler
 PRUNED = "pruned"  # the cause of an attempt that was ended by a rule of its sweep
+EXCHANGED = "exchange"  # of one that goes on from another trial's checkpoint, in the same place
+STALLED = "stall"  # and of one whose command was ended as it seemed to hang
 MOST_DOUBLINGS = 30  # by then any pause is the longest; keeps the number within a float
 
 
@@ -119,7 +122,10 @@ def may_retry(job: "Description", attempt: "AttemptRecord") -> bool:
 
 
 def exit_code(attempt: "AttemptRecord") -> "Optional[int]":
-    """Return the exit code as a shell reports it: 128 plus the number for a signal."""
+    """Return the exit code as a shell reports it: 128 plus the number for a signal. That of a
+    command that was taken for hung tells how we have ended it."""
+    if attempt.get("cause") == STALLED:
+        return None
     import signal  # takes longer than all that a listing needs of this module
 
     killer = getattr(signal, str(attempt.get("signal")), None)
@@ -152,7 +158,7 @@ def was_hindered(attempt: "AttemptRecord") -> bool:
 
 
 def interrupted(attempt: "AttemptRecord") -> bool:
-    return attempt["outcome"] in ("interrupted", "lost")
+    return attempt["outcome"] in ("interrupted", "lost") and attempt.get("cause") != EXCHANGED
 
 
 def streak(attempts: "List[AttemptRecord]", ended_so: "Callable[[AttemptRecord], bool]") -> int:

@@ -312,6 +312,7 @@ class Watch:
         self.sources = sources(job, outputs, [attempt])
         self.latest = [{} for _ in self.sources]  # type: List[Dict[str, Point]]
         self.courses = {}  # type: Dict[Tuple[int, str], Course]
+        self.points = 0  # how many were read
         self.next_look = 0.0
         self.pace = Pace()
         self.complaint = ""
@@ -331,6 +332,7 @@ class Watch:
         latest = self.latest[index]
         for point in source.read(latest=True):
             latest[point.name] = point
+            self.points += 1
             if self.note is not None:
                 self.note(point)
             self.courses.setdefault((index, point.name), Course()).add(point.value)

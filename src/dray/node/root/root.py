@@ -78,6 +78,7 @@ class Root:
             except OSError:
                 pass
         try:
+            sweeps.prune_abandoned(self.path)
             names = files.all_names_in(self.path)
             staging.sweep(self.path, [one for one in names if one.startswith(PROBES)])
         except OSError:
@@ -106,6 +107,7 @@ class Root:
             self.array(array).remove_jobs(indices)
         if by_array:
             sweeps.prune(self.path, list(by_array))
+        sweeps.prune_abandoned(self.path)
         for kind in KINDS:
             self.sweep(kind)
         pack_store.prune(self.path)
@@ -262,6 +264,10 @@ class Root:
     def sweep_files(self, sweep_id: "Any") -> "StudyFiles":
         """Return all that is known of a sweep here."""
         return sweeps.look(self.path, sweep_id)
+
+    def hear_of_others(self, sweep_id: "Any", others: "Any") -> None:
+        """Take what is told of a sweep's trials on other clusters."""
+        sweeps.hear(self.path, sweep_id, others)
 
     def close_sweep(self, sweep_id: "Any") -> None:
         """Let no further trial of a sweep start."""

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from ..formats.records import PartRecord, StudyFiles, StudyRecord
 
 FOLDER = "sweeps"
+ABANDONED = 86400.0  # seconds
+OTHERS = {
+    "mark": shapes.is_text,
+    "trials": shapes.is_record,
+    "results": shapes.is_record,
+}  # type: shapes.Shape
 
 
 def begin(root: str, study: "StudyRecord", part: "PartRecord") -> None:
@@ -54,6 +60,16 @@ def close(root: str, sweep_id: "Any") -> None:
     study.close()
 
 
+def hear(root: str, sweep_id: "Any", others: "Any") -> None:
+    """Write down what is told of the sweep's trials on other clusters."""
+    study = Study(root, checked(sweep_id))
+    if study.record() is None:
+        raise Refusal("NotFound", "there is no sweep {}".format(sweep_id))
+    if not shapes.fits(others, OTHERS, OTHERS):
+        raise Refusal("Refused", "this is nothing that a sweep can be told")
+    study.hear({key: others[key] for key in OTHERS})
+
+
 def checked(sweep_id: "Any") -> str:
     if not shapes.is_id(sweep_id):
         raise Refusal("Refused", "this is no sweep's id: {!r}".format(sweep_id)[:300])
@@ -68,6 +84,21 @@ def prune(root: str, arrays: "List[str]") -> None:
         parts = [one["id"] for one in study.parts()]
         if not set(parts).isdisjoint(arrays) and not has_jobs(root, parts):
             files.remove_tree(study.path)
+
+
+def prune_abandoned(root: str) -> None:
+    """Remove the sweeps whose submission was cut off: a day later, no job of theirs is there."""
+    top = os.path.join(root, FOLDER)
+    for name in filter(shapes.is_id, files.names_in(top)):
+        study = Study(root, name)
+        try:
+            places = (study.path, os.path.join(study.path, "parts"))
+            last = max(os.lstat(one).st_mtime for one in places if files.exists(one))
+            is_old = files.now_in(top) - last > ABANDONED
+            if is_old and not has_jobs(root, [one["id"] for one in study.parts()]):
+                files.remove_tree(study.path)
+        except (OSError, ValueError):  # somebody else has just removed it
+            pass
 
 
 def number_there(root: str, array: str) -> int:

@@ -5,12 +5,11 @@ the job's directory is there.
 """
 
 import os
-import socket
 
 from ..formats import shapes
 from ..jobs import arrays
-from ..processes import cgroup, layout
-from .scheduler import Scheduler
+from ..processes import cgroup
+from .gathered import ADDRESS, TASK, Gathered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,20 +18,11 @@ if TYPE_CHECKING:
     from ..formats.records import Answer, End, Request, Row, SiteFacts
     from ..jobs.jobdir import JobDir
 
-# The exit codes of a pod. They are never the command's own, which is in outcome.json.
-CODES = {"done": 0, "failed": 10, "stopped": 11}
-OWN_FAULT = 12
-INTERRUPTED = 75  # another pod goes on
-
 # What a submission is, in the Secret of a job that brings its own.
 REQUEST = "request.json"
 PACK = "pack.gz"
 
 SECRETS = "DRAY_SECRETS"  # names the folder where the job's Secret is mounted
-INDEX = "DRAY_ARRAY_INDEX"
-ADDRESS = "DRAY_POD_ADDRESS"
-TASK = "DRAY_TASK"  # rank, local rank, node, the first node's address, and the host
-POD = "HOSTNAME"  # the kubelet sets it to the pod's name
 GROUP = {"ids": shapes.is_texts, "state": shapes.is_text, "why": shapes.is_text}
 ROW_END = {"state": shapes.is_text, "reason": shapes.is_text}
 
@@ -69,7 +59,7 @@ def ends_of(told: "Any") -> "Dict[str, End]":
 # -- acting -------------------------------------------------------------------------------------
 
 
-class Kubernetes(Scheduler):
+class Kubernetes(Gathered):
     name = "Kubernetes"
     is_told = True
     own_variables = (SECRETS, ADDRESS, TASK)
@@ -102,20 +92,6 @@ class Kubernetes(Scheduler):
 
     def own_place(self) -> "Dict[str, str]":
         return {"pod": self.own_number()}
-
-    def own_number(self) -> str:
-        return os.environ.get(POD, "")
-
-    def own_index(self) -> int:
-        return int(os.environ[INDEX])
-
-    def own_address(self) -> str:
-        """Return this pod's address, as others reach it."""
-        return os.environ.get(ADDRESS) or socket.gethostbyname(socket.gethostname())
-
-    def task_position(self) -> layout.TaskPosition:
-        rank, local, node, address, host = os.environ[TASK].split()
-        return layout.TaskPosition(int(rank), int(local), int(node), host, address)
 
     def secrets_of(self, job_dir: "JobDir") -> str:
         folder = os.environ.get(SECRETS)

@@ -12,6 +12,7 @@ import time
 from ..formats import files, shapes
 from ..jobs import following
 from ..jobs.jobdir import JobDir
+from . import rows
 from .queue import Queue, Unusable, place_in, queue_of, queued_here
 from .scheduler import Scheduler, SchedulerError, call
 from .slots import Held
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     )
 
 LEAVING = 5.0  # seconds for a keeper that is on its way out
-ROW = {"id": shapes.is_text, "state": shapes.is_text, "why": shapes.is_text}
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -117,23 +117,7 @@ class Local(Scheduler):
         return json.dumps(self._rows())
 
     def parse_queue(self, text: str) -> "Dict[str, Row]":
-        """Parse the queue. The text may have been in a file, so every row is checked."""
-        try:
-            rows = json.loads(text)
-        except ValueError:
-            return {}
-        if not isinstance(rows, dict):
-            return {}
-        found = {}  # type: Dict[str, Row]
-        for name, row in rows.items():
-            if shapes.is_id(name) and isinstance(row, dict) and shapes.fits(row, ROW, ROW):
-                found[name] = {
-                    "id": row["id"],
-                    "state": row["state"],
-                    "why": row["why"],
-                    "start": "",
-                }
-        return found
+        return rows.parse(text)
 
     def _rows(self) -> "Dict[str, Row]":
         jobs = os.path.join(self.root, "jobs")

@@ -223,7 +223,7 @@ def planned_words(job: "Description") -> "List[str]":
 
 def of_kind(kind: str, root: str = "") -> Scheduler:
     """Make the scheduler of this kind. ``root`` is where the jobs are: a queue of dray's own is a
-    folder there."""
+    folder there. Behind an ``@``, a kind may have the address at which its scheduler answers."""
     if kind == "slurm":
         from .slurm import Slurm
 
@@ -240,6 +240,10 @@ def of_kind(kind: str, root: str = "") -> Scheduler:
         from .kubernetes import Kubernetes
 
         return Kubernetes()
+    if kind.partition("@")[0] == "ray":
+        from .ray import Ray
+
+        return Ray(root, kind.partition("@")[2])
     raise ValueError("there is no scheduler of kind {!r}".format(kind))
 
 

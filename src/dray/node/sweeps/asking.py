@@ -9,7 +9,7 @@ five is chosen without the model, as it has seen little of what does well only l
 import math
 import re
 
-from . import sampler
+from . import sampler, stopping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def choose(
     if name != LEARNING:
         raise NoSuchSampler("the sampler {} is not there".format(name))
     losses = losses_of(study, results)
-    if is_start_up(losses, trials) or explores(study, configuration):
+    # In a population, a trial's parameters are not those that it began with.
+    is_population = (study.get("stop") or {}).get("rule") == stopping.EVEN
+    if is_population or is_start_up(losses, trials) or explores(study, configuration):
         return {"values": sampler.spread_evenly(space, seed, configuration), "by": "start-up"}
     told = [(trials[one]["values"], losses[one]) for one in sorted(losses) if one in trials]
     running = [trials[one]["values"] for one in sorted(trials) if one not in losses]

@@ -1,7 +1,8 @@
 """Decides whether a trial goes on, from how it does and how others did at the same step. Pure.
 
 Trials are compared at rungs: steps that grow by a factor. ``asha`` ends a trial that is not among
-the best 1/factor there, ``median`` one that is worse than half of the others. A value at a rung is
+the best 1/factor there, ``median`` one that is worse than half of the others. ``pbt`` compares at
+even distances, and ends none: see ``population``. A value at a rung is
 the mean of the last tenth of the points before it, as single ones say little."""
 
 import math
@@ -16,6 +17,9 @@ LAST_SHARE = 0.1  # of the points
 FIRST_SHARE = 27  # the first rung is this part of the whole, unless it is given
 FEWEST_POINTS = 10  # before a rung that nobody has chosen
 FEWEST_OTHERS = 5  # for a median
+EVEN = "pbt"  # the rule whose rungs are at even distances
+EVEN_SHARE = 10  # these are this part of the whole, unless one is given
+MOST_EVEN = 1000
 MOST_POINTS = 20000
 MOST_RUNGS = 60
 ORDINALS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
@@ -57,6 +61,8 @@ def rungs_of(rule: "Optional[StopRule]") -> "List[int]":
     """Return the steps at which trials are compared."""
     if not rule:
         return []
+    if rule.get("rule") == EVEN:
+        return even_rungs(rule.get("first"), rule.get("total"))
     factor, total = max(rule.get("factor") or 3, 2), rule.get("total")
     at = rule.get("first") or (total or 0) // FIRST_SHARE
     found = []  # type: List[int]
@@ -64,6 +70,12 @@ def rungs_of(rule: "Optional[StopRule]") -> "List[int]":
         found.append(max(at, 1))
         at = max(at, 1) * factor
     return found
+
+
+def even_rungs(first: "Optional[int]", total: "Optional[int]") -> "List[int]":
+    distance = max(first or (total or 0) // EVEN_SHARE, 1)
+    end = min(total or distance * (MOST_EVEN + 1), distance * (MOST_EVEN + 1))
+    return list(range(distance, end, distance))
 
 
 def newly_passed(rule: "StopRule", points: Points, known: "Sequence[int]") -> "List[int]":

@@ -7,7 +7,7 @@ lock, and no server.
         trials/<c>.json       the parameters of configuration c, by link(2): the first one wins
         results/<n>.json      how trial n does: replaced by that trial's supervisor alone
         known.json            what was read of both folders so far: a cache, which may be lost
-        others.json           the same of other clusters, brought by a laptop
+        others.json           the same of the sweep's trials on other clusters, brought by a laptop
         closed                no further configuration is to start
         queue/                where a machine has no scheduler: which trials may run at once
 
@@ -36,6 +36,7 @@ NUMBER = re.compile(r"[0-9]{1,9}$")
 NUMBERED = re.compile(r"([0-9]{1,9})\.json$")
 LARGEST_STUDY = 64 << 20  # bytes of sweep.json, which may have a value for each trial in it
 LARGEST_KNOWN = 256 << 20
+LONGEST_MARK = 100
 WORTH_KEEPING = 20  # files that were read, from which on the cache is written anew
 STATES = ("running", "done", "failed", "pruned", "stopped")
 
@@ -47,6 +48,16 @@ def is_rungs(value: "Any") -> bool:
     )
 
 
+EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
+
+
+def is_exchanges(value: "Any") -> bool:
+    """Return whether these are parts of other trials that one has taken over."""
+    if not isinstance(value, list):
+        return False
+    return all(shapes.is_record(one) and shapes.fits(one, EXCHANGE, EXCHANGE) for one in value)
+
+
 RESULT = {
     "job": shapes.is_id,
     "state": shapes.is_text,
@@ -56,6 +67,9 @@ RESULT = {
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
     "metrics": shapes.is_texts,
+    "exchanges": is_exchanges,
+    "taken": shapes.is_count,
+    "values": shapes.is_record,
 }  # type: shapes.Shape
 PART = {
     "id": shapes.is_id,
@@ -76,6 +90,7 @@ class Study:
         self.path = os.path.join(root, "sweeps", sweep_id)
         self.file = os.path.join(self.path, "sweep.json")
         self.closed = os.path.join(self.path, "closed")
+        self.others = os.path.join(self.path, "others.json")
         self._record = None  # type: Optional[StudyRecord]
         self._trials = Folder(os.path.join(self.path, "trials"), changes=False)
         self._results = Folder(os.path.join(self.path, "results"), changes=True)
@@ -164,20 +179,26 @@ class Study:
     def trials(self) -> "Dict[int, TrialRecord]":
         """Return the parameters of all configurations that have any, other clusters' too."""
         self._read_cache()
-        found = {number: trial_in(one) for number, one in self._trials.read().items()}
-        found.update(self._others("trials", trial_in))
+        found = self._others("trials", trial_in)
+        found.update((number, trial_in(one)) for number, one in self._trials.read().items())
         return {number: one for number, one in found.items() if one is not None}
 
     def results(self) -> "Dict[int, ResultRecord]":
         """Return what all trials have told, other clusters' too."""
         self._read_cache()
-        found = {number: result_in(one) for number, one in self._results.read().items()}
-        found.update(self._others("results", result_in))
+        found = self._others("results", result_in)
+        found.update((number, result_in(one)) for number, one in self._results.read().items())
         return {number: one for number, one in found.items() if one is not None}
 
+    def hear(self, others: "Record") -> None:
+        """Write down what a laptop tells of the sweep's trials on other clusters: all it knows."""
+        files.write_json(self.others, others)
+
+    def _heard(self) -> "Record":
+        return files.read_record(self.others, LARGEST_KNOWN) or {}
+
     def _others(self, kind: str, checked: "Any") -> "Dict[int, Any]":
-        path = os.path.join(self.path, "others.json")
-        found = (files.read_record(path, LARGEST_KNOWN) or {}).get(kind)
+        found = self._heard().get(kind)
         if not isinstance(found, dict):
             return {}
         return {int(name): checked(one) for name, one in found.items() if NUMBER.match(name)}
@@ -224,6 +245,7 @@ class Study:
             "trials": {str(number): trials[number] for number in sorted(trials)},
             "results": {str(number): results[number] for number in sorted(results)},
             "closed": self.is_closed(),
+            "others": str(self._heard().get("mark") or "")[:LONGEST_MARK],
         }
 
 

@@ -7,11 +7,12 @@ is a job like any other."""
 import json
 import math
 
+from ..checkpoints.origin import NothingToGoOnFrom
 from ..formats import files
 from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..metrics import sources
-from . import asking, stopping
+from . import asking, population, sampler, stopping
 from .expressions import Condition, NotAnExpression
 from .filling import fill
 from .space import complete, learnt, point_of
@@ -21,11 +22,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
 
-    from ..formats.records import Description, ResultRecord, StudyRecord, TrialRecord  # noqa: F401
+    from ..formats.records import (  # noqa: F401
+        Description,
+        Exchange,
+        ResultRecord,
+        StudyRecord,
+        TrialRecord,
+    )
     from ..jobs.jobdir import JobDir
     from ..metrics.sources import Point, Watch
 
 DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
+MOST_NUMBER = 10**6  # of a trial
 NAMES_AT_MOST = 1000  # of metrics that are followed
 NAMES_TOLD, LONGEST_TOLD = 20, 200  # of metrics, in a result; characters of each
 CLOSED = "the sweep is closed: no further trial starts"
@@ -45,9 +53,13 @@ def study_of(job_dir: "JobDir", job: "Description") -> Study:
 def ask(job_dir: "JobDir", job: "Description") -> "Optional[policy.Decision]":
     """Get the parameters of a trial that has none yet, and fill its command; return its end
     instead, where it is not to start. ``job`` is changed, and written down."""
-    if not is_trial(job) or job["sweep"].get("values") is not None:
+    if not is_trial(job):
         return None
     study = study_of(job_dir, job)
+    if job["sweep"].get("values") is not None:
+        if job["sweep"].get("template"):
+            trouble.with_retries(lambda: take_over(job_dir, job, study))
+        return None
     record = trouble.with_retries(study.record)
     if record is None:
         return policy.Decision("failed", "its sweep is missing or damaged: {}".format(study.file))
@@ -86,17 +98,46 @@ def parameters_for(
     return study.give(configuration, asking.choose(record, configuration, trials, results))
 
 
+def take_over(job_dir: "JobDir", job: "Description", study: Study) -> None:
+    """Carry out what was decided at a rung: go on from another trial's checkpoint, with other
+    parameters. Where that is not there any more, the trial goes on as it is."""
+    number = job["sweep"]["trial"]
+    result, record = study.result(number), study.record()
+    wanted = result.get("exchanges") or []
+    if record is None or len(wanted) <= result.get("taken", 0):
+        return
+    try:
+        point_of(record["space"], wanted[-1]["values"])
+        population.take_over(job_dir, str(wanted[-1]["job"]), job["resume"])
+        change(job, record, {"values": wanted[-1]["values"], "by": "population"})
+        result["values"] = wanted[-1]["values"]
+        files.write_json(job_dir.job, job)
+    except (NothingToGoOnFrom,) + DAMAGE as error:
+        print_message("it goes on as it is: {}".format(error or repr(error)))
+    result["taken"] = len(wanted)
+    study.tell(number, result)
+
+
 def change(job: "Description", study: "StudyRecord", trial: "TrialRecord") -> None:
-    """Make the description that of a trial with these parameters."""
-    number, values = job["sweep"]["trial"], trial["values"]
-    repeat = number % study["repeats"]
+    """Make the description that of a trial with these parameters, whatever it had before."""
+    part, values = job["sweep"], trial["values"]
+    repeat = part["trial"] % study["repeats"]
     seed = study["seed"] + repeat
-    argv = fill(job["command"], study["space"], values, number, repeat, seed)
-    own = variables(job["id"], study["id"], number, seed, values)
-    job["command"] = argv
-    job["env"] = dict(own, **(job.get("env") or {}))
+    template = part.get("template") or job["command"]
+    job["command"] = fill(template, study["space"], values, part["trial"], repeat, seed)
+    names = (job["id"], study["id"], part["trial"], seed)
+    stale = variables(*names, values=part.get("values") or {})
+    env = {key: one for key, one in (job.get("env") or {}).items() if stale.get(key) != one}
+    job["env"] = dict(variables(*names, values=values), **env)
     job["metrics"] = dict(job.get("metrics") or {}, main=watched(job, study))  # type: ignore[typeddict-item]
-    job["sweep"] = dict(job["sweep"], values=values)  # type: ignore[typeddict-item]
+    part = dict(part, values=values)  # type: ignore[assignment]
+    if is_population(study):
+        part["template"] = template
+    job["sweep"] = part
+
+
+def is_population(study: "StudyRecord") -> bool:
+    return (study.get("stop") or {}).get("rule") == stopping.EVEN
 
 
 def as_filled(
@@ -163,6 +204,7 @@ class Following:
         self.points = {}  # type: Dict[str, stopping.Points]
         self.conditions = conditions_of(self.record)
         self.met = ""  # the first condition that holds
+        self.is_exchange = False  # whether it is to go on from another trial's checkpoint
         self.result = self.study.result(self.number)
         self._take_up()
 
@@ -200,9 +242,9 @@ class Following:
         if point.name in self.points or len(self.points) < NAMES_AT_MOST:
             self.points.setdefault(point.name, stopping.Points()).add(point.step, point.value)
 
-    def look(self, watch: "Watch") -> str:
+    def look(self, watch: "Watch", last: bool = False) -> str:
         """Compare the trial with others, where it has come to another rung; say why it is to end,
-        or ''."""
+        or ''. ``last``: it has ended, and takes over nothing any more."""
         points = self._own_points(watch)
         rule = self.record.get("stop")
         known = [int(step) for step in self._rungs()]
@@ -214,8 +256,47 @@ class Following:
             self.write(watch)
         if self.result.get("promoted"):
             return ""
+        if is_population(self.record):
+            return self.met or (self._exchange_at(passed[-1]) if passed and not last else "")
         reasons = [self._why_not_on(rung) for rung in passed]
         return self.met or next((one for one in reasons if one), "")
+
+    def _exchange_at(self, rung: int) -> str:
+        """Say from which trial this one goes on, having written that down; '' where it goes on by
+        itself."""
+        results, trials = self.study.results(), self.study.trials()
+        results[self.number] = self.result
+        values = {
+            number: asking.rungs_of(one)[rung]
+            for number, one in results.items()
+            if rung in asking.rungs_of(one)
+        }
+        mode = self.record.get("mode") or "max"
+        better = [
+            number
+            for number in population.better_ones(mode, self.number, values)
+            if number in trials and self._has_checkpoint(results[number])
+        ]
+        if not better:
+            return ""
+        rng = sampler.rng_of(self.record["seed"], -1 - rung * MOST_NUMBER - self.number)
+        other = better[int(rng.random() * len(better))]
+        theirs = results[other].get("values") or trials[other]["values"]
+        space, rule = self.record["space"], self.record.get("stop") or {}
+        taken = population.changed(space, rule, theirs, self.number, rng)
+        exchange = {"step": rung, "job": results[other]["job"], "values": taken}  # type: Exchange
+        self.result.setdefault("exchanges", []).append(exchange)
+        if not self.write():
+            self.result["exchanges"].pop()
+            return ""
+        self.is_exchange = True
+        return "goes on from {}: {:.4g} at step {} is in the worst quarter of {}".format(
+            results[other]["job"], values[self.number], rung, len(values)
+        )
+
+    def _has_checkpoint(self, result: "ResultRecord") -> bool:
+        rules = self.job["resume"]
+        return population.has_checkpoint(self.job_dir.root, result.get("job", ""), rules)
 
     def _why_not_on(self, rung: int) -> str:
         others = [
@@ -237,8 +318,9 @@ class Following:
             name = (watch.value() or {}).get("name") or ""  # type: ignore[call-overload]
         return self.points.get(name)
 
-    def write(self, watch: "Optional[Watch]" = None) -> None:
-        """Write down how the trial does. A disk that is full must not end it."""
+    def write(self, watch: "Optional[Watch]" = None) -> bool:
+        """Write down how the trial does; return whether that went well. A disk that is full must
+        not end it."""
         points = self._own_points(watch)
         level = points.level() if points else None
         if points and level is not None:
@@ -251,6 +333,8 @@ class Following:
             self.study.tell(self.number, self.result)
         except OSError as error:
             print_message("how the trial does could not be written down: {}".format(error))
+            return False
+        return True
 
     def _names_told(self) -> "List[str]":
         """Return the names of metrics that were seen, those that the sweep asks for first."""

@@ -1,0 +1,80 @@
+"""Divides the trials of a sweep among clusters, and into arrays. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from dray.clusters.protocol import Cluster
+from dray.errors import Refused, UsageError
+from dray.job.model import JobArray, JobSpec
+from dray.records import NamedTuple, replace
+from dray.store import SweepRow
+
+if TYPE_CHECKING:
+    from dray.launcher.running import Running
+
+
+class Load(NamedTuple):
+    """What one cluster is given: so many trials like ``common``."""
+
+    running: Running
+    cluster: Cluster
+    common: JobSpec
+    trials: int = 0
+
+
+def names_in(on: str) -> list[str]:
+    """Return the clusters of 'euler,box'."""
+    names = [one.strip() for one in on.split(",")]
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError(f"--on {on}: name each cluster once, with commas between: --on euler,box")
+    return names
+
+
+def evenly(count: int, among: int) -> list[int]:
+    """Divide into whole numbers; the first ones get what is left over."""
+    return [count // among + (at < count % among) for at in range(among)]
+
+
+def dealt(loads: Sequence[Load], configurations: int, repeats: int) -> list[Load]:
+    """Give each cluster its trials. All repeats of a configuration run on one."""
+    shares = evenly(configurations, len(loads))
+    given = [one._replace(trials=share * repeats) for one, share in zip(loads, shares, strict=True)]
+    return [one for one in given if one.trials]
+
+
+def limited(loads: Sequence[Load], sweep: str, at_once: int | None) -> list[Load]:
+    """Say of each cluster's trials which sweep they are of, and how many run at once there."""
+    if at_once and at_once < len(loads):
+        raise UsageError(
+            f"--at-once {at_once}: of {len(loads)} clusters, each has to run one trial at least"
+        )
+    for one in loads if at_once else ():
+        if not one.cluster.capabilities.limits_at_once:
+            raise Refused(
+                f"{one.cluster.name} cannot limit how many trials run at once",
+                hint="Leave out --at-once, or add trials bit by bit: dray sweep add",
+            )
+    shares = evenly(at_once, len(loads)) if at_once else [None] * len(loads)
+    return [
+        one._replace(common=replace(one.common, sweep={"id": sweep, "at_once": share}))
+        for one, share in zip(loads, shares, strict=True)
+    ]
+
+
+def arrays_of(row: SweepRow, loads: Sequence[Load]) -> Iterator[tuple[Load, JobArray]]:
+    """Divide further trials of a sweep into arrays that the clusters take; the first of all has the
+    sweep's own id."""
+    first = max((one["first"] + one["count"] for one in row.parts), default=0)
+    number = len(row.parts)
+    for load in loads:
+        end = first + load.trials
+        while first < end:
+            number += 1
+            name = row.id if number == 1 else f"{row.id}-{number}"
+            size = min(load.cluster.queue.array_size, end - first)
+            sweep = {**load.common.sweep, "first": first}
+            job = replace(load.common, id=name, sweep=sweep)
+            yield load, JobArray(job, trials=size, study=row.study)
+            first += size

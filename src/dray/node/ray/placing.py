@@ -1,0 +1,195 @@
+"""Nodes of a Ray cluster for one job: a placement group, and an actor on each. The only module that
+imports Ray, which is there wherever this runs."""
+
+import logging
+import time
+
+from ..processes import layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Sequence  # noqa: F401
+
+    from ..formats.records import Description
+
+STARTING = 300.0  # seconds for Ray to start an actor on a node that it has given us
+CLEARING = 120.0  # seconds for the other nodes of a job once one is lost
+LOOK = 1.0
+NAMESPACE = "dray"
+
+
+class Lost(Exception):
+    """A node died, or Ray has ended what ran there."""
+
+
+def connect() -> "Any":
+    """Import Ray, and join the cluster as a driver."""
+    import ray
+
+    ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+    return ray
+
+
+def bundle_of(job: "Description") -> "Dict[str, float]":
+    """Return what one node has to have, in Ray's words."""
+    wanted = job["resources"]
+    bundle = {"CPU": float(wanted["cpus"])}
+    if wanted["gpus"]:
+        bundle["GPU"] = float(wanted["gpus"])
+    memory = wanted.get("memory")
+    if memory:
+        bundle["memory"] = float(memory)
+    kind = wanted.get("gpu_type")
+    if kind:
+        bundle["accelerator_type:" + kind] = 0.001  # nodes say their type by such a resource
+    return bundle
+
+
+def wanted_in_words(ray: "Any", job: "Description") -> str:
+    """Say what the job waits for, and what is free in the cluster."""
+    bundle, nodes = bundle_of(job), layout.nodes_of(job)
+    kinds = [one for one in ("GPU", "CPU") if one in bundle]
+    wanted = ", ".join("{:g} {}".format(bundle[one], one) for one in kinds)
+    wanted += " on each of {} nodes".format(nodes) if nodes > 1 else ""
+    try:
+        free, have = ray.available_resources(), ray.cluster_resources()
+    except Exception:  # it serves people only
+        return "waiting for " + wanted
+    known = [
+        "{:g} of {:g} {}s".format(free.get(one, 0.0), have.get(one, 0.0), one) for one in kinds
+    ]
+    return "waiting for {}; free in the whole cluster: {}".format(wanted, ", ".join(known))
+
+
+def make_host(ray: "Any") -> "Any":
+    """Make the actor's class. It is sent to the nodes as it is, so it needs nothing from here."""
+
+    class Host:
+        def __init__(self) -> None:
+            self.process = None  # type: Any
+
+        def address(self) -> str:
+            import ray
+
+            return str(ray.util.get_node_ip_address())
+
+        def lacks(self, path: str) -> bool:
+            import os
+
+            return not os.path.exists(path)
+
+        def run(self, words: "List[str]", variables: "Dict[str, str]", log: str) -> int:
+            import os
+            import subprocess
+
+            with open(log, "ab") as out:
+                self.process = subprocess.Popen(
+                    words,
+                    env=dict(os.environ, **variables),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                )
+            return int(self.process.wait())
+
+        def end(self) -> None:
+            if self.process is not None:
+                self.process.terminate()
+
+    return ray.remote(max_restarts=0, max_concurrency=4)(Host)
+
+
+class Turn:
+    """The nodes of one placement, for as long as they last."""
+
+    def __init__(self, ray: "Any", job: "Description") -> None:
+        self.ray = ray
+        self.bundle = bundle_of(job)
+        self.nodes = layout.nodes_of(job)
+        self.group = None  # type: Any
+        self.hosts = []  # type: List[Any]
+        self.addresses = []  # type: List[str]
+
+    def __enter__(self) -> "Turn":
+        from ray.util.placement_group import placement_group
+
+        strategy = "STRICT_SPREAD" if self.nodes > 1 else "PACK"
+        self.group = placement_group([self.bundle] * self.nodes, strategy=strategy)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        for host in self.hosts:
+            self.ray.kill(host)
+        remove_placement_group(self.group)
+
+    def is_ready(self) -> bool:
+        """Wait a moment; return whether all nodes are there."""
+        return bool(self.group.wait(LOOK))
+
+    def start(self) -> "List[str]":
+        """Start an actor on each node; return their addresses."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        more = {name: self.bundle[name] for name in self.bundle if ":" in name}
+        make = make_host(self.ray)
+        for place in range(self.nodes):
+            strategy = PlacementGroupSchedulingStrategy(
+                self.group, placement_group_bundle_index=place
+            )
+            options = {
+                "num_cpus": self.bundle["CPU"],
+                "num_gpus": self.bundle.get("GPU", 0),
+                "resources": more,
+                "scheduling_strategy": strategy,
+            }
+            if "memory" in self.bundle:
+                options["memory"] = self.bundle["memory"]
+            self.hosts.append(make.options(**options).remote())
+        self.addresses = self._get([host.address.remote() for host in self.hosts], STARTING)
+        return self.addresses
+
+    def lacks(self, path: str) -> str:
+        """Return a node that does not see this file; '' where all do."""
+        found = self._get([host.lacks.remote(path) for host in self.hosts], STARTING)
+        return next((self.addresses[place] for place, one in enumerate(found) if one), "")
+
+    def run(
+        self,
+        words: "Sequence[str]",
+        variables: "Sequence[Dict[str, str]]",
+        log: str,
+        ends: "Callable[[], bool]",
+    ) -> "List[int]":
+        """Run the words on every node; return their exit codes. Once ``ends`` says so, or a node is
+        lost, the others are asked to end. Raises Lost where one was."""
+        running = [
+            host.run.remote(list(words), variables[place], log)
+            for place, host in enumerate(self.hosts)
+        ]
+        codes, lost, until = [], "", None  # type: List[int], str, Any
+        while running:
+            done, running = self.ray.wait(running, num_returns=1, timeout=LOOK)
+            try:
+                codes += self._get(done, STARTING)
+            except Lost as error:
+                lost = lost or str(error)
+            if (lost or ends()) and until is None:
+                until = time.monotonic() + CLEARING
+                for host in self.hosts:
+                    host.end.remote()
+            if lost and until is not None and time.monotonic() > until:
+                break
+        if lost:
+            raise Lost(lost)
+        return codes
+
+    def _get(self, references: "List[Any]", seconds: float) -> "List[Any]":
+        from ray import exceptions
+
+        try:
+            return list(self.ray.get(references, timeout=seconds))
+        except (exceptions.RayActorError, exceptions.GetTimeoutError) as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise Lost("a node was lost: {}".format(lines[-1][:300]))
