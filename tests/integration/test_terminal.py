@@ -117,7 +117,7 @@ def test_checkpoints_with_such_names(dray: Dray) -> None:
     job = dray.run(*words, *python(code))
     assert len(dray.wait(job)["attempts"]) == 2
     assert f"reached evil{SPELLED}" in spelled(on_terminal(dray, "show", job, columns=1000))
-    assert f"attempt 2, from evil{SPELLED}" in spelled(on_terminal(dray, "logs", job))
+    assert f"attempt 2, from evil{SPELLED}" in spelled(on_terminal(dray, "logs", job, columns=1000))
 
 
 def test_the_name_of_a_metric(dray: Dray) -> None:
@@ -364,18 +364,3 @@ def test_an_error_is_wrapped_to_the_terminal(dray: Dray) -> None:
     whole = dray(*words, check=False).stderr.splitlines()
     assert len(whole) == 2 < len(lines)
     assert " ".join(line.strip() for line in lines) == " ".join(line.strip() for line in whole)
-
-
-def test_the_settings_of_a_cluster(dray: Dray) -> None:
-    """Of one that does not tell what it has, nothing is said."""
-    volumes = 'volumes = ["pvc:home:/home/me", "pvc:data:/data:ro"]'
-    long = 'agent_image = "registry.example.org/python:3"\npatch = { hostNetwork = true }'
-    dray.configure(f"[clusters.lab]\nkind = 'kubernetes'\n{volumes}\n{long}\n")
-    shown = on_terminal(dray, "cluster", "show", "lab").splitlines()
-    assert shown == [
-        "name        lab",
-        "kind        kubernetes",
-        "volumes     pvc:home:/home/me pvc:data:/data:ro",
-        "agent_image registry.example.org/python:3",
-        'patch       {"hostNetwork": true}',
-    ]
