@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from dray.clusters.kube.api import NAMED
 from tests.conftest import Dray, Pods, wait_for
 from tests.integration.test_arrays import run_many
+from tests.kubernetes.training import Admin
+from tests.rigs.kubernetes.cluster import Kubernetes
 
 pytestmark = pytest.mark.kubernetes
 
@@ -28,6 +32,25 @@ def test_each_is_told_as_it_is(dray: Dray, pods: Pods) -> None:
     dray("stop", *ids)
     wait_for(lambda: set(states(dray, ids).values()) == {"stopped"}, 100)
     assert states(dray, [ended]) == {ended: "done"}
+
+
+@pytest.fixture
+def space(kubernetes: Kubernetes, rig_folder: Path) -> Iterator[Pods]:
+    made = kubernetes.namespace()
+    yield Pods(kubernetes, made, rig_folder / "k8s")
+    kubernetes.remove(made)
+
+
+def test_all_are_taken_or_none(dray: Dray, space: Pods) -> None:
+    """Those that a quota has room for would run, while their submission is told as refused."""
+    space.offer(dray)
+    dray("rm", dray.wait(dray.run("--on", "k8s", "--", "true"))["id"])
+    space.cluster.add_quota(space.namespace, **{"count/jobs.batch": "4"})  # the helper is one
+    with pytest.raises(AssertionError, match="exceeded quota"):
+        run_many(dray, [["true"]] * 12, on="k8s")
+    admin = Admin(space)
+    wait_for(lambda: not admin.found("jobs", "dray/job"), 60)
+    assert json.loads(dray("ps", "--all", "--json").stdout) == []
 
 
 def states(dray: Dray, ids: list[str]) -> dict[str, str]:

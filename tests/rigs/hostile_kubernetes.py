@@ -67,7 +67,7 @@ elif verb in ("get", "create", "delete"):
     note(verb=verb, path=path)
     told = api(verb, path)
     if told is None:
-        told = {{}} if verb != "create" else json.load(sys.stdin)
+        told = {{"items": []}} if verb != "create" else json.load(sys.stdin)
     sys.stdout.write(told if isinstance(told, str) else json.dumps(told))
 """
 

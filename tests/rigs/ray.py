@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ DASHBOARD = 8265
 PATIENCE = 45  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
 HEAD = 2  # the last number of its address
 GPUS, CPUS = 2, 2  # of every node, but the head has no GPU; Ray takes our word for it
+
+
+class NodeEnded(RuntimeError):
+    """A node has ended by itself; says what it said."""
 
 
 class Ray:
@@ -72,6 +77,24 @@ class Ray:
             subprocess.run(words.split(), check=True)
 
     def start_head(self) -> None:
+        self._bring_up(HEAD, self._start_head, self.version)
+        until(self.alive, STARTING)
+
+    def _bring_up(self, node: int, start: Callable[[], None], is_up: Callable[[], object]) -> None:
+        """Start a node, and once more where Ray gives up: it does after half a minute, which a busy
+        machine may need."""
+        for tries_left in (2, 1, 0):
+            start()
+            try:
+                until(is_up, STARTING)
+            except NodeEnded:
+                self._kill(self._processes_of(node))
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def _start_head(self) -> None:
         self._start(
             HEAD,
             "--head",
@@ -83,18 +106,18 @@ class Ray:
             "--include-dashboard=true",
             "--num-gpus=0",
         )
-        until(self.version, STARTING)
-        until(self.alive, STARTING)
 
     def add_node(self, node: int) -> None:
         before = self.alive()
+        self._bring_up(node, lambda: self._start_worker(node), lambda: self.alive() - before)
+
+    def _start_worker(self, node: int) -> None:
         self._start(
             node,
             f"--address={self.address_of(HEAD)}:{PORT}",
             f"--dashboard-agent-listen-port={52400 + node}",
             f"--num-gpus={GPUS}",
         )
-        until(lambda: self.alive() - before, STARTING)
 
     def _start(self, node: int, *flags: str) -> None:
         words = ["ip", "netns", "exec", self.space, str(self.bin / "ray"), "start", "--block"]
@@ -157,8 +180,8 @@ class Ray:
         try:
             found = self.call("/api/v0/nodes")["data"]["result"]["result"]
         except OSError:
-            self._check()
-            return set()
+            found = []
+        self._check()
         return {one["node_id"] for one in found if one["state"] == "ALIVE"}
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -184,7 +207,7 @@ class Ray:
     def _check(self) -> None:
         for node, process in self.nodes.items():
             if process.poll() is not None:
-                raise RuntimeError((self.folder / f"node{node}.log").read_text()[-3000:])
+                raise NodeEnded((self.folder / f"node{node}.log").read_text()[-3000:])
 
     def stop(self) -> None:
         until(lambda: self._kill(self._all()) or not self._all(), 30)

@@ -29,7 +29,8 @@ RESUMES = "once the faults are over, what has not succeeded can be resumed"
 GPU_TWICE = "no GPU is given to two jobs at once"
 LEFT = "a removed job leaves nothing behind"
 
-UNKNOWN_TO_PBS = "cancelled in PBS"  # also where PBS itself did that: its books do not say who
+# Of batch systems this is a guess, where an attempt was told to end and the books tell nothing.
+CANCELLED = "cancelled in Kubernetes"
 
 KNOWN: tuple[str, ...] = ()  # invariants that are not looked at; empty but while one is mended
 
@@ -209,8 +210,7 @@ class Truth:
             self.violate(HAPPENED, f"{said}, and its last attempt was done")
         if view.state is JobState.FAILED and not self._has_failed(view, runs):
             self.violate(HAPPENED, f"{said}, and no attempt of it has failed: {runs}")
-        is_cancelled = view.reason.startswith("cancelled in ")
-        if is_cancelled and view.id not in self.cancelled and UNKNOWN_TO_PBS not in view.reason:
+        if view.reason.startswith(CANCELLED) and view.id not in self.cancelled:
             self.violate(HAPPENED, f"{said}, and nobody did that")
         for attempt in view.attempts:
             self._check_attempt(view.id, attempt, runs)

@@ -21,10 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.clusters.kube import api as kube
-from dray.clusters.kube import doctor, lost_nodes, queue, suggesting
+from dray.clusters.kube import doctor, kueue, lost_nodes, manifest, names, queue, suggesting
 from dray.clusters.kube.api import Cluster, Replaces
 from dray.clusters.kube.manifest import Object, Place
+from dray.clusters.kube.situation import KubernetesSituation
+from dray.clusters.options import kubernetes as options
 from dray.errors import ClusterError, DrayError
+from dray.job.model import JobSpec, JobState, JobView
 from dray.transport import frames, kube_api
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, Reply
@@ -33,8 +36,12 @@ from dray.transport.kubectl import Kubectl, PodExec
 pytestmark = pytest.mark.hostile
 
 PLACE = Place("lab", "/lab/dray", "lena", "kueue", "gpus")
+LONG = 1 << 20
 SETTINGS = {"volumes": ["pvc:home:/lab"], "image": "image:1"}
-OWN = {"labels": {"dray/job": "walk-7f3k"}, "annotations": {"dray/created": "1.0"}}
+OWN = {
+    "labels": {"dray/job": "walk-7f3k", "priority": "3", "user": "lena"},
+    "annotations": {"dray/created": "1.0", "dray/carried": "true"},
+}
 JOB: Object = {"metadata": {"name": "walk-7f3k", **OWN}}
 
 
@@ -89,6 +96,32 @@ def test_no_path_but_a_plain_one_is_asked_for(path: str) -> None:
     assert answering.asked == []
 
 
+ODD_NAMES = ["a?watch=true", "../../../../../api/v1/secrets", "a:b", "--x", "a\nb", "A", ""]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_no_setting_names_a_path(name: str) -> None:
+    """Also that of a project which nobody trusts may name a queue."""
+    for parse in (options.QUEUE.parse, lambda one: options.VOLUMES.parse([f"pvc:{one}:/x"])):
+        with pytest.raises(ValueError, match=r"Kubernetes|volume"):
+            parse(name)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_nor_is_one_suggested(name: str) -> None:
+    claim = {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteMany"]}}
+    assert suggesting.writable_claims([claim]) == []
+    assert suggesting.leaf_queues([claim]) == []
+
+
+def test_versions_without_end_are_not_asked_for() -> None:
+    many = [{"version": f"v{number}", "groupVersion": "a"} for number in range(2000)]
+    groups = [{"name": "kueue.x-k8s.io", "versions": many}] * 20
+    answering = Scripted(lambda _, path: Reply(200 if path == "/apis" else 403, {"groups": groups}))
+    assert list(suggesting.queues_there(Cluster(answering))) == []
+    assert len(answering.asked) < 50
+
+
 @pytest.mark.parametrize("tail", ["²", "٣", "9" * 5000, "-1", ""])
 def test_a_jobs_number_is_one_in_plain_digits(tail: str) -> None:
     found = {"items": [{"metadata": {"name": f"walk-7f3k--r{tail}"}}]}
@@ -120,7 +153,16 @@ POD: dict[str, Any] = {
     "metadata": META,
     "spec": {
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "home"}}],
-        "containers": [{"volumeMounts": [{"name": "v", "mountPath": "/home"}]}],
+        "hostname": "walk-7f3k-0",
+        "priority": 7,
+        "containers": [
+            {
+                "name": "job",
+                "command": ["/lab/python", "-I", "-S"],
+                "volumeMounts": [{"name": "v", "mountPath": "/home"}],
+                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            }
+        ],
         "accessModes": ["ReadWriteMany"],
         "hard": {"limits.cpu": "1"},
     },
@@ -145,7 +187,7 @@ POD: dict[str, Any] = {
     "involvedObject": {"name": "walk-7f3k"},
     "versions": [{"version": "v1"}],
     "resources": [{"name": "workloads"}, {"name": "localqueues"}],
-    "groups": [{"name": "kueue.x-k8s.io", "versions": [{"groupVersion": "kueue.x-k8s.io/v1"}]}],
+    "groups": [{"name": "kueue.x-k8s.io", "versions": [{"version": "v1"}]}],
 }
 HONEST: dict[str, Any] = {"items": [POD, {**POD, "metadata": {**META, "name": "walk-7f3k"}}], **POD}
 TABLE: dict[str, Any] = {
@@ -176,10 +218,11 @@ def changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
     return found
 
 
-ODD: st.SearchStrategy[Any] = st.sampled_from(
+ODDITIES: list[Any] = (
     [None, True, 0, -1, 1e308, 10**30, "", "²", "--x", "../../x", "é", "\0", "\ud800", [], {}, [[]],
      [{}], {"a": 1}, [1, None, "x"], "9" * 5000, "0001-01-01T00:00:00+23:59"]
 )  # fmt: skip
+ODD: st.SearchStrategy[Any] = st.sampled_from(ODDITIES)
 ANSWERS = st.builds(changed, st.just(HONEST), st.sampled_from(list(places(HONEST))), ODD)
 TABLES = st.builds(changed, st.just(TABLE), st.sampled_from(list(places(TABLE))), ODD)
 
@@ -209,6 +252,25 @@ def suggest(cluster: Cluster) -> None:
         find(cluster, found)
 
 
+def start_in_pods(cluster: Cluster) -> None:
+    """Let kubectl's words be made as they are for a process in a pod: each can be one."""
+    found = [(name, words) for name, words in cluster.job_pods(PLACE)]
+    found += [(name, []) for name in cluster.running_pods(PLACE, "walk-7f3k").values()]
+    for name, words in found:
+        assert names.is_name(name)
+        for word in PodExec(Kubectl("lab"), f"pod/{name}", words).argv(*words):
+            assert "\0" not in os.fsencode(word).decode(errors="replace")
+            assert len(word) < 1 << 16
+
+
+def situate(cluster: Cluster) -> None:
+    there = KubernetesSituation(cluster, SETTINGS, PLACE)
+    for ask in (there.view, there.allowance, lambda: there.description("walk-7f3k")):
+        ask()
+    spec = JobSpec(id="walk-7f3k", name="walk", command=())
+    there.explain(JobView(spec=spec, cluster="lab", state=JobState.QUEUED))
+
+
 EACH: tuple[Callable[[Cluster], object], ...] = (
     look,
     create,
@@ -234,6 +296,25 @@ def test_no_shape_of_an_answer_is_too_odd(
         ask(Cluster(Scripted(answer)))
 
 
+ALIVE = {key: value for key, value in META.items() if key != "deletionTimestamp"}
+RUNNING = {"items": [{**POD, "metadata": ALIVE}]}
+
+
+@pytest.mark.parametrize("ask", [start_in_pods, situate])
+def test_nor_where_little_is_asked(ask: Callable[[Cluster], object]) -> None:
+    """There is time to try each oddity at each place."""
+    for path in list(places(RUNNING)):
+        for odd in [*ODDITIES, "--5"]:
+            said = changed(RUNNING, path, odd) if path else {}
+            with suppress(DrayError):
+                ask(Cluster(Scripted(lambda *_, said=said: Reply(200, said))))
+
+
+@pytest.mark.parametrize("command", [["x" * LONG, "-I"], [*"x" * LONG, "-I"], ["a\0", "-I"]])
+def test_what_cannot_start_a_python_is_not_tried(command: list[str]) -> None:
+    assert manifest.python_of({"spec": {"containers": [{"name": "job", "command": command}]}}) == []
+
+
 # -- sizes --------------------------------------------------------------------------------------
 
 
@@ -254,12 +335,35 @@ def test_nor_do_many_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         frames.read_record(io.BufferedReader(io.BytesIO(b"%d 0\n%s" % (len(many), many))))
 
 
-@pytest.mark.parametrize("text", [b'{"items": [{"metadata": ', b"[]", b"<html>", b"7"])
+@pytest.mark.parametrize("text", [b'{"items": [{"metadata": ', b"[]", b"<html>", b"7", b""])
 def test_half_an_answer_is_not_that_there_is_nothing(text: bytes) -> None:
     """A job that is not in it would be taken for lost."""
     with pytest.raises(LinkLost):
         kube_api.reply_of(200, text)
     assert kube_api.reply_of(403, text).code == 403
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"kind": "Status", "status": "Success"},
+        {"kind": "JobList", "items": {}},
+        {"kind": "Table", "rows": []},
+        {**TABLE, "rows": {}},
+        {**TABLE, "columnDefinitions": [{"name": "Name"}]},
+    ],
+)
+def test_nor_is_one_that_is_no_list(said: dict[str, Any]) -> None:
+    cluster = Cluster(Scripted(lambda *_: Reply(200, said)))
+    for ask in (cluster.look, cluster.survey):
+        with pytest.raises(LinkLost, match="no list"):
+            ask(PLACE, ["walk-7f3k"])
+
+
+@pytest.mark.parametrize("said", [{"items": []}, {"items": None}, {**TABLE, "rows": None}])
+def test_an_empty_list_is_one(said: dict[str, Any]) -> None:
+    assert Cluster(Scripted(lambda *_: Reply(200, said))).look(PLACE, ["walk-7f3k"]).rows == {}
 
 
 class Proxy(ThreadingUnixStreamServer):
@@ -294,6 +398,53 @@ def test_an_answer_that_never_ends_is_given_up(
             Api(Kubectl("lab"), tmp_path / "near").get("/version")
         server.over.set()  # type: ignore[attr-defined]
         server.shutdown()
+
+
+class Cut(Dripping):
+    """Is cut off between the head of an answer and its body."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+
+
+class Hints(Dripping):
+    """Says something before its answer, which never comes."""
+
+    def do_GET(self) -> None:
+        self.send_response_only(103)
+        self.end_headers()
+
+
+@pytest.mark.parametrize("handler", [Cut, Hints])
+def test_an_answer_without_a_body_is_none(tmp_path: Path, handler: type[Dripping]) -> None:
+    """All jobs of the cluster would be taken for lost."""
+    with Proxy(str(tmp_path / "near"), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster = Cluster(Api(Kubectl("lab"), tmp_path / "near"))
+        with pytest.raises(DrayError):
+            cluster.look(PLACE, ["walk-7f3k"])
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "said", ["persistentvolumeclaim ", 'volume "secrets"secret "', "Insufficient ", "(UID: "]
+)
+def test_a_long_message_is_understood_in_bounded_time(said: str) -> None:
+    """One of 100 kB took 12 seconds, and the listing of all clusters with it."""
+    said *= LONG // len(said)
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": said}
+    made = queue.making_reason([{"reason": "FailedMount", "message": said}])
+    queued = kueue.reason({"status": {"conditions": [evicted]}}, {}, None)
+    for told in (queue.scheduling_reason(said), made, queued):
+        assert told
+        assert len(told) < 1000
+
+
+def test_nor_is_a_long_reason_told_whole() -> None:
+    waiting = {"waiting": {"reason": "x" * LONG, "message": "y" * LONG}}
+    assert len(queue.waiting_reason({"status": {"containerStatuses": [{"state": waiting}]}})) < 1000
 
 
 # -- Secrets ------------------------------------------------------------------------------------

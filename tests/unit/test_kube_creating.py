@@ -10,6 +10,7 @@ import pytest
 from dray.clusters.kube import manifest, queue
 from dray.clusters.kube.api import Cluster, Replaces
 from dray.clusters.kube.manifest import Place
+from dray.errors import ClusterError, LoginNeeded
 from dray.job.model import JobSpec
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import JSON, Api, Reply
@@ -117,3 +118,94 @@ def test_a_pod_that_waits_for_a_secret_in_vain_says_what_to_do() -> None:
     other = said.replace('volume "secrets"', 'volume "volume-0"')
     told = queue.making_reason([{"reason": "FailedMount", "message": other}])
     assert told.startswith("its volume cannot be mounted")
+
+
+class Full(DirectApi):
+    """Has room for some Jobs, as a quota that counts them; and loses what it is told to."""
+
+    room = 3
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        thing: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,
+    ) -> Reply:
+        if method == "POST" and path.endswith("/jobs") and len(self.system.by_name) >= self.room:
+            self.posted.append("jobs")
+            return Reply(403, {"message": "exceeded quota: jobs"})
+        return super().ask(method, path, thing, accept=accept)
+
+
+def several(count: int) -> list[dict[str, Any]]:
+    settings = {"volumes": ["pvc:jobs:/jobs"], "image": "trainer"}
+    job = JobSpec(id="walk-7f3k", name="walk", command=("true",), created=1.0)
+    place = Place("sim", "/jobs/dray", "me")
+    return [manifest.job_manifest(job, settings, place, index=index) for index in range(count)]
+
+
+def test_of_several_jobs_all_are_created_or_none(system: KubeSystem) -> None:
+    """Those that had room would hold it, and run, while the user is told that none was taken."""
+    cluster = Cluster(Full(system))
+    with pytest.raises(ClusterError, match="exceeded quota"):
+        cluster.create_jobs(several(40), {}, Replaces())
+    assert system.by_name == {}
+    assert isinstance(cluster.api, DirectApi)
+    assert len(cluster.api.posted) < 40  # the rest is not even tried
+
+
+def test_jobs_stay_where_an_answer_is_missing(
+    system: KubeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether all are there shows at the next look."""
+    monkeypatch.setattr("dray.clusters.kube.api.PAUSE", 0.0)
+    cluster = Cluster(DirectApi(system))
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = set(range(2, 1000))
+    with pytest.raises(LinkLost):
+        cluster.create_jobs(several(3), {}, Replaces())
+    assert system.by_name
+
+
+def test_a_quota_that_the_job_itself_has_used_up_does_not_refuse_it(
+    system: KubeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to its creation was lost; asked again, Kubernetes looks at the quota first. Its
+    directory would be taken away below the pod."""
+    monkeypatch.setattr("dray.clusters.kube.api.PAUSE", 0.0)
+    monkeypatch.setattr(Full, "room", 1)
+    cluster = Cluster(Full(system))
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = {1}
+    cluster.create_jobs([described()], SECRETS, Replaces())
+    assert cluster.api.posted == ["jobs", "jobs", "secrets"]
+    assert set(system.by_name) == {"walk-7f3k"}
+
+
+class Expiring(DirectApi):
+    """Loses its first answer, and then knows nobody any more."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        thing: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,
+    ) -> Reply:
+        if self.posted:
+            raise LoginNeeded("kubectl: (Unauthorized)")
+        return super().ask(method, path, thing, accept=accept)
+
+
+def test_a_login_that_is_over_meanwhile_leaves_it_open_whether_the_job_is_there(
+    system: KubeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.clusters.kube.api.PAUSE", 0.0)
+    cluster = Cluster(Expiring(system))
+    assert isinstance(cluster.api, DirectApi)
+    cluster.api.lost = {1}
+    with pytest.raises(LinkLost, match="Unauthorized"):
+        cluster.create_jobs([described()], {}, Replaces())

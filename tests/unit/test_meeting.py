@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dray.node.attempt import meeting
+from dray.node.attempt import follower, meeting
+from dray.node.attempt.follower import Follower
 from dray.node.attempt.meeting import Meeting
+from dray.node.formats import files
+from dray.node.jobs.jobdir import JobDir
 
 PART: Any = {"node": 1, "ranks": [2, 3], "address": "127.0.0.1"}
 Joining = Callable[..., "Future[Any]"]
@@ -174,14 +179,62 @@ def test_who_listens_where_a_dead_leader_did_gets_no_follower(join: Joining) -> 
     """An address is given to another pod once its own is gone."""
     with socket.create_server(("127.0.0.1", 0)) as impostor:
         about = {"address": "127.0.0.1", "port": impostor.getsockname()[1], "token": "1" * 64}
-        follower = join(about, "walk-1")
+        joining = join(about, "walk-1")
         connection = impostor.accept()[0]
         connection.sendall(meeting.encode({"nonce": "0" * 32}))
         said = json.loads(connection.makefile().readline())
         assert "1" * 64 not in json.dumps(said)
         connection.sendall(meeting.encode({"proof": said["proof"]}) + meeting.encode(PART))
-        assert follower.result() is None
+        assert joining.result() is None
         connection.close()
+
+
+class Taken:
+    """A lock that another pod has."""
+
+    def take_if_free(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_a_follower_does_not_stay_with_an_impostor(
+    leader: Meeting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: bool
+) -> None:
+    """It waits for its turn as long as that takes, but not where nobody leads any more."""
+    job_dir, over, served = JobDir(str(tmp_path)), threading.Event(), []
+    monkeypatch.setattr(follower, "described", lambda _: {"resumed_after": 0})
+
+    def serve(_: Follower, connection: socket.socket, part: object) -> None:
+        connection.close()
+        served.append(part)
+        over.set()
+
+    monkeypatch.setattr(Follower, "_serve", serve)
+    job: Any = {"resumed_after": 0}
+    lock: Any = Taken()
+    with socket.create_server(("127.0.0.1", 0)) as impostor, ThreadPoolExecutor(2) as pool:
+        about = {"address": "127.0.0.1", "port": impostor.getsockname()[1], "token": "1" * 64}
+        files.write_json(job_dir.leader, {**about, "resumed_after": 0})
+        pool.submit(Follower(job_dir, job, "walk-1", lock, over.is_set).run)
+        connection = impostor.accept()[0]
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while not over.wait(0.2):
+                    connection.sendall(b" ")
+
+        if drips:
+            pool.submit(drip)
+        leader.wanted = 1
+        files.write_json(job_dir.leader, {**leader.describe(), "resumed_after": 0})
+        try:
+            attend(leader, leader.is_complete)
+            leader.assign([PART])
+            assert over.wait(20)
+        finally:
+            over.set()
+            connection.close()
+    assert served == [PART]
 
 
 def test_a_pod_that_comes_again_takes_its_own_place(leader: Meeting, join: Joining) -> None:

@@ -54,7 +54,7 @@ class Reply(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        return self.code < 300
+        return 200 <= self.code < 300
 
     @property
     def message(self) -> str:
@@ -210,10 +210,11 @@ def patch_words(path: str, change: str) -> tuple[str, ...]:
 
 def reply_of(code: int, text: bytes) -> Reply:
     """Read an answer. Not all complaints are JSON: a proxy in between may write prose. But half an
-    answer must not look as if there were nothing."""
+    answer must not look as if there were nothing, and neither must one that ends before its first
+    byte."""
     prose = text[:500].decode("utf-8", "replace")
     try:
-        record = frames.decode(text or b"{}") if len(text) <= LARGEST else None
+        record = frames.decode(text) if len(text) <= LARGEST else None
     except (ValueError, RecursionError, MemoryError):
         record = None
     if isinstance(record, dict):

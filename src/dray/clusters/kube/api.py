@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers, volumes
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
-from dray.errors import ClusterError, Refused
+from dray.errors import ClusterError, DrayError, LoginNeeded, Refused
 from dray.job.model import Equipment
 from dray.records import NamedTuple
 from dray.transport import kube_api
@@ -83,13 +83,31 @@ class Cluster:
         self, described: Sequence[Object], secrets: Mapping[str, bytes], replaces: Replaces
     ) -> None:
         """Create these Jobs, each once: one that is there already is found again, unless it is to
-        be replaced."""
+        be replaced. All or none: where one is refused, the others are taken back."""
         if len(described) == 1:
             self._create_job(described[0], secrets, replaces)
             return
+        lost: list[LinkLost] = []
+        refused: list[DrayError] = []
+
+        def create(one: Object) -> None:
+            try:
+                if not refused:  # else it would only be taken back
+                    self._create_job(one, secrets, replaces)
+            except LinkLost as error:
+                lost.append(error)
+            except DrayError as error:
+                refused.append(error)
+
+        self._at_once(create, described)
+        if refused:
+            self._at_once(self.take_back, described)
+        for why in [*refused, *lost]:
+            raise why
+
+    def _at_once(self, act: Callable[[Object], None], described: Sequence[Object]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            made = [pool.submit(self._create_job, one, secrets, replaces) for one in described]
-            for one in made:
+            for one in [pool.submit(act, one) for one in described]:
                 one.result()
 
     def _create_job(
@@ -107,12 +125,28 @@ class Cluster:
 
     def _create_once(self, path: str, described: Object) -> Reply:
         """Create an object. Where the answer is lost, ask again: it is then found by its name."""
-        for _ in range(TRIES - 1):
+        try:
+            return self.api.create(path, described)
+        except LinkLost:
+            time.sleep(PAUSE)
+        for _ in range(TRIES - 2):
             try:
-                return self.api.create(path, described)
+                return self._create_again(path, described)
             except LinkLost:
                 time.sleep(PAUSE)
-        return self.api.create(path, described)
+        return self._create_again(path, described)
+
+    def _create_again(self, path: str, described: Object) -> Reply:
+        """Create an object that may be there. A refusal now says nothing of the first request: the
+        quota may be used up by what that one has created, or the login be over since."""
+        try:
+            reply = self.api.create(path, described)
+            if reply.ok or reply.code == 409:
+                return reply
+            there = self.api.get(f"{path}/{described['metadata']['name']}")
+        except LoginNeeded as error:
+            raise LinkLost(error.message, hint=error.hint) from None
+        return there._replace(code=409) if there.ok else reply
 
     def _found_again(self, described: Object, replaces: Replaces) -> Reply:
         """Return the Job of this name, if it is ours; where it is over and is to be replaced, make
@@ -249,6 +283,8 @@ class Cluster:
         reply = self.api.get(path + more, table=True)
         if not reply.ok:
             raise kube_api.refusal("Kubernetes does not list jobs", reply)
+        if not queue.is_list(reply.record):  # jobs that are not in it would be taken for lost
+            raise LinkLost("the API server's answer is no list of jobs or pods")
         return reply.record
 
     def _reasons(
@@ -350,7 +386,7 @@ class Cluster:
         dray's Python in it: whoever is in one can look at all jobs."""
         wanted = names.selector({names.ROOT: names.root_label(place.root, place.user)})
         running = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning&limit={NAMED}"
-        for pod in items_of(self.api.get(running).record):
+        for pod in pods_of(self.api.get(running).record):
             words = manifest.python_of(pod)
             if words and not text_at(pod, "metadata", "deletionTimestamp"):
                 yield text_at(pod, "metadata", "name"), words
@@ -385,7 +421,7 @@ class Cluster:
         root = names.root_label(place.root, place.user)
         wanted = names.selector({names.ROOT: root, names.JOB: [job_id]})
         path = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning"
-        pods = items_of(self.api.get(path).record)
+        pods = pods_of(self.api.get(path).record)
         pods.sort(key=lambda pod: not text_at(pod, "metadata", "deletionTimestamp"))
         return {text_at(pod, "spec", "hostname"): text_at(pod, "metadata", "name") for pod in pods}
 
@@ -476,6 +512,11 @@ def refused_reasons(events: Sequence[Mapping[str, Any]], wanted: Collection[str]
         if name in wanted:
             by_name.setdefault(name, []).append(event)
     return {name: queue.create_reason(own) for name, own in by_name.items()}
+
+
+def pods_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the pods of a list that can be reached by their names."""
+    return [one for one in items_of(record) if names.is_name(text_at(one, "metadata", "name"))]
 
 
 SCALES = {

@@ -31,6 +31,7 @@ PYTHON = "@PYTHON@"  # stands for the words that start dray's Python: the helper
 PODS = 1000  # that one node of a job may use up, one after another
 MOST_PODS = 100_000  # completions that the API takes of a Job whose failed indexes are counted
 CONTAINER = "job"
+MOST_WORDS, LONGEST_WORD = 10, 4096  # of what starts dray's Python
 SECRETS = "/dray/secrets"
 SECRET_MOUNT = {"name": "secrets", "mountPath": SECRETS, "readOnly": True}
 SCRATCH = "/dray/scratch"
@@ -221,8 +222,14 @@ def python_of(pod: Mapping[str, Any]) -> list[str]:
     command = names.value_at(first, "command")
     if names.text_at(first, "name") != CONTAINER or not isinstance(command, list):
         return []
-    words = [str(one) for one in command]
-    return words[: words.index("-I")] if "-I" in words else []
+    words = command[: command.index("-I")] if "-I" in command else []
+    return words if len(words) <= MOST_WORDS and all(map(is_word, words)) else []
+
+
+def is_word(value: object) -> bool:
+    """Return whether this can be a word of a command: the API server says so, and kubectl is given
+    it."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_WORD
 
 
 def image_of(job: JobSpec, settings: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.job.options.pod_values import OBJECT_NAME
 from dray.node.code.packs import hash_of
 
 JOB = "dray/job"
@@ -16,7 +17,6 @@ MANAGED = {"app.kubernetes.io/managed-by": "dray"}
 LONGEST = 45  # characters of a Job's name; one that is resumed, its pods and hostnames add to it
 POD_TAIL = re.compile(r"-\d+-[a-z0-9]{5}$")
 RESUMED = re.compile(r"(.+)--r([0-9]{1,9})")
-NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def job_name(job_id: str, resumed_after: int = 0) -> str:
@@ -37,7 +37,7 @@ def resumed_of(name: str) -> tuple[str, int]:
 def is_name(text: str) -> bool:
     """Return whether this can name an object: what the API server says is not put into a path, or a
     command, unchecked."""
-    return NAME.fullmatch(text) is not None
+    return OBJECT_NAME.fullmatch(text) is not None
 
 
 def job_of_pod(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import names
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ENDED = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 MOST_WORDS = 300
+MOST_SAID = 4096  # characters of a message that are looked through for what it means
 
 MADE_READY = "its pod is being made ready"
 # What keeps a container from starting, by the reason that the kubelet gives.
@@ -107,6 +109,16 @@ class Row(NamedTuple):
     why: str = ""
 
 
+def is_list(record: Mapping[str, Any]) -> bool:
+    """Return whether this is a list of Jobs or pods, or the server's table of them, though it may
+    be an empty one."""
+    if record.get("kind") != "Table":
+        return isinstance(record.get("items", ()), list | NoneType)
+    return {"Name", "Status"} <= set(titles_of(record)) and isinstance(
+        record.get("rows", ()), list | NoneType
+    )
+
+
 def job_states(record: Mapping[str, Any]) -> list[JobState]:
     """Read a list of Jobs, or the server's table of them."""
     if record.get("kind") == "Table":
@@ -154,10 +166,14 @@ def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
+def titles_of(table: Mapping[str, Any]) -> list[str]:
+    columns = value_at(table, "columnDefinitions")
+    return [text_at(one, "name") for one in columns] if isinstance(columns, list) else []
+
+
 def table_rows(table: Mapping[str, Any], *wanted: str) -> list[list[str]]:
     """Return these columns of a server-side table."""
-    columns = value_at(table, "columnDefinitions")
-    titles = [text_at(one, "name") for one in columns] if isinstance(columns, list) else []
+    titles = titles_of(table)
     if not all(one in titles for one in wanted):
         return []
     places = [titles.index(one) for one in wanted]
@@ -248,6 +264,7 @@ def scheduling_reason(said: str, reason: str = "") -> str:
     """Say in plain words what the scheduler says of all nodes; the number of nodes is kept."""
     if reason == "SchedulingGated":
         return "held back by a gate of the cluster until it lets the pod start"
+    said = said[:MOST_SAID]
     found = [words for pattern, words in SCHEDULING if re.search(pattern, said)]
     counted = NEVER_FITS.search(said)
     if "Insufficient" in said and counted and counted[1] == counted[2]:
@@ -256,8 +273,8 @@ def scheduling_reason(said: str, reason: str = "") -> str:
 
 
 def told(words: str, said: str) -> str:
-    """Add what was said there, on one line."""
-    said = " ".join(said.split())[:MOST_WORDS]
+    """Add what was said there, on one line. The words may be those of the API server, too."""
+    words, said = words[:MOST_WORDS], " ".join(said.split())[:MOST_WORDS]
     return f"{words} (Kubernetes says: {said})" if words and said else words or said
 
 
@@ -275,7 +292,7 @@ def making_reason(events: Iterable[Mapping[str, Any]]) -> str:
     failed = [one for one in events if text_at(one, "reason") in MAKING]
     if not failed:
         return ""
-    said = text_at(failed[-1], "message")
+    said = text_at(failed[-1], "message")[:MOST_SAID]
     if NO_SECRET.search(said):
         return told(SECRET_MISSING, said)
     return told(MAKING[text_at(failed[-1], "reason")], said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -61,8 +62,8 @@ def entry_of(pod: Mapping[str, Any], gpu: str, me: str) -> QueueEntry | None:
 def priority_of(pod: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
     """Return the priority: a label of that name, as some labs have agreed on, else Kubernetes'."""
     label = str(labels.get("priority", ""))
-    if label.lstrip("-").isdigit() and len(label) < 12:
-        return float(int(label))
+    if re.fullmatch(r"-?[0-9]{1,10}", label):
+        return float(label)
     own = value_at(pod, "spec", "priority")
     return float(own) if isinstance(own, int) and abs(own) < 2**62 else 0.0
 

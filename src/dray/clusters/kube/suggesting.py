@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dray.clusters.kube import schedulers
-from dray.clusters.kube.api import Cluster
-from dray.clusters.kube.names import items_of, text_at, value_at
+from dray.clusters.kube.api import MOST_VERSIONS, Cluster
+from dray.clusters.kube.names import is_name, items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
 from dray.clusters.suggestion import Choice, Suggestion
 from dray.errors import ClusterError
@@ -57,7 +57,9 @@ def writable_claims(claims: Sequence[Mapping[str, Any]]) -> list[str]:
         for one in claims
         if text_at(one, "status", "phase") != "Lost"
     }
-    modes = {name: known for name, known in listed.items() if isinstance(known, list)}
+    modes = {
+        name: known for name, known in listed.items() if isinstance(known, list) and is_name(name)
+    }
     shared = [name for name, known in modes.items() if "ReadWriteMany" in known]
     return shared or [name for name, known in modes.items() if "ReadWriteOnce" in known]
 
@@ -98,7 +100,8 @@ def volume_text(claim: str, paths: Mapping[str, str]) -> str:
 def leaf_queues(queues: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the queues that jobs can be put into: those that no other one is below."""
     above = {text_at(one, "spec", "parentQueue") for one in queues}
-    return [name for one in queues if (name := text_at(one, "metadata", "name")) not in above]
+    there = (text_at(one, "metadata", "name") for one in queues)
+    return [name for name in there if name not in above and is_name(name)]
 
 
 def user_id(namespace: Mapping[str, Any], own: int) -> int | None:
@@ -249,16 +252,16 @@ def find_queue(cluster: Cluster, found: Gathered) -> None:
 
 
 def queues_there(cluster: Cluster) -> Iterator[tuple[str, list[str]]]:
-    groups = value_at(cluster.api.get("/apis").record, "groups")
-    for group in groups if isinstance(groups, list) else ():
-        scheduler = BY_GROUP.get(text_at(group, "name"), "")
-        versions = value_at(group, "versions")
+    listed = value_at(cluster.api.get("/apis").record, "groups")
+    groups = {text_at(one, "name"): one for one in (listed if isinstance(listed, list) else ())}
+    for name, scheduler in BY_GROUP.items():
+        versions = value_at(groups.get(name), "versions")
         if scheduler not in QUEUES or not isinstance(versions, list):
             continue
         where = f"/namespaces/{cluster.namespace}" if scheduler == "kueue" else ""
-        for version in versions:
-            path = f"/apis/{text_at(version, 'groupVersion')}{where}/{QUEUES[scheduler]}"
-            reply = cluster.api.get(path)
+        known = filter(is_name, (text_at(one, "version") for one in versions[:MOST_VERSIONS]))
+        for version in known:
+            reply = cluster.api.get(f"/apis/{name}/{version}{where}/{QUEUES[scheduler]}")
             if reply.ok:
                 yield scheduler, leaf_queues(items_of(reply.record))
                 break

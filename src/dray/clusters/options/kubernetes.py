@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dray.job.options.kinds import Kind
 from dray.job.options.option import Option
-from dray.job.options.pod_values import absolute_path, group_ids, mapping, patch_table, volume_texts
+from dray.job.options.pod_values import (
+    absolute_path,
+    group_ids,
+    mapping,
+    object_name,
+    patch_table,
+    volume_texts,
+)
 from dray.job.options.shared import KIND as KIND_OPTION
 from dray.job.options.shared import ORDER, PER_GPU, ROOT, SUPPORT, word
 from dray.job.options.values import Choice, count_from_zero, image, text, texts
@@ -63,7 +70,7 @@ SCHEDULER = Option(
     default_text="what is found there, where a queue is set",
     harmless=True,
 )
-QUEUE = word("queue", "The queue of Kueue, KAI or Volcano.", '"lab"')
+QUEUE = word("queue", "The queue of Kueue, KAI or Volcano.", '"lab"')._replace(parse=object_name)
 PRIORITY_CLASS = word("priority_class", "A priority class of the cluster.", '"low"')
 PRIORITY = word("priority", "The label `priority` of everything that is created.", '"normal"')
 USER = word(

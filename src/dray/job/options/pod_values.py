@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from dray.job.options.values import count_from_zero, text, texts
+
+OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+def object_name(value: object) -> str:
+    """Read the name of an object of Kubernetes: it becomes part of a path of the API."""
+    name = text(value)
+    if not OBJECT_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} names nothing in Kubernetes: small letters, digits, '-' and '.'"
+        )
+    return name
 
 
 def mapping(value: object) -> dict[str, str]:
@@ -23,6 +36,8 @@ def volume_texts(value: object) -> tuple[str, ...]:
         kind, _, rest = one.partition(":")
         least = {"pvc": 2, "nfs": 3, "host": 2}.get(kind)
         parts = rest.removesuffix(":ro").split(":")
+        if kind == "pvc":
+            object_name(parts[0])
         if least is None or len(parts) != least or not parts[-1].startswith("/") or not parts[0]:
             raise ValueError(
                 f"{one!r} is not a volume: write pvc:CLAIM:/path, nfs:SERVER:/export:/path or "

@@ -61,6 +61,7 @@ TAKEN: Mapping[Any, Schema] = {
         "anyOf": [text(), {"type": "object", "additionalProperties": {"type": "string"}}]
     },
     pod_values.patch_table: {"type": ["string", "object"]},
+    pod_values.object_name: text(f"^{pod_values.OBJECT_NAME.pattern}$"),
     pod_values.volume_texts: several(text("^(pvc|nfs|host):.*/")),
     ray_values.api_address: text(r"^https?://\S+$"),
     ray_values.token_source: text("^(env|file|command):"),

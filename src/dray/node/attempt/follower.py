@@ -4,6 +4,7 @@ one attempt after another, until the job or the pod ends or it comes to lead its
 import os
 import signal
 import time
+from functools import partial
 
 from ..formats import files, locales
 from ..formats.interpreters import own_words
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Callable, Optional
 
-    from ..formats.records import Description, Part
+    from ..formats.records import Description, Part, Record
     from ..jobs.jobdir import JobDir
     from .attempt_lock import AttemptLock
 
@@ -67,7 +68,7 @@ class Follower:
             leader = files.read_record(self.job_dir.leader) or {}
             found = None
             if leader.get("resumed_after") == self.job["resumed_after"]:
-                found = meeting.join(leader, self.host, self._is_done)
+                found = meeting.join(leader, self.host, partial(self._is_vain, leader))
             if found is None:
                 time.sleep(LOOK)
             else:
@@ -83,6 +84,11 @@ class Follower:
             return True
         self.leads = self.leads or self.lock.take_if_free()
         return self.leads
+
+    def _is_vain(self, leader: "Record") -> bool:
+        """Return whether waiting for this leader leads to nothing: another one may have written
+        where it is, and somebody else may listen at the address of the first."""
+        return self._is_done() or files.read_record(self.job_dir.leader) != leader
 
     def _is_of_the_past(self) -> bool:
         return bool(described(self.job_dir)["resumed_after"] != self.job["resumed_after"])

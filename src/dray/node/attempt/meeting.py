@@ -259,12 +259,15 @@ def as_part(said: "Record") -> "Optional[Part]":
 
 def read_line(connection: socket.socket, is_over: "Callable[[], bool]") -> "Record":
     """Read one message and nothing beyond it: what follows is for another process. An empty one
-    where there is none."""
-    line = b""
+    where there is none. Whoever sends it byte by byte does not keep this side from looking up."""
+    line, look = b"", time.monotonic() + LOOK
     while len(line) < LONGEST:
-        if not select.select([connection], [], [], LOOK)[0]:
+        has_more = select.select([connection], [], [], LOOK)[0]
+        if time.monotonic() >= look:
             if is_over():
                 return {}
+            look = time.monotonic() + LOOK
+        if not has_more:
             continue
         piece = connection.recv(1)
         if piece == b"\n":
