@@ -117,7 +117,7 @@ def test_checkpoints_with_such_names(dray: Dray) -> None:
     job = dray.run(*words, *python(code))
     assert len(dray.wait(job)["attempts"]) == 2
     assert f"reached evil{SPELLED}" in spelled(on_terminal(dray, "show", job, columns=1000))
-    assert f"attempt 2, from evil{SPELLED}" in spelled(on_terminal(dray, "logs", job))
+    assert f"attempt 2, from evil{SPELLED}" in spelled(on_terminal(dray, "logs", job, columns=1000))
 
 
 def test_the_name_of_a_metric(dray: Dray) -> None:
@@ -352,3 +352,15 @@ def test_a_cell_is_cut_by_what_it_shows(dray: Dray, words: str) -> None:
     assert len(lines) == 2
     assert 79 <= len(lines[1]) + wide <= 80
     assert lines[1].endswith("…")
+
+
+def test_an_error_is_wrapped_to_the_terminal(dray: Dray) -> None:
+    """What goes on is indented: it cannot pass for a line that dray begins."""
+    words = ("run", "--secret", "NO_SUCH_SECRET", "--", "true")
+    lines = on_terminal(dray, *words, code=2).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.startswith("dray: ") for line in lines] == [True] + [False] * (len(lines) - 1)
+    assert all(line.startswith(" " * 6) for line in lines[1:])
+    whole = dray(*words, check=False).stderr.splitlines()
+    assert len(whole) == 2 < len(lines)
+    assert " ".join(line.strip() for line in lines) == " ".join(line.strip() for line in whole)

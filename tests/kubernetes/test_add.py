@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Dray
+from tests.conftest import Dray, Pods
 from tests.kubernetes.pods import PYTHON, named_pod, pod
 from tests.rigs.kubernetes import objects
 from tests.rigs.kubernetes.cluster import Kubernetes, Namespace
@@ -155,3 +155,13 @@ def test_an_image_is_told_whose_account_it_is(user: Dray) -> None:
     )
     assert user.wait(job)["state"] == "done"
     assert user.log(job) == "lis 1234 LAB-unit 1235\n1234\n1235\n"
+
+
+def test_its_settings_are_shown_as_they_are_written(dray: Dray, pods: Pods) -> None:
+    """What it has is not known, and nothing is said of it."""
+    pods.offer(dray)
+    shown = dray("cluster", "show", "k8s").stdout
+    home = f"pvc:{pods.namespace.claim}:/home/me host:{dray.home}:{dray.home}"
+    assert f"\nvolumes     {home}\n" in shown
+    assert "\nagent_image registry.local/python:1\n" in shown
+    assert "CPUs" not in shown

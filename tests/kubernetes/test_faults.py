@@ -231,7 +231,7 @@ def test_a_right_that_is_missing_is_named(
     before = there(space)
     with without(space, resource, verb):
         diagnosis = dray("doctor", "k8s", check=False)
-        assert f"you may not {verb} {resource}" in diagnosis.stdout
+        assert f"{resource}: you may not {verb};" in diagnosis.stdout
         assert diagnosis.returncode != 0
         refused = dray("run", "--on", "k8s", "--", "true", check=False)
         assert refused.returncode != 0

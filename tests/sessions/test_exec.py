@@ -116,6 +116,7 @@ def test_it_ends_with_the_attempt_and_leaves_nothing(on: str, running: Enter, dr
     after = inside.exec("true")
     assert after.returncode == 4
     assert b"it has ended: done" in after.stderr
+    assert b"dray run --like" in after.stderr  # it cannot be resumed
 
 
 def test_a_job_that_waits_or_is_of_an_older_dray(dray: Dray, running: Enter) -> None:

@@ -136,6 +136,7 @@ def test_a_pod_becomes_a_cluster_and_a_job() -> None:
         "python job.py",
     ):
         assert said in notes, said
+    assert "context: the current one is used" in notes  # the file names none
 
 
 def test_what_is_printed_is_toml() -> None:

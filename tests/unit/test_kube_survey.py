@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from dray.clusters.kube import queue
 from dray.clusters.kube.api import Cluster
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.queue import Row
@@ -75,3 +78,24 @@ def test_a_survey_is_one_question_of_each_kind() -> None:
     server = Server()
     Cluster(server).survey(PLACE, [f"job-{number}" for number in range(5000)])
     assert len(server.asked) == 4
+
+
+NODES = "0/2 nodes are available: "
+FULL = f"{NODES}2 Insufficient nvidia.com/gpu. preemption: {NODES}"
+TAINTED = f"{NODES}2 node(s) had untolerated taint(s). preemption: {NODES}"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (f"{FULL}2 {NOT_HELPFUL}.", queue.TOO_LARGE),
+        (f"{FULL}2 {NO_VICTIMS}.", "no GPU is free"),
+        (f"{FULL}1 {NO_VICTIMS}, 1 {NOT_HELPFUL}.", "no GPU is free"),
+        (f"{FULL}1 {NOT_HELPFUL}, 1 {NO_VICTIMS}.", "no GPU is free"),
+        (f"{TAINTED}2 {NOT_HELPFUL}.", "nodes are reserved for others (taints)"),
+    ],
+)
+def test_what_no_node_can_ever_give_is_told_from_what_is_in_use(said: str, words: str) -> None:
+    assert queue.scheduling_reason(said) == f"{words} (Kubernetes says: {said})"

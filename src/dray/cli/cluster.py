@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +14,9 @@ import click
 from dray.cli import cluster_list, doctor
 from dray.cli.cluster_choices import decide, flag_of, written
 from dray.cli.cluster_edit import choose_default, remove_cluster
-from dray.cli.output import launcher, launcher_for, print_json
+from dray.cli.output import hanging, launcher, launcher_for, print_json
 from dray.cli.parameters import ClusterName, KindName, PartitionName, click_command, json_option
-from dray.cli.terminal import multiline, say, tell
+from dray.cli.terminal import lines, multiline, say, tell
 from dray.cli.trial import trial_job, try_out
 from dray.clusters import registry
 from dray.config import loading as configuration
@@ -39,7 +40,8 @@ HELP = {
     "mail": "Where the scheduler writes when a job ends or fails.",
     "host": f"What `ssh HOST` reaches; {HERE} is this machine.  [default: NAME, if ssh knows it]",
     "root": "The folder for jobs and code, on a file system that all nodes share.  [default: "
-    "$SCRATCH/dray where there is a $SCRATCH, else $HOME/.dray]",
+    "$SCRATCH/dray where there is a $SCRATCH, else $HOME/.dray; on Kubernetes, dray in the first "
+    "volume that can be written]",
 }
 
 
@@ -62,16 +64,25 @@ def show_cluster(name: str, as_json: bool) -> None:
     chosen = verbs.config.cluster(name)
     cluster = verbs.cluster(name)
     have, fractions = cluster.equipment(), cluster.capabilities.gpu_fractions
-    settings = {key: str(value) for key, value in chosen.settings.items()}
+    settings = {key: in_words(value) for key, value in chosen.settings.items()}
     if as_json:
         record = {"name": name, "kind": chosen.kind, "settings": settings}
         print_json({**record, "capabilities": {**have._asdict(), "gpu_fractions": fractions}})
         return
     rows = [("name", name), ("kind", chosen.kind), *settings.items()]
-    rows += [("CPUs", str(have.cpus)), ("memory", show_size(have.memory or 0))]
-    rows += [("GPUs", f"{have.gpus}{' (fractions allowed)' if fractions else ''}")]
+    if have.cpus:  # else it does not tell
+        rows += [("CPUs", str(have.cpus)), ("memory", show_size(have.memory or 0))]
+        rows += [("GPUs", f"{have.gpus}{' (fractions allowed)' if fractions else ''}")]
+    label = max(len(key) for key, _ in rows) + 1
     for key, value in rows:
-        tell(f"{key:<10}{value}")
+        tell(lines(hanging(f"{key:<{label}}", value, label)))
+
+
+def in_words(value: object) -> str:
+    """Show a setting: a list by its words, a table as JSON."""
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 @command.command("check")

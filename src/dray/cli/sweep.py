@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -360,8 +361,12 @@ def problem_lines(sweep: Sweep) -> list[str]:
     ]
 
 
-def print_record(sweep: Sweep) -> None:
+def print_record(sweep: Sweep, best: int | None = None) -> None:
+    """Print all that is known of a sweep as JSON; with ``best``, so many of its configurations."""
     record = tables.as_record(sweep.study, sweep.trials)
+    if best is not None:
+        ranked = [one for one in record["configurations"] if one["rank"] is not None]
+        record["configurations"] = sorted(ranked, key=itemgetter("rank"))[:best]
     told = {
         "cluster": ",".join(sweep.clusters),
         "closed": bool(sweep.why_closed),
@@ -382,7 +387,7 @@ def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool)
     verbs = launcher()
     found = verbs.sweeping.look(sweep if on else verbs.sweeping.find(sweep), on)
     if as_json:
-        print_record(found)
+        print_record(found, most)
         return
     if as_command:
         for trial in best_trials(found, most):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, TextIO
 
 INDENT = "      "  # of what goes on below "dray: "
+NARROWEST = 40  # columns that wrapped text has, however narrow the terminal is
 HARMLESS = ("Zs", "Cn", "Co")  # spaces, and characters that only this Python does not know
 
 
@@ -116,9 +117,36 @@ def tell(text: str) -> None:
 def say(text: str) -> None:
     """Write to stderr. If the reader is gone, drop the text and continue."""
     try:
-        put(sys.stderr, f"{indented(text)}\n")
+        put(sys.stderr, f"{folded(indented(text))}\n")
     except BrokenPipeError:
         drop_output(2)
+
+
+def folded(text: Shown) -> Shown:
+    """Wrap lines that are too long for the terminal that stderr is; a file or pipe gets them whole.
+    What goes on is indented, so that it cannot pass for a line that dray begins."""
+    if sys.stderr is None or not sys.stderr.isatty() or "\x1b" in text:
+        return text
+    width = max(os.get_terminal_size(sys.stderr.fileno()).columns or 80, NARROWEST)
+    if all(len(line) <= width for line in text.split("\n")):
+        return text
+    return Shown("\n".join(fold(line, width) for line in text.split("\n")))
+
+
+def fold(line: str, width: int) -> str:
+    import textwrap  # most texts do without
+
+    margin = line[: len(line) - len(line.lstrip())] or INDENT
+    wrapped = textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=margin,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_on_hyphens=False,
+        break_long_words=False,  # a path that is cut cannot be copied
+    )
+    return "\n".join(wrapped) or line
 
 
 def redraw(text: str, *, is_last: bool) -> None:

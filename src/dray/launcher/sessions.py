@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ENDED = "it has ended"
 HINTS = (
+    ("ended: done", "dray logs {job} shows what it wrote; dray run --like {job} runs it anew."),
     ("ended", "dray logs {job} shows what it wrote; dray resume {job} starts it again."),
     ("waits", "dray show {job} says what it waits for."),
     ("just starting", ""),

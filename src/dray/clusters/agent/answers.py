@@ -61,7 +61,7 @@ def job_views(
             continue
         queued = optional(queue_row)(one.get("scheduler"))
         if one.get("state") == "queued" and queued:
-            one = {**one, "reason": waiting_reason(queued)}
+            one = {**one, "reason": waiting_reason(queued) or one.get("reason", "")}
         found[job_id] = JobView.from_dict(one, cluster, job_id)
     return found
 

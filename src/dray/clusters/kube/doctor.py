@@ -31,7 +31,7 @@ ONE_NODE = (
 )
 ALL = ("create", "get", "list", "delete", "deletecollection")
 RIGHTS = (
-    Right(ALL, "jobs", "jobs are Jobs", "batch"),
+    Right(ALL, "jobs", "for every job", "batch"),
     Right(("get", "list", "deletecollection"), "pods", "to see and to stop pods"),
     Right(("create",), "pods/exec", "to speak with the helper"),
     Right(("create",), "secrets", "for jobs with secrets", is_needed=False),
@@ -61,14 +61,14 @@ def findings(cluster: Cluster, settings: Mapping[str, Any], place: Place) -> lis
 
 def right_finding(cluster: Cluster, namespace: str, right: Right) -> Finding:
     lacking = [verb for verb in right.verbs if not may(cluster, namespace, right, verb)]
-    what = f"right to {right.resource}"
     if not lacking:
-        return Finding(ok=True, what=what, detail=", ".join(right.verbs))
-    detail = f"you may not {', '.join(lacking)} {right.resource} ({right.reason})"
+        detail = f"{right.resource}: {', '.join(right.verbs)}"
+        return Finding(ok=True, what="right", detail=detail)
+    only = "" if right.is_needed else "only "
     return Finding(
         ok=not right.is_needed,
-        what=what,
-        detail=detail,
+        what="right",
+        detail=f"{right.resource}: you may not {', '.join(lacking)}; needed {only}{right.reason}",
         advice="Ask the namespace's admins for it." if right.is_needed else "",
     )
 

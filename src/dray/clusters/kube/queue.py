@@ -50,6 +50,10 @@ SCHEDULING = (
     (r"node\(s\) were unschedulable", "nodes are being drained"),
     (r"were not ready|not-ready|unreachable", "nodes are not ready"),
 )  # fmt: skip
+# No node has what the pod asks for, and none would if all others left it. A node that a taint or a
+# label excludes counts as well, but never one on which the pod could wait for room.
+NEVER_FITS = re.compile(r"0/(\d+) nodes are available: (\d+) Preemption is not helpful")
+TOO_LARGE = "no node that it may use is large enough, even when empty"
 # What keeps a pod from being made ready, by the event that tells it.
 MAKING = {
     "FailedMount": "its volume cannot be mounted",
@@ -262,6 +266,9 @@ def scheduling_reason(said: str, reason: str = "") -> str:
         return "held back by a gate of the cluster until it lets the pod start"
     said = said[:MOST_SAID]
     found = [words for pattern, words in SCHEDULING if re.search(pattern, said)]
+    counted = NEVER_FITS.search(said)
+    if "Insufficient" in said and counted and counted[1] == counted[2]:
+        found = [TOO_LARGE]
     return told(", ".join(dict.fromkeys(found)), said) if found else told("", said)
 
 

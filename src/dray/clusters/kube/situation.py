@@ -13,7 +13,7 @@ from dray.clusters.kube import kueue, names
 from dray.clusters.kube.api import Cluster, quantity
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.names import items_of, text_at, value_at
-from dray.clusters.kube.queue import waiting_reason
+from dray.clusters.kube.queue import TOO_LARGE, waiting_reason
 from dray.clusters.options import kubernetes as options
 from dray.clusters.queues import explaining
 from dray.job.model import JobView
@@ -23,6 +23,7 @@ OVER = ("Succeeded", "Failed")
 OWNERS = ("user", "owner", "app.kubernetes.io/created-by")
 OTHERS = "pods of other namespaces are not shown to you: more GPUs may be in use"
 NO_NODES = "nodes are not shown to you: the quota is taken for what there is"
+ASK_LESS = "Ask for less, unless the cluster adds larger nodes by itself."
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -180,7 +181,8 @@ class KubernetesSituation:
         queue = self.view()
         mine = [one for one in queue.waiting if one.job == view.id]
         entry = mine[0] if mine else None
-        found = explaining.explain(view.spec, queue, entry, Reason(view.reason))
+        advice = ASK_LESS if view.reason.startswith(TOO_LARGE) else ""
+        found = explaining.explain(view.spec, queue, entry, Reason(view.reason, advice=advice))
         limits = [one for one in self._quotas() if one.what == "GPUs" or one.is_reached]
         return found._replace(partition="", limits=tuple(limits), remarks=queue.remarks)
 

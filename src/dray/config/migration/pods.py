@@ -112,6 +112,7 @@ def finished(into: Gathering) -> Found:
     namespace = str(into.cluster.get("namespace", ""))
     name = namespace.removeprefix("runai-") or "kubernetes"
     volumes = into.cluster.get("volumes", [])
+    into.add_note("context", "the current one is used, whichever that is, until you name one here")
     if volumes and "root" not in into.cluster:
         into.add_note("root", "if others use the first volume too, name a folder of your own in it")
     return into.found()._replace(name=name, needs="volumes")

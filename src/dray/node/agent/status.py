@@ -5,7 +5,7 @@ import time
 
 from ..attempt import outcomes
 from ..formats import files, shapes
-from ..jobs import arrays, jobdir, states
+from ..jobs import arrays, following, jobdir, states
 from ..notifications import notices
 from ..root.submission import Submission, being_submitted, drop_secrets
 from ..schedulers.scheduler import SchedulerError
@@ -127,6 +127,11 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
         trace_of(agent, job_dir, job_dir.batch_log) if is_gone and states.is_silent(facts) else None
     )
     record = states.merge(facts, queued, may_be_queued, trace, agent.scheduler.name)
+    if record["state"] == "queued" and not is_waiting and not record["attempts"]:
+        # The scheduler has started it, and has no reason to tell: it holds itself back.
+        record["reason"] = record["reason"] or following.in_words(
+            agent.root.path, facts.description
+        )
     if record["state"] in jobdir.ENDED and (facts.end or is_gone):
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
         agent.over.append(record)
