@@ -63,7 +63,7 @@ def test_a_cluster_of_that_kind_can_be_added(lab: Dray) -> None:
     wrong = lab(*add[:-1], "shares=1", "--replace", check=False)
     assert "a cluster of kind lab has no --shares" in wrong.stderr
     unknown = lab("cluster", "add", "other", "--kind", "labs", check=False)
-    assert "there is local, slurm, pbs, ssh, kubernetes, lab" in unknown.stderr
+    assert "there is local, slurm, pbs, ssh, kubernetes, ray, lab" in unknown.stderr
 
 
 def test_its_settings_are_checked_like_all_others(lab: Dray) -> None:
@@ -75,7 +75,7 @@ def test_its_settings_are_checked_like_all_others(lab: Dray) -> None:
     assert "unknown key. Did you mean 'disk'?" in ended.stderr
     assert "Valid keys here: disk, kind, share." in ended.stderr
     lab.configure('[clusters.bench]\nkind = "labs"\n')
-    assert "there is local, slurm, pbs, ssh, kubernetes, lab" in lab("ps", check=False).stderr
+    assert "there is local, slurm, pbs, ssh, kubernetes, ray, lab" in lab("ps", check=False).stderr
 
 
 def test_a_project_may_set_what_the_kind_calls_harmless(lab: Dray) -> None:
