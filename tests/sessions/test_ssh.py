@@ -325,7 +325,7 @@ def test_nothing_is_left_of_a_session_or_a_job(cluster: str, running: Enter, dra
     refused = far.ssh("true")
     assert refused.returncode == 255
     assert b"it has ended: done" in refused.stderr
-    assert f"dray resume {inside.job}".encode() in refused.stderr
+    assert f"dray run --like {inside.job}".encode() in refused.stderr
     assert not far.keys.exists()
     assert far.host not in (far.keys.parent.parent / "known_hosts").read_text()
 
