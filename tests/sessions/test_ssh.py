@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pexpect
@@ -64,6 +64,17 @@ class Far:
         ended = self.ssh(*words)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.decode()
+
+    @contextmanager
+    def staying(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        """A session that stays open, and its private folder on the node."""
+        pipe = subprocess.PIPE
+        words = ["/usr/bin/ssh", "-F", str(self.config), self.host, "echo in; cat"]
+        with subprocess.Popen(words, env=self.env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"in\n"
+            (place,) = self.folder().glob("beside-*")
+            yield process, place
 
     def folder(self) -> Path:
         """Where the job's private folder is on its node."""
@@ -472,16 +483,7 @@ def included(config: Path) -> str:
 def test_nothing_is_left_of_a_server_that_was_killed(running: Enter) -> None:
     inside = running("local", "--secret", "TOKEN", TOKEN="s3cr3t")
     far = Far(inside)
-    with subprocess.Popen(
-        ["/usr/bin/ssh", "-F", str(far.config), far.host, "echo in; cat"],
-        env=far.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as staying:
-        assert staying.stdout is not None
-        assert staying.stdout.readline() == b"in\n"
-        (place,) = far.folder().glob("beside-*")
+    with far.staying() as (staying, place):
         (server,) = (pid for pid in inside.dray.processes() if "session" in words_of(pid))
         os.kill(server, signal.SIGKILL)
         assert staying.wait(60) == 255
@@ -500,15 +502,7 @@ def words_of(pid: int) -> list[str]:
 def test_another_user_of_the_node_learns_nothing(running: Enter) -> None:
     inside = running("local", "--secret", "TOKEN", TOKEN="s3cr3t")
     far = Far(inside)
-    with subprocess.Popen(
-        ["/usr/bin/ssh", "-F", str(far.config), far.host, "echo in; cat"],
-        env=far.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as staying:
-        assert staying.stdout is not None
-        assert staying.stdout.readline() == b"in\n"
-        (place,) = far.folder().glob("beside-*")
+    with far.staying() as (staying, place):
         look = "try: print(os.listdir(sys.argv[1]))\nexcept OSError as e: print(e.strerror)"
         words = [sys.executable, "-c", BECOME + look, str(place)]
         seen = subprocess.run(words, capture_output=True, text=True, check=False)
