@@ -11,7 +11,7 @@ import pytest
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.job.model import JobState
 from dray.launcher import Launcher
-from dray.launcher.sweeping import Part, as_submitted, most_promising, state_of
+from dray.launcher.sweep_views import Part, as_submitted, most_promising, state_of
 from dray.node.sweeps.trial import as_filled
 from dray.sweep import table
 from dray.sweep.space import from_flag, whole

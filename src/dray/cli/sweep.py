@@ -29,7 +29,7 @@ from dray.job.model import JSON_VERSION
 from dray.job.options import JOB
 from dray.job.quantities import show_count
 from dray.launcher import Launcher
-from dray.launcher.sweeping import Sweep, best_trials, look_steps
+from dray.launcher.sweep_views import Sweep, best_trials, look_steps
 from dray.sweep import file as sweep_file
 from dray.sweep import space as spaces
 from dray.sweep import table as tables

@@ -14,7 +14,7 @@ from dray.config.loading import environment
 from dray.errors import UsageError
 from dray.job.quantities import show_count
 from dray.launcher import Launcher
-from dray.launcher.sweeping import Sweep
+from dray.launcher.sweep_views import Sweep
 
 STDOUT = "-"
 WIDEST = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dray.launcher.context import Context
-from dray.launcher.sweeping import Sweep
+from dray.launcher.sweep_views import Sweep
 
 
 def curves_of(

@@ -1,0 +1,103 @@
+"""What of a sweep is refused before anything is submitted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.errors import Refused, UsageError
+from dray.job.model import JobSpec
+from dray.job.quantities import show_count
+from dray.node.sweeps import sampler
+from dray.node.sweeps.expressions import Condition, NotAnExpression
+from dray.node.sweeps.filling import names_in as names_in_words
+from dray.node.sweeps.stopping import EVEN as PBT
+from dray.sweep.options import USUAL_TRIALS
+from dray.sweep.space import records_of
+from dray.sweep.study import LEARNT, Study
+
+
+def require_sound(study: Study) -> None:
+    """Refuse what could only go wrong on a node."""
+    if study.sampler.startswith("optuna:"):
+        raise Refused(
+            f"the sampler {study.sampler} is not there yet",
+            hint="There is tpe, random, quasi and grid.",
+        )
+    for text in study.stop_if:
+        try:
+            Condition(text)
+        except NotAnExpression as error:
+            raise UsageError(f"--stop-if: {error}") from error
+    if study.stop and not study.stop.first and not study.stop.total:
+        raise UsageError(
+            f"--stop {study.stop.rule} needs to know when trials are compared",
+            hint="Name the steps of a whole training: --stop-total 1500, or the first look: "
+            "--stop-first 100",
+        )
+    if study.stop and study.stop.rule == PBT:
+        require_population(study)
+    if study.stop and study.stop.first and study.stop.total:
+        require_comparison(study.stop.first, study.stop.total)
+
+
+def require_population(study: Study) -> None:
+    """Refuse a population in which nothing could be taken over, or changed."""
+    if study.repeats > 1:
+        raise UsageError("--stop pbt has no repeats: each trial goes a way of its own")
+    wanted = study.stop.change if study.stop else ()
+    names = {one.name for one in study.space if one.kind in LEARNT}
+    for one in wanted:
+        if one not in names:
+            raise UsageError(
+                f"--stop-change {one}: no parameter that is chosen has that name",
+                hint=f"There is {', '.join(sorted(names))}.",
+            )
+    if not wanted and not any(one.kind == "float" for one in study.space):
+        raise UsageError(
+            "--stop pbt would change nothing: no parameter is a floating-point number",
+            hint="Say which ones can change while a training goes on: --stop-change NAME",
+        )
+
+
+def require_resumable(job: JobSpec) -> None:
+    if not job.resume.checkpoint:
+        raise UsageError(
+            "--stop pbt goes on from checkpoints, and it is not known what they are",
+            hint="Say so: --checkpoint 'logs/**/model_*.pt', or --recipe NAME",
+        )
+    if job.resume.anew:
+        raise Refused(
+            "--stop pbt needs a trainer that counts on from a checkpoint's step, and this one "
+            "begins to count anew"
+        )
+
+
+def require_comparison(first: int, total: int) -> None:
+    if first >= total:
+        raise UsageError(
+            f"trials would never be compared: the first time at step {first}, and a training has "
+            f"{show_count(total, 'step')}",
+            hint="--stop-first has to be smaller than --stop-total.",
+        )
+
+
+def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
+    """Say so where nothing in the command differs from one repeat to the next."""
+    if study.repeats < 2 or {"seed", "repeat", "trial"} & names_in_words(command):
+        return []
+    missing = f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command"
+    unless = "unless it reads DRAY_SEED from its environment"
+    return [f"{missing}: {unless}, all repeats of a configuration are the same"]
+
+
+def number_of(study: Study, asked: int | None) -> int:
+    """Return how many configurations there are to be: of a grid, all, where nobody says."""
+    if study.sampler != "grid":
+        return asked or USUAL_TRIALS
+    try:
+        most = sampler.grid_size(records_of(study.space))
+    except ValueError as error:
+        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1") from error
+    if asked and asked > most:
+        raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
+    return asked or most

@@ -1,0 +1,250 @@
+"""Sweeps as they are now, from what their clusters tell and the jobs' states. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from dray import checks
+from dray.checks import Malformed
+from dray.job.quantities import show_count
+from dray.node.sweeps.space import complete, learnt, point_of
+from dray.node.sweeps.stopping import rungs_of
+from dray.records import NamedTuple
+from dray.store import Row, SweepRow
+from dray.sweep import table
+from dray.sweep.space import records_of
+from dray.sweep.study import Study, Trial
+
+MOST_PARTS = 10_000
+ACTIVE = ("queued", "running")
+MEASURES = ("value", "step", "rungs", "gpu_seconds", "metrics")  # of a result
+ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
+
+
+class Part(NamedTuple):
+    """An array of a sweep: the trials from ``first`` on."""
+
+    id: str
+    first: int
+    size: int
+    at_once: int | None = None
+    cluster: str = ""
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Part:
+        read = checks.required(record, **PART)
+        return cls(read["id"], read["first"], read["count"], read["at_once"])
+
+    @property
+    def end(self) -> int:
+        return self.first + self.size
+
+    def in_store(self, place: str) -> dict[str, Any]:
+        """Return what is kept here of it."""
+        told = self._asdict()
+        return {"count": told.pop("size"), **told, "place": place}
+
+
+PART: Mapping[str, checks.Check[Any]] = {
+    "id": checks.job_id,
+    "first": checks.count,
+    "count": lambda value: checks.integer(value, 1, 10**6),
+    "at_once": checks.optional(checks.count),
+}
+
+
+class Sweep(NamedTuple):
+    """A sweep as it is now."""
+
+    study: Study
+    clusters: tuple[str, ...]
+    parts: tuple[Part, ...]
+    trials: tuple[Trial, ...]
+    is_closed: bool = False  # by dray sweep stop
+    failures: int = 0
+    problems: Mapping[str, str] = MappingProxyType({})  # why clusters could not be asked
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether no further trial starts, as too many have failed."""
+        most = self.study.max_failures
+        return most is not None and self.failures > most
+
+    @property
+    def why_closed(self) -> str:
+        """Why no further trial starts; '' where they do."""
+        if self.has_failed:
+            return (
+                f"{show_count(self.failures, 'trial')} failed, more than "
+                f"max_failures = {self.study.max_failures}"
+            )
+        return "it was stopped" if self.is_closed else ""
+
+
+def parts_of(
+    row: SweepRow | None,
+    told: Mapping[str, Mapping[str, Any]],
+    places: Iterable[str],
+) -> tuple[Part, ...]:
+    """Return the arrays of a sweep, in the order of their trials. Of one that has several clusters,
+    each has the arrays that it was given, whatever it tells."""
+    own: dict[str, list[Part]] = {name: [] for name in places}
+    for one in row.parts if row else ():
+        name = one.get("cluster", row.cluster if row else "")
+        own[name].append(Part.from_dict(one)._replace(cluster=name))
+    found: list[Part] = []
+    for name, known in own.items():
+        ids = [one.id for one in known]
+        if told.get(name):
+            parts = checks.several(Part.from_dict, MOST_PARTS)(told[name].get("parts"))
+            is_whole = len(own) == 1 or row is None
+            found += [one._replace(cluster=name) for one in parts if is_whole or one.id in ids]
+        elif name not in told:
+            found += known
+    return tuple(sorted(found, key=lambda one: one.first))
+
+
+def as_submitted(
+    parts: Sequence[Part], rows: Mapping[str, Row], told: Mapping[str, Mapping[str, Any]]
+) -> tuple[Part, ...]:
+    """Return the arrays without the trials at their ends that were never submitted, or that a later
+    array has taken over."""
+    found = []
+    for at, part in enumerate(parts):
+        end = parts[at + 1].first if at + 1 < len(parts) else part.end
+        indices = range(min(part.size, max(end - part.first, 0)))
+        there = [index for index in indices if is_there(part, index, rows, told)]
+        found.append(part._replace(size=there[-1] + 1 if there else 0))
+    return tuple(found)
+
+
+def is_there(
+    part: Part, index: int, rows: Mapping[str, Row], told: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Return whether a trial has a job, or had one that told how it did. Where trials are submitted
+    one by one, that may have been cut in the middle."""
+    number = part.first + index
+    return f"{part.id}.{index}" in rows or bool(record_in(told_of(part, told), "results", number))
+
+
+def told_of(part: Part, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the files that tell of an array: its cluster's, or, where that has not answered, what
+    another one was told of it."""
+    return told[part.cluster] if part.cluster in told else next(iter(told.values()), {})
+
+
+def trials_of(
+    study: Study,
+    parts: Iterable[Part],
+    rows: Mapping[str, Row],
+    told: Mapping[str, Mapping[str, Any]],
+) -> tuple[Trial, ...]:
+    space = records_of(study.space)
+    return tuple(
+        trial_of(study, space, part, index, rows, told_of(part, told))
+        for part in parts
+        for index in range(part.size)
+        if is_there(part, index, rows, told)
+    )
+
+
+def trial_of(
+    study: Study,
+    space: list[Any],
+    part: Part,
+    index: int,
+    rows: Mapping[str, Row],
+    told: Mapping[str, Any],
+) -> Trial:
+    """Put together what the files and the job's state say of a trial. Files that cannot be read
+    hide no trial."""
+    number = part.first + index
+    configuration = number // study.repeats
+    job = f"{part.id}.{index}"
+    row = rows.get(job)
+    result = record_in(told, "results", number)
+    state = state_of(row.state if row else "", str(result.get("state", "")))
+    record = {key: result[key] for key in MEASURES if key in result}
+    if state == "running" and row is not None:
+        record.update(latest(study, row))
+    chosen = result if result.get("values") else record_in(told, "trials", configuration)
+    values = values_of(space, chosen, configuration)
+    own = {"number": number, "configuration": configuration, "job": job, "cluster": part.cluster}
+    own.update(values=values, state=state, reason=row.reason if row else "")
+    try:
+        return Trial.from_dict({**record, **own})
+    except Malformed as error:
+        return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
+
+
+def failures_in(told: Mapping[str, Any], cluster: str, parts: Iterable[Part]) -> int:
+    """Count the trials of a cluster that told of their failure, as those on the nodes do."""
+    own = [one for one in parts if one.cluster == cluster]
+    numbers = [number for one in own for number in range(one.first, one.end)]
+    results = [record_in(told, "results", number) for number in numbers]
+    return sum(1 for one in results if one.get("state") == "failed")
+
+
+def record_in(told: Mapping[str, Any], kind: str, number: int) -> Mapping[str, Any]:
+    found = told.get(kind)
+    one = found.get(str(number)) if isinstance(found, dict) else None
+    return one if isinstance(one, dict) else {}
+
+
+def state_of(job: str, result: str) -> str:
+    """Return a trial's state: a job that is active is not what it told before; one that has ended
+    is what it told, where it did."""
+    if job in ACTIVE:
+        return job
+    if result in ("done", "failed", "pruned", "stopped"):
+        return result
+    return ENDS.get(job, "running" if result == "running" else "queued")
+
+
+def latest(study: Study, row: Row) -> dict[str, Any]:
+    """Return the latest value of a running trial, if it is of the sweep's metric."""
+    metric = json.loads(row.metric) or {}
+    if not metric or (study.metric and metric.get("name") != study.metric):
+        return {}
+    value = metric.get("value")
+    return {"value": "nan" if value is None else value, "step": metric.get("step")}
+
+
+def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> dict[str, Any]:
+    """Return a configuration's values, if they are of the space; what follows from others is
+    computed here."""
+    values = told.get("values")
+    if not isinstance(values, dict):
+        return {}
+    try:
+        point_of(space, values)
+        chosen = {one["name"]: values[one["name"]] for one in learnt(space)}
+        return complete(space, chosen, configuration)
+    except (ValueError, KeyError, TypeError, ArithmeticError):
+        return {}
+
+
+def most_promising(sweep: Sweep, best: int) -> list[Trial]:
+    """Return the pruned trials that came farthest, of those at the same rung the best."""
+    pruned = [one for one in sweep.trials if one.state == "pruned"]
+
+    def standing(one: Trial) -> tuple[float, float, int]:
+        last = max(one.rungs, default=0)
+        return -last, sweep.study.loss(one.rungs.get(last, one.value)), one.number
+
+    return sorted(pruned, key=standing)[:best]
+
+
+def look_steps(study: Study) -> list[int]:
+    """Return the first steps at which trials are compared, for people."""
+    rule: Any = study.stop.to_dict() if study.stop else None
+    return rungs_of(rule)[:4]
+
+
+def best_trials(sweep: Sweep, most: int) -> list[Trial]:
+    """Return the first trial of each of the best configurations."""
+    found = table.configurations(sweep.study, sweep.trials)
+    return [one.trials[0] for one in table.ranking(sweep.study, found)[:most]]
