@@ -114,16 +114,27 @@ def test_what_a_node_has_to_have_is_said_in_rays_words() -> None:
 # -- settings -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["10.0.0.5:8265", "http://", "http://a b", "http://h;id", "$(x)"])
+NO_ADDRESSES = ["10.0.0.5:8265", "http://", "http://a b", "http://h;id", "$(x)"]
+NO_PORTS = ["http://h:port", "http://h:99999", "http://h:0", "http://:8265", "http://[:8265"]
+
+
+@pytest.mark.parametrize("value", NO_ADDRESSES + NO_PORTS)
 def test_what_is_no_address_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="must be the address of Ray's dashboard"):
         api_address(value)
 
 
-@pytest.mark.parametrize("value", ["t0ken", "env:", "env:A B", "files:x"])
+@pytest.mark.parametrize(
+    "value", ["t0ken", "env:", "env:A B", "files:x", "command: ", "command:a 'b"]
+)
 def test_a_token_itself_is_no_setting(value: str) -> None:
     with pytest.raises(ValueError, match="not the token itself"):
         token_source(value)
+
+
+def test_an_address_with_a_port_and_a_path_is_one() -> None:
+    for value in ("http://h", "https://[::1]:8265", "http://10.0.0.5:8265/ray"):
+        assert api_address(value + "/") == value
 
 
 def test_a_token_is_found_where_the_setting_says(
