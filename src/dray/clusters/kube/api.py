@@ -60,14 +60,7 @@ class Cluster:
 
     @cached_property
     def namespace(self) -> str:
-        own = self.api.kubectl.namespace
-        if own:
-            return own
-        view = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
-        code, said, complaint = kube_api.run(self.api.kubectl.argv(*view))
-        if code:
-            raise ClusterError(f"kubectl: {complaint.strip()}", hint="See 'kubectl config view'.")
-        return said.decode("utf-8", "replace").strip() or "default"
+        return kube_api.namespace_of(self.api.kubectl)
 
     @property
     def jobs(self) -> str:
