@@ -11,8 +11,10 @@ import click
 
 from dray.cli import cluster_list, doctor
 from dray.cli.cluster_choices import decide, flag_of, written
+from dray.cli.cluster_down import end_cluster
 from dray.cli.cluster_edit import choose_default, remove_cluster
 from dray.cli.cluster_import import import_cluster
+from dray.cli.cluster_up import start_cluster
 from dray.cli.cluster_written import require_name, write
 from dray.cli.output import hanging, launcher, launcher_for, print_json
 from dray.cli.parameters import ClusterName, KindName, PartitionName, click_command, json_option
@@ -46,13 +48,16 @@ HELP = {
 
 @click.group("cluster")
 def command() -> None:
-    """Add, import, list, show, check and remove the clusters that jobs can run on."""
+    """Add, import, list, show, check and remove the clusters that jobs can run on; start and end
+    Ray clusters on Kubernetes."""
 
 
 command.add_command(click_command(cluster_list.VERB))
 command.add_command(choose_default)
 command.add_command(remove_cluster)
 command.add_command(import_cluster)
+command.add_command(start_cluster)
+command.add_command(end_cluster)
 
 
 @command.command("show")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from dray.errors import ClusterError, DrayError, LoginNeeded
 from dray.job.options.pod_values import OBJECT_NAME
 from dray.records import NamedTuple
 from dray.transport.channel import LinkLost
-from dray.transport.kube_api import Api, proxy_connection
-from dray.transport.ray_api import HEADER_BEHIND, RayApi, Reply
+from dray.transport.kube_api import Api, namespace_of, proxy_connection
+from dray.transport.kube_proxy import Proxy
+from dray.transport.kubectl import Kubectl
+from dray.transport.ray_api import HEADER_BEHIND, RayApi, Reply, find_token
 
 GROUP = "ray.io"
 VERSION = f"{GROUP}/v1"
@@ -103,6 +106,16 @@ def read_token(api: Api, head: Head) -> str:
         return b64decode(_text(reply.record, "data", TOKEN_KEY), validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError):
         raise ClusterError(f"the Secret {head.secret} has no {TOKEN_KEY} that is one") from None
+
+
+def connector(kubectl: Kubectl, proxy: Proxy, name: str, source: str) -> Callable[[], RayApi]:
+    """Look for the head and for Ray's token; return what makes connections to its API. ``source``:
+    where the token is, if not in the cluster's Secret."""
+    proxy.wait()
+    api = Api(kubectl, proxy.place)
+    head = find_head(api, namespace_of(kubectl), name)
+    token = find_token(source) if source else read_token(api, head)
+    return lambda: ProxiedRayApi(proxy.place, head, token)
 
 
 class ProxiedRayApi(RayApi):
