@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,11 @@ from dray.cli.output import launcher
 from dray.cli.parameters import ClusterName
 from dray.cli.terminal import say
 from dray.config.reading import read_file
-from dray.errors import ClusterError, LoginNeeded, Refused, UsageError
+from dray.errors import ClusterError, Refused, UsageError
 from dray.launcher import Launcher
+
+if TYPE_CHECKING:
+    from dray.clusters.kuberay.looking import Namespace
 
 
 @click.command("down")
@@ -36,14 +39,14 @@ def end_cluster(name: str, now: bool, data: bool) -> None:
             f"{name} is no Ray cluster on Kubernetes",
             hint=f"dray cluster rm {name} removes it from your config file.",
         )
-    space = looking.namespace_of(settings)
-    objects = ending.belonging(space, cluster)
-    if not objects:
-        require_not_foreign(space.cluster(cluster), cluster)
-    if not now and any(one["kind"] == "RayCluster" for one in objects):
-        require_idle(verbs, name, settings)
-    kept = [] if data else [one for one in objects if manifest.is_data(one)]
-    ending.remove(space, cluster, [one for one in objects if one not in kept], say)
+    with looking.opened(settings) as space:
+        objects = ending.belonging(space, cluster)
+        if not any(one["kind"] == "RayCluster" for one in objects):
+            require_not_foreign(space.cluster(cluster), cluster)
+        elif not now:
+            require_idle(verbs, space, name, settings)
+        kept = [] if data else [one for one in objects if manifest.is_data(one)]
+        ending.remove(space, cluster, [one for one in objects if one not in kept], say)
     for one in kept:
         say(f"{manifest.told(one)} is kept; dray cluster down --data would have removed it")
     if not objects:
@@ -60,23 +63,22 @@ def require_not_foreign(cluster: Mapping[str, Any] | None, name: str) -> None:
         )
 
 
-def require_idle(verbs: Launcher, name: str, settings: Mapping[str, Any]) -> None:
+def require_idle(verbs: Launcher, space: Namespace, name: str, settings: Mapping[str, Any]) -> None:
     """Raise an error where jobs are active: those that are known here, and those that Ray itself
-    knows. A head that does not answer runs none."""
+    knows. A head that is not ready runs none, but may come back to those it had."""
     from dray.clusters.kuberay import ending
 
     again = f"With --now, dray cluster down {name} cuts them off."
-    try:
-        active = ending.active_jobs(settings)
-    except LoginNeeded:
-        raise
-    except ClusterError as error:
+    state = space.state(settings["kuberay"])
+    if state is None or not state.is_ready:
         if sum(verbs.active_numbers().get(name, {}).values()):
-            raise Refused(
-                f"{name} may have jobs of yours, and cannot be asked: {error.message}", hint=again
-            ) from None
-        say(f"its head does not answer, so no job is running there: {error.message}")
+            raise Refused(f"{name} has jobs of yours, and its head is not ready", hint=again)
         return
+    try:
+        active = ending.active_jobs(space, settings)
+    except ClusterError as error:
+        what = f"{name} may have jobs, and cannot be asked: {error.message}"
+        raise Refused(what, hint=f"{error.hint} {again}".strip()) from None
     require_no_jobs(verbs, name)
     if active:
         shown = ", ".join(active[:3]) + (" …" if len(active) > 3 else "")

@@ -19,7 +19,14 @@ from dray.errors import UsageError
 from dray.job.options.pod_values import object_name, volume_texts
 from dray.job.options.shared import ROOT
 from dray.job.options.values import count_from_zero, image, one_word
-from dray.job.quantities import parse_count, parse_duration, parse_size, show_count, show_size
+from dray.job.quantities import (
+    parse_count,
+    parse_duration,
+    parse_size,
+    show_count,
+    show_duration,
+    show_size,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,18 +138,18 @@ def start_cluster(name: str, kind: str, only_plan: bool, **flags: Any) -> None:
         return
     config = configuration.load(submits=False)
     is_known = same_is_written(config.home.config_file, name, settings)
-    space = looking.namespace_of(where)
-    say(f"{name}: {summary(wish)}, in namespace {space.name}")
+    say(f"{name}: {summary(wish)}, in namespace {wish.namespace}")
     if not wish.volumes:
         say(NO_STORAGE)
     began = time.monotonic()
-    starting.create(space, wish, say)
-    if not is_known:  # before waiting: it can be removed by its name, whatever comes
-        write(config.home.config_file, name, kind, settings, replace=False)
-    if not flags["no_wait"]:
-        state = starting.wait(space, name, flags["timeout"], say)
-        seconds = time.monotonic() - began
-        say(f"the head is ready after {seconds:.0f} s, {state.workers} of {wish.workers} workers")
+    with looking.opened(where) as space:
+        starting.create(space, wish, say)
+        if not is_known:  # before waiting: it can be removed by its name, whatever comes
+            write(config.home.config_file, name, kind, settings, replace=False)
+        if not flags["no_wait"]:
+            state = starting.wait(space, name, flags["timeout"], say)
+            seconds = show_duration(time.monotonic() - began)
+            say(f"the head is ready after {seconds}, {state.workers} of {wish.workers} workers")
     if wish.mlflow_image:
         say(f"MLflow, for its pods: {wish.mlflow_uri}")
         say(f"From here:  kubectl port-forward service/{wish.mlflow} 5000")

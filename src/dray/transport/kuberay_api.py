@@ -19,8 +19,6 @@ from dray.job.options.pod_values import OBJECT_NAME
 from dray.records import NamedTuple
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, namespace_of, proxy_connection
-from dray.transport.kube_proxy import Proxy
-from dray.transport.kubectl import Kubectl
 from dray.transport.ray_api import HEADER_BEHIND, RayApi, Reply, find_token
 
 GROUP = "ray.io"
@@ -108,14 +106,14 @@ def read_token(api: Api, head: Head) -> str:
         raise ClusterError(f"the Secret {head.secret} has no {TOKEN_KEY} that is one") from None
 
 
-def connector(kubectl: Kubectl, proxy: Proxy, name: str, source: str) -> Callable[[], RayApi]:
-    """Look for the head and for Ray's token; return what makes connections to its API. ``source``:
-    where the token is, if not in the cluster's Secret."""
-    proxy.wait()
-    api = Api(kubectl, proxy.place)
-    head = find_head(api, namespace_of(kubectl), name)
+def connector(api: Api, name: str, source: str) -> Callable[[], RayApi]:
+    """Look for the head and for Ray's token; return what makes connections to its API, by the proxy
+    that this API is asked by. ``source``: where the token is, if not in the cluster's Secret."""
+    head = find_head(api, namespace_of(api.kubectl), name)
     token = find_token(source) if source else read_token(api, head)
-    return lambda: ProxiedRayApi(proxy.place, head, token)
+    place = api.proxy
+    assert place is not None
+    return lambda: ProxiedRayApi(place, head, token)
 
 
 class ProxiedRayApi(RayApi):

@@ -8,6 +8,7 @@ kuberay_pipe NAMESPACE CONTEXT KUBECONFIG NAME TOKEN PYTHON WORDS...
 from __future__ import annotations
 
 from dray.transport import kuberay_api
+from dray.transport.kube_api import Api
 from dray.transport.kube_proxy import Proxy
 from dray.transport.kubectl import Kubectl
 from dray.transport.ray_pipe import main, run
@@ -18,7 +19,8 @@ def by_kubernetes(
 ) -> int:
     # Who hangs up after us is a child of this process, and needs the proxy as well.
     proxy = Proxy(kubectl := Kubectl(namespace, context, config))
-    connect = kuberay_api.connector(kubectl, proxy, name, source)
+    proxy.wait()
+    connect = kuberay_api.connector(Api(kubectl, proxy.place), name, source)
     return run(connect, python, words)
 
 

@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dray.clusters.kube.connecting import kubectl_of
 from dray.clusters.kube.names import MANAGED, is_name, items_of, selector, text_at
 from dray.clusters.kuberay import manifest
 from dray.clusters.kuberay.looking import Namespace
 from dray.clusters.kuberay.starting import PLURALS, path_of
 from dray.clusters.kuberay.state import CLUSTER_LABEL
 from dray.errors import ClusterError, TimedOut
-from dray.transport.kube_proxy import Proxy
 from dray.transport.kuberay_api import connector, head_of
 from dray.transport.ray_pipe import PREFIX
 
@@ -39,15 +37,13 @@ def active_in(listed: Any) -> list[str]:
 # -- acting -------------------------------------------------------------------------------------
 
 
-def active_jobs(settings: Mapping[str, Any]) -> list[str]:
+def active_jobs(space: Namespace, settings: Mapping[str, Any]) -> list[str]:
     """Ask the head of a cluster for jobs that are not over, whoever has submitted them."""
-    kubectl = kubectl_of(settings)
-    with Proxy(kubectl) as proxy:
-        connect = connector(kubectl, proxy, settings["kuberay"], settings.get("token", ""))
-        api = connect()
-        reply = api.ask("GET", "/api/jobs/")
+    api = connector(space.api, settings["kuberay"], settings.get("token", ""))()
+    try:
+        return active_in(api.ask("GET", "/api/jobs/").record())
+    finally:
         api.close()
-    return active_in(reply.record())
 
 
 def belonging(space: Namespace, name: str) -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from dray.clusters.kube.connecting import kubectl_of
@@ -15,6 +16,7 @@ from dray.errors import ClusterError
 from dray.job.options.shared import KUBECONFIG
 from dray.transport import kube_api
 from dray.transport.kube_api import Api
+from dray.transport.kube_proxy import Proxy
 from dray.transport.kubectl import Kubectl
 from dray.transport.kuberay_api import GROUP, NO_OPERATOR, PLURAL, VERSION, clusters_path
 
@@ -99,6 +101,15 @@ def place_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def namespace_of(settings: Mapping[str, Any]) -> Namespace:
     return Namespace(Api(kubectl_of(settings)))
+
+
+@contextmanager
+def opened(settings: Mapping[str, Any]) -> Iterator[Namespace]:
+    """Keep a way to the API server open, for somebody who has much to ask."""
+    kubectl = kubectl_of(settings)
+    with Proxy(kubectl) as proxy:
+        proxy.wait()
+        yield Namespace(Api(kubectl, proxy.place))
 
 
 def problem_of(settings: Mapping[str, Any]) -> str:
