@@ -8,7 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers, volumes
+from dray.clusters.kube import (
+    kai,
+    kueue,
+    listing,
+    lost_nodes,
+    manifest,
+    names,
+    queue,
+    schedulers,
+    volumes,
+)
 from dray.clusters.kube.manifest import Object, Place
 from dray.clusters.kube.names import items_of, text_at, value_at
 from dray.errors import ClusterError, DrayError, LoginNeeded, Refused
@@ -416,14 +426,17 @@ class Cluster:
         return found
 
     def running_pods(self, place: Place, job_id: str) -> dict[str, str]:
-        """Return the names of a job's pods that run, by what each calls itself. Of two that call
-        themselves the same, one is being taken away."""
+        """Return the names of a job's pods that run, by what each calls itself: its name, or its
+        hostname where an older dray made its Job. Of two with the same hostname, one is being taken
+        away."""
         root = names.root_label(place.root, place.user)
         wanted = names.selector({names.ROOT: root, names.JOB: [job_id]})
         path = f"{self.core}/pods?{wanted}&fieldSelector=status.phase%3DRunning"
         pods = pods_of(self.api.get(path).record)
         pods.sort(key=lambda pod: not text_at(pod, "metadata", "deletionTimestamp"))
-        return {text_at(pod, "spec", "hostname"): text_at(pod, "metadata", "name") for pod in pods}
+        known = [text_at(pod, "metadata", "name") for pod in pods]
+        hosts = [text_at(pod, "spec", "hostname") for pod in pods]
+        return {**dict(zip(hosts, known, strict=True)), **{name: name for name in known}}
 
     # -- deleting
 
@@ -495,8 +508,9 @@ class Cluster:
 
     def largest_node(self, gpu: str) -> Equipment:
         """Return what the largest node has; nothing where nodes may not be listed."""
-        nodes = items_of(self.api.get("/api/v1/nodes").record)
-        have = [value_at(one, "status", "allocatable") or {} for one in nodes]
+        have = listing.read(
+            self.api, "/api/v1/nodes", lambda one: value_at(one, "status", "allocatable")
+        ).things
         cpus, memory, gpus = (
             max((quantity(text_at(one, what)) for one in have), default=0)
             for what in ("cpu", "memory", gpu)
