@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.clusters.kube.api import NAMED
+from dray.clusters.kube.looking import NAMED
 from tests.conftest import Dray, Pods, wait_for
 from tests.integration.test_arrays import run_many
 from tests.kubernetes.training import Admin

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +183,18 @@ def table_rows(table: Mapping[str, Any], *wanted: str) -> list[list[str]]:
         if isinstance(cells, list) and len(cells) == len(titles):
             rows.append([str(cells[place]) for place in places])
     return rows
+
+
+def lack_pods(jobs: Iterable[JobState], have_pod: Collection[str], last: str) -> bool:
+    """Return whether a Job that has not ended has no pod, as far as can be told: pods are known up
+    to the one with the name ``last``, or all of them. One Job suffices to ask about all: what keeps
+    pods from being created, such as a quota, is seldom about one alone."""
+    return any(
+        one.name not in have_pod
+        and one.status not in ENDED
+        and (not last or f"{one.name}-0-" < last)
+        for one in jobs
+    )
 
 
 def rows_of(

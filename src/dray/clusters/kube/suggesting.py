@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dray.clusters.kube import schedulers
-from dray.clusters.kube.api import MOST_VERSIONS, Cluster
+from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.looking import MOST_VERSIONS
 from dray.clusters.kube.names import is_name, items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
 from dray.clusters.suggestion import Choice, Suggestion
