@@ -84,7 +84,8 @@ class Looker:
         wait, and at the first of those that wait, all at once. Nothing is said of a job that has
         started, or has no Job: ``look`` tells that, and so the server may answer from its memory,
         which can be a moment behind. All events are read only where pods seem to be lacking."""
-        wanted = names.selector({names.ROOT: names.root_label(place.root, place.user)})
+        root = names.root_label(place.root, place.user)
+        wanted = names.selector({names.ROOT: root, names.JOB: None})  # the helper is no job
         with ThreadPoolExecutor(2) as pool:
             begun = pool.submit(self._table, f"{self.core}/pods?{wanted}&{NOT_PENDING}&{CACHED}")
             pending = pool.submit(self._waiting_pods, wanted, FEW_PENDING)
