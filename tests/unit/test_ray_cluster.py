@@ -44,7 +44,9 @@ def test_the_driver_can_import_ray_and_a_node_is_prepared_first() -> None:
     settings = {"python": "/opt/my python", "setup": ["ulimit -c 0"]}
     lines = job_script("@ROOT@/jobs/x", settings).splitlines()
     assert f"    exec '/opt/my python' -I '{app}' drive '@ROOT@/jobs/x'" in lines
-    assert lines[-1] == f"exec '/opt/my python' -I -S '{app}' node '@ROOT@/jobs/x'"
+    program = f'"$root/node/{shipping.name()}"'
+    assert lines[-1] == f"exec '/opt/my python' -I -S {program} node \"$root/jobs/x\""
+    assert "root='@ROOT@'" in lines
     assert lines.index("fi") < lines.index("ulimit -c 0") < len(lines) - 1
 
 
@@ -61,7 +63,7 @@ def test_an_array_is_one_submission(tmp_path: Path) -> None:
     plan = cluster.plan(JobArray(JOB, commands=(("a",), ("b",))))
     assert plan.is_array
     assert f"drive '@ROOT@/arrays/{JOB.id}'" in plan.files["batch.sh"]
-    assert "node '@ROOT@/jobs/@JOB@'" in plan.files["job.sh"]
+    assert 'node "$root/jobs/@JOB@"' in plan.files["job.sh"]
 
 
 @pytest.mark.parametrize(

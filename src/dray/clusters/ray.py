@@ -7,6 +7,7 @@ supervisor make the attempts there.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from dray.job.options import shared
 from dray.job.quantities import show_count, show_size
 from dray.node.formats import files
 from dray.node.jobs import arrays
+from dray.node.schedulers.gathered import STAND_IN
+from dray.programs import shipping
 from dray.records import replace
 from dray.transport.link import AgentLink
 from dray.transport.ray_channel import RayHead
@@ -32,7 +35,9 @@ CHOICE = "Set address (http://…:8265) or host (what ssh reaches), and not both
 
 def job_script(folder: str, settings: Mapping[str, Any]) -> str:
     """Write the script that Ray runs: as the driver, on the head, or on a node of the job. It
-    contains nothing of the user's command, which is in job.json."""
+    contains nothing of the user's command, which is in job.json. On a node that does not see the
+    root, another folder stands in for it."""
+    python, inside = shlex.quote(shared.PYTHON.of(settings)), folder[len(ROOT) :]
     lines = [
         "#!/bin/bash -l",
         'if [ "$1" = drive ]; then',
@@ -40,7 +45,9 @@ def job_script(folder: str, settings: Mapping[str, Any]) -> str:
         f"    exec {node_program(settings, '-I')} drive '{folder}'",  # it imports Ray
         "fi",
         *preparing_lines(settings),
-        f"exec {node_program(settings)} node '{folder}'",
+        f"root='{ROOT}'",
+        f'[ -z "${STAND_IN}" ] || root="${STAND_IN}"',
+        f'exec {python} -I -S "$root/node/{shipping.name()}" node "$root{inside}"',
     ]
     return "\n".join(lines) + "\n"
 

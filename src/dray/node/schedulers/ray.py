@@ -18,7 +18,7 @@ from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
 from . import ray_view as view
 from . import rows
-from .gathered import ADDRESS, INDEX, NODE, TASK, Gathered
+from .gathered import ADDRESS, INDEX, NODE, STAND_IN, TASK, Gathered
 from .ray_api import DASHBOARD, Api, Refused
 from .scheduler import SchedulerError
 
@@ -104,7 +104,7 @@ def number_in(have: "Dict[str, Any]", name: str) -> int:
 
 class Ray(Gathered):
     name = "Ray"
-    own_variables = (ADDRESS, INDEX, NODE, TASK, DASHBOARD) + OF_WORKERS
+    own_variables = (ADDRESS, INDEX, NODE, STAND_IN, TASK, DASHBOARD) + OF_WORKERS
 
     def __init__(self, root: str, address: str = "") -> None:
         self.root = root
