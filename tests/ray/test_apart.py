@@ -11,12 +11,16 @@ import pytest
 from tests.conftest import Dray, RayCluster, wait_for
 from tests.contract.test_contract import RESUMABLE, TRAINER
 from tests.integration.test_arrays import run_many
+from tests.integration.test_population import TRAINER as POPULATION
+from tests.integration.test_sweeps import RESUMES, start, study_folder, trials
+from tests.integration.test_sweeps import TRAINER as TRIAL
 from tests.ray.test_ray import COUNTING, WAIT, raw_log, steps
 from tests.rigs.ray import GPUS, HEAD
 
 pytestmark = pytest.mark.ray
 
-ON_GPU = ("--on", "ray", "--gpus", "1", "--cpus", "1")  # the head has none
+GPU = ("--gpus", "1", "--cpus", "1")  # the head has none
+ON_GPU = ("--on", "ray", *GPU)
 
 
 @pytest.fixture
@@ -123,20 +127,65 @@ def test_nodes_of_a_job_meet_and_each_leaves_what_it_wrote(dray: Dray, ray: RayC
     assert found == {"of-0": "0", "of-1": "1", "of-all": "0"}
 
 
-def test_trials_of_a_sweep_are_compared_across_nodes(dray: Dray, ray: RayCluster) -> None:
+def test_a_trial_is_compared_with_those_of_other_nodes(dray: Dray, ray: RayCluster) -> None:
     """Parameters are chosen on the head, results come home, and a trial hears how others did."""
-    code = (
-        "import json, os, time\n"
-        "x = float(json.loads(os.environ['DRAY_PARAMS'])['x'])\n"
-        "for step in range(1, 9):\n"
-        "    print(f'step {step} loss {x}', flush=True)\n"
-        "    time.sleep(0.2)\n"
-    )
-    dray.write("trial.py", code)
-    dray("sweep", "--help")
-    words = ("sweep", "start", "--space", "x=0..1", "--trials", "4", "--on", "ray")
-    told = dray(*words, "--gpus", "1", "--cpus", "1", "--", "python3", "trial.py").stdout
-    sweep = told.strip()
+    dray.write("train.py", TRIAL)
+    space = ("--space", "reward=9,2", "--space", "how=fast,slow", "--sampler", "grid")
+    flags = ("--stop", "asha", "--stop-first", "5", "--trials", "1", *RESUMES, *GPU)
+    sweep = start(dray, "ray", *flags, *space)  # reward=9 fast
     dray("wait", "--timeout", "110s", sweep)
-    status = json.loads(dray("sweep", "status", sweep, "--json").stdout)
-    assert status
+    assert [one["rungs"] for one in trials(dray, sweep)] == [{"5": 9.0, "15": 9.0}]
+    dray("sweep", "add", sweep, "3")  # 9 slow, 2 fast, 2 slow
+    ended = dray.wait(f"{sweep}-2.2")
+    assert ended["state"] == "stopped"
+    assert ended["reason"].startswith("pruned at step 5: 2 is not among the best third of ")
+    pruned = trials(dray, sweep)[3]
+    assert (pruned["state"], pruned["value"]) == ("pruned", 2.0)
+    assert (dray.job_dir(f"{sweep}-2.2") / "outputs/model_1.txt").exists()
+    dray("sweep", "stop", "--now", sweep)
+
+
+def test_a_trial_goes_on_from_the_checkpoint_of_one_on_another_node(
+    dray: Dray, ray: RayCluster, tmp_path: Path
+) -> None:
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    dray.write("train.py", f"import json\nFOLDER = {str(gates)!r}\n{POPULATION}")
+    flags = ("--sampler", "grid", "--seed", "1", "--space", "speed=0.2..0.8:step=0.2", *GPU)
+    flags += ("--stop", "pbt", "--stop-first", "10", "--stop-total", "40")
+    flags += ("--checkpoint", "model_*.json", "--checkpoint-number", r"model_(\d+)")
+    sweep = start(dray, "ray", *flags)
+    results = study_folder(dray, sweep) / "results"
+
+    def has_passed(number: int) -> bool:
+        path = results / f"{number}.json"
+        return path.exists() and "20" in json.loads(path.read_text()).get("rungs", {})
+
+    better = dray.job_dir(f"{sweep}.3") / "outputs"
+    wait_for(lambda: all(has_passed(number) for number in (1, 2, 3)), WAIT)
+    wait_for(lambda: (better / "model_24.json").exists(), WAIT)
+    (gates / "go").touch()
+    wait_for(lambda: len(dray.show(f"{sweep}.0")["attempts"]) == 2, WAIT)
+    first, second = dray.show(f"{sweep}.0")["attempts"]
+    reason = f"goes on from {sweep}.3: 2 at step 10 is in the worst quarter of 4"
+    assert (first["outcome"], first["reason"]) == ("interrupted", reason)
+    (gates / "end").touch()
+    assert dray.wait(f"{sweep}.0")["state"] == "done"
+    assert second["from_checkpoint"] == "model_24.json"
+    dray("wait", "--timeout", "110s", sweep)
+    assert [one["state"] for one in trials(dray, sweep)] == ["done"] * 4
+
+
+# -- the way in ---------------------------------------------------------------------------------
+
+
+def test_somebody_gets_into_a_job_and_sees_what_it_sees(dray: Dray, ray: RayCluster) -> None:
+    dray.write("part/words.txt", "hello")
+    job = dray.run(*ON_GPU, "--", "python3", "-c", "import time; time.sleep(600)")
+    wait_for(lambda: (dray.job_dir(job) / "attempts/001/door.calls").exists(), WAIT)
+    said = dray("exec", job, "--", "sh", "-c", 'cat part/words.txt; echo " $DRAY_ATTEMPT"').stdout
+    assert said == "hello 1\n"
+    assert dray("exec", job, "--", "sh", "-c", "exit 3", check=False).returncode == 3
+    dray("stop", "--now", job)
+    assert dray.wait(job)["state"] == "stopped"
+    assert not (dray.job_dir(job) / "attempts/001/door.calls").exists()

@@ -278,7 +278,14 @@ def test_a_folder_that_becomes_a_file_and_back_is_followed(node: Node) -> None:
 
 
 def test_other_files_of_the_job_are_nobodys_to_change(node: Node) -> None:
-    for path in ("job.json", "end.json", "secrets.json", "attempts/1/log", "attempts/002/x", "alive"):
+    for path in (
+        "job.json",
+        "end.json",
+        "secrets.json",
+        "attempts/1/log",
+        "attempts/002/x",
+        "alive",
+    ):
         assert sort_of(path, 2) == ""
     assert sort_of("attempts/002/../../job.json", 2) == ""
 

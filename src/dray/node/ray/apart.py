@@ -139,13 +139,14 @@ class Apart:
     # -- while it runs ----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Pass requests to stop on to the nodes."""
-        if self.job_dir.stop_request() is None:
-            return
+        """Pass on to the nodes that the job is to stop, and who wants in."""
         try:
-            with files.open_regular(self.job_dir.stop) as file:
-                self._tell("stop.json", file.read(1000))
-        except OSError as error:
+            for mirror in self.mirrors:
+                mirror.pass_calls()
+            if self.job_dir.stop_request() is not None:
+                with files.open_regular(self.job_dir.stop) as file:
+                    self._tell("stop.json", file.read(1000))
+        except (Lost, OSError) as error:
             self._complain(error)
 
     def _tell(self, name: str, content: bytes, but: int = -1) -> None:

@@ -30,6 +30,7 @@ MOST_ROWS = 200000
 SEEN_WITHIN = 3.0  # seconds: a file server may show what is new a moment later
 OLD = 86400.0  # seconds after which what a killed actor has left is taken away
 PROBE = 1 << 16
+PROGRAM_SECONDS = 45.0
 TURNS, LOCK = "turns", "lock"
 SHARED = ("node", "packs", "snapshots")  # of all turns on this node: code, which never changes
 
@@ -252,6 +253,37 @@ class Host:
             return digest(fd, size, whole)
         finally:
             os.close(fd)
+
+
+def look_around(python: str, sight: str, token: bytes) -> "Dict[str, Any]":
+    """Tell what a job would find here: see ``inspection``."""
+    code = "import ray, sys; print(ray.__version__, sys.version.split()[0])"
+    imported, error = run_for([python, "-I", "-c", code])
+    listed, _ = run_for(["nvidia-smi", "-L"])
+    return {
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        "devices": len([one for one in listed.splitlines() if one.startswith("GPU ")]),
+        "versions": imported.split()[-2:],
+        "complaint": error,
+        "root": Host().sees(sight, token),
+    }
+
+
+def run_for(words: "List[str]") -> "Tuple[str, str]":
+    """Return what a program prints, and why it failed."""
+    try:
+        ended = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=PROGRAM_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)[:300]
+    said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    why = (said or ["exit code {}".format(ended.returncode)])[-1][:300] if ended.returncode else ""
+    return ended.stdout.decode("utf-8", "replace"), why
 
 
 KINDS = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l"}

@@ -9,7 +9,7 @@ import os
 import stat
 
 from ..formats import links
-from .host import digest, write_at
+from .host import digest, read_at, write_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,6 +142,13 @@ class Landing:
             return b"none"
         try:
             return digest(fd, size, whole)
+        finally:
+            os.close(fd)
+
+    def read(self, path: str, offset: int, most: int) -> bytes:
+        fd = self._open(path)
+        try:
+            return read_at(fd, offset, most)
         finally:
             os.close(fd)
 

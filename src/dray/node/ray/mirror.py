@@ -15,6 +15,7 @@ import time
 
 from ..checkpoints import given
 from ..formats.messages import print_message
+from ..sessions import calls
 from .landing import Landing, Unsafe, link_inside, parts_of
 
 TYPE_CHECKING = False
@@ -29,8 +30,10 @@ QUICK, SLOW = 2.0, 10.0  # seconds between two rounds
 REST = 3.0  # how much longer than a round of outputs took the next one waits
 SETTLED = 2.0  # seconds for which nobody has written to a checkpoint that is brought
 LARGEST_STATE = 1 << 20  # bytes
+MOST_CALLED = 1 << 16  # bytes that are passed on in one look
 ATTEMPT = re.compile(r"attempts/([0-9]{3,5})/(.+)$")
 STATES = re.compile(r"(attempt|heartbeat|edits|door|ranks/[0-9]{1,6}\.door)\.json$")
+DOOR = re.compile(r"attempts/[0-9]{3,5}/(ranks/[0-9]{1,6}\.)?door\.json$")
 LOGS = re.compile(r"(log|log-times|ranks/[0-9]{1,6}\.log)$")
 LEFT = re.compile(r"left(-[A-Za-z0-9.-]{1,255})?(/|$)")
 OUTCOME = "outcome.json"
@@ -162,7 +165,8 @@ class Mirror:
     ) -> None:
         self.job_path = job_path
         self.prefix = "jobs/{}/".format(os.path.basename(job_path))
-        self.on_node = os.path.join(stand_in, self.prefix, "outputs")
+        self.there = os.path.join(stand_in, self.prefix)
+        self.on_node = os.path.join(self.there, "outputs")
         self.rules = rules
         self.first = first
         self.ask = ask
@@ -174,6 +178,7 @@ class Mirror:
         self.folders = set()  # type: Any
         self.grown = set()  # type: Any  # files that were brought in parts, at different times
         self.tails = {}  # type: Dict[str, int]
+        self.calls = {}  # type: Dict[str, int]  # how much was passed on of who wants in, by path
         self.remarks = set()  # type: Any
         self.outputs = set()  # type: Any  # what was listed last
 
@@ -214,6 +219,22 @@ class Mirror:
             self.landing.append(path, b"")
         self.tails[path] = at
         self.known[path] = stamp_in(row)
+
+    def pass_calls(self) -> None:
+        """Pass on to the node what those have written who want into the job: see sessions.calls."""
+        doors = [path for path in list(self.known) if DOOR.match(path)]
+        for path in set(self.calls) - {calls.path_beside(one) for one in doors}:
+            self.landing.remove(path)
+            del self.calls[path]
+        for path in (calls.path_beside(one) for one in doors):
+            if path not in self.calls:
+                self.landing.append(path, b"")
+                self.calls[path] = 0
+            heard, text = self.calls[path], self.landing.read(path, self.calls[path], MOST_CALLED)
+            whole = text[: text.rfind(b"\n") + 1]
+            if whole:
+                self.ask("append", os.path.join(self.there, path), whole)
+                self.calls[path] = heard + len(whole)
 
     def bring_file(self, path: str, most: int) -> bytes:
         """Return the content of a small file of the stand-in; b"" where there is none."""
