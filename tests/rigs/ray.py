@@ -22,7 +22,7 @@ from tests.rigs.processes import until
 STARTING = 300.0  # seconds, on a busy machine
 PORT = 6400
 DASHBOARD = 8265
-PATIENCE = 45  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
+PATIENCE = 90  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
 HEAD = 2  # the last number of its address
 GPUS, CPUS = 2, 2  # of every node, but the head has no GPU; Ray takes our word for it
 

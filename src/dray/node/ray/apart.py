@@ -81,7 +81,10 @@ class Apart:
 
     def _run(self, variables: "List[Dict[str, str]]") -> "List[int]":
         try:
-            self._furnish()
+            try:
+                self._furnish()
+            except OSError as error:
+                raise Lost("its node could not take its files: {}".format(error))
             thread = threading.Thread(target=self._keep_up, daemon=True)
             thread.start()
             words = ["bash", "-l", self._there("batch.sh"), "node"]
@@ -129,8 +132,12 @@ class Apart:
             if place != LEADER:
                 ask("hold", self._there("alive"))
 
+    def _own(self, name: str) -> str:
+        """Return the path of a file of the job's directory, below the root."""
+        return os.path.join("jobs", self.job_dir.id, name)
+
     def _there(self, name: str) -> str:
-        return os.path.join(self.stand_in, "jobs", self.job_dir.id, name)
+        return os.path.join(self.stand_in, self._own(name))
 
     def _is_leaders(self, path: str) -> bool:
         """Return whether the node that leads has a file of this name, which then counts."""
@@ -145,17 +152,18 @@ class Apart:
                 mirror.pass_calls()
             if self.job_dir.stop_request() is not None:
                 with files.open_regular(self.job_dir.stop) as file:
-                    self._tell("stop.json", file.read(1000))
+                    self._tell(self._own("stop.json"), file.read(1000))
         except (Lost, OSError) as error:
             self._complain(error)
 
     def _tell(self, name: str, content: bytes, but: int = -1) -> None:
-        """Write a file of the job's directory on the nodes, if it has changed."""
+        """Write a file below the stand-in on the nodes, if it has changed."""
         if self.told.get(name) == content:
             return
+        path = os.path.join(self.stand_in, name)
         for place in range(len(self.mirrors)):
             if place != but:
-                self.turn.ask(place, "put", [(self._there(name), 0, content, 0o600, 0, True)])
+                self.turn.ask(place, "put", [(path, 0, content, 0o600, 0, True)])
         self.told[name] = content
 
     def _keep_up(self) -> None:
@@ -188,11 +196,9 @@ class Apart:
             self._bring_printed(place, mirror)
         self._bring_result()
         if len(self.mirrors) > 1:
-            leader = self.mirrors[LEADER].bring_file(
-                "jobs/{}/leader.json".format(self.job_dir.id), LARGEST_STATE
-            )
+            leader = self.mirrors[LEADER].bring_file(self._own("leader.json"), LARGEST_STATE)
             if leader:
-                self._tell("leader.json", leader, but=LEADER)
+                self._tell(self._own("leader.json"), leader, but=LEADER)
         self._tell_of_others()
 
     def _bring_printed(self, place: int, mirror: Mirror) -> None:
@@ -235,8 +241,7 @@ class Apart:
         if not (study.record() or {}).get("stop"):
             return
         told = sending.told_by_others(study, self.loop.job["resume"])
-        path = os.path.relpath(study.others, self.job_dir.root)
-        self._tell(os.path.join("..", "..", path), told)
+        self._tell(os.path.relpath(study.others, self.job_dir.root), told)
 
     # -- after ------------------------------------------------------------------------------------
 

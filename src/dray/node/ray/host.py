@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Wanted = Tuple[str, int, int]  # path, offset, bytes at most
     Stamp = Tuple[int, int, int]  # size, time, number
 
-MOST_ROWS = 200000
+MOST_ROWS = 200000  # of a listing; beyond that, nobody can tell what is gone
 SEEN_WITHIN = 3.0  # seconds: a file server may show what is new a moment later
 OLD = 86400.0  # seconds after which what a killed actor has left is taken away
 PROBE = 1 << 16
@@ -288,7 +288,8 @@ def run_for(words: "List[str]") -> "Tuple[str, str]":
 
 KINDS = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l"}
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+# What is not there any more, or not for us to read: one such file must not hold up all others.
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM)
 
 
 def make_private(folder: str) -> None:

@@ -16,6 +16,7 @@ import time
 from ..checkpoints import given
 from ..formats.messages import print_message
 from ..sessions import calls
+from .host import MOST_ROWS
 from .landing import Landing, Unsafe, link_inside, parts_of
 
 TYPE_CHECKING = False
@@ -37,6 +38,7 @@ DOOR = re.compile(r"attempts/[0-9]{3,5}/(ranks/[0-9]{1,6}\.)?door\.json$")
 LOGS = re.compile(r"(log|log-times|ranks/[0-9]{1,6}\.log)$")
 LEFT = re.compile(r"left(-[A-Za-z0-9.-]{1,255})?(/|$)")
 OUTCOME = "outcome.json"
+BEAT = "/heartbeat.json"  # its time is that of this disk: by it one sees that a job is silent
 INCOMING = "incoming"  # in the job's directory: what is not whole yet
 OUTPUT, LOG, STATE, LAST, NOTHING = "output", "log", "state", "last", ""
 
@@ -139,7 +141,8 @@ class Coming:
             self.landing.set_time(self.row[0], changed)
             return
         os.fchmod(self.fd, 0o700 if self.row[1] == "x" else 0o600)
-        os.utime(self.fd, ns=(changed, changed))
+        if not self.row[0].endswith(BEAT):
+            os.utime(self.fd, ns=(changed, changed))
         os.close(self.fd)
         self.landing.put(self.name, self.row[0])
 
@@ -251,7 +254,7 @@ class Mirror:
         self.outputs = {row[0] for row in outputs}
         outputs = [row for row in outputs if not self.yields(row[0])]
         for row in outputs:
-            if row[1] == "d":
+            if row[1] == "d" and row[0] not in self.folders:
                 self.landing.make_folder(row[0])
                 self.folders.add(row[0])
         fresh = [row for row in outputs if self._is_fresh(row)]
@@ -260,7 +263,7 @@ class Mirror:
         for row in outputs:
             if row[1] == "l":
                 self._bring_link(row)
-        if len(ready) == len(fresh):
+        if len(ready) == len(fresh) and len(rows) < MOST_ROWS:
             self._forget(OUTPUT, {row[0] for row in outputs})
         self._bring([row for row in rows if sort_of(row[0], self.first) == LAST])
         if is_last:

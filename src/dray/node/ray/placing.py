@@ -163,7 +163,7 @@ class Turn:
                 until = time.monotonic() + CLEARING
                 for one in self.hosts:
                     one.end.remote()
-            if lost and until is not None and time.monotonic() > until:
+            if (lost or is_over) and until is not None and time.monotonic() > until:
                 break
         if lost:
             raise Lost(lost)

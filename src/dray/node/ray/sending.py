@@ -76,8 +76,11 @@ def parcel_of(job_dir: "JobDir", job: "Description") -> Parcel:
     described = dict(job)
     described.pop("after", None)  # it was waited for here, where the other jobs are
     parcel.contents[os.path.join(own, "job.json")] = files.encode(described)
-    for path in (job_dir.script, job_dir.secrets, job_dir.stop):
+    for path in (job_dir.script, job_dir.stop):
         parcel.add(os.path.relpath(path, job_dir.root))
+    secrets = files.read_record(job_dir.secrets)
+    if secrets is not None:  # each content goes alone: what is small, Ray keeps in no store
+        parcel.contents[os.path.join(own, "secrets.json")] = files.encode(secrets)
     for number in job_dir.numbers():
         for name in RECORDS:
             parcel.add(os.path.join(own, "attempts", job_dir.attempt(number).name, name))
@@ -173,13 +176,8 @@ def send(parcel: Parcel, base: str, stand_in: str, ask: "Callable[..., Any]") ->
     stamps = {}  # type: Dict[str, Stamp]
     for batch in pieces(parcel, [(one, os.path.join(stand_in, one)) for one in parcel.files]):
         stamps.update(ask("put", batch))
-    now = 0
-    made = [
-        (os.path.join(stand_in, path), 0, content, 0o600, now, True)
-        for path, content in parcel.contents.items()
-    ]  # type: List[Piece]
-    for one in made:
-        ask("put", [one])
+    for path, content in parcel.contents.items():
+        ask("put", [(os.path.join(stand_in, path), 0, content, 0o600, 0, True)])
     return {os.path.relpath(path, stand_in): stamp for path, stamp in stamps.items()}
 
 
