@@ -85,7 +85,7 @@ class Ray:
     def _bring_up(self, node: int, start: Callable[[], None], is_up: Callable[[], object]) -> None:
         """Start a node, and once more where Ray gives up: it does after half a minute, which a busy
         machine may need."""
-        for tries_left in (2, 1, 0):
+        for tries_left in range(5, -1, -1):
             start()
             try:
                 until(is_up, STARTING)

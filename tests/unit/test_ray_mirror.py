@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    yield Node(tmp_path)
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
 
 
 # -- what comes home ----------------------------------------------------------------------------
