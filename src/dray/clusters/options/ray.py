@@ -41,7 +41,7 @@ OPTIONS = (
     ),
     DASHBOARD,
     ROOT._replace(
-        help="The folder for jobs and code, on a file system that all nodes of the cluster share."
+        help="The folder for jobs and code, best on a file system that all nodes share."
     ),
     PYTHON._replace(
         help="A Python that can import the cluster's Ray, on all of its nodes.",

@@ -194,6 +194,12 @@ class Study:
         """Write down what a laptop tells of the sweep's trials on other clusters: all it knows."""
         files.write_json(self.others, others)
 
+    def resumable_elsewhere(self) -> "List[str]":
+        """Return the trials that have a checkpoint which is not here, but will be once it is gone
+        on from."""
+        found = self._heard().get("resumable")
+        return found if isinstance(found, list) and shapes.is_texts(found) else []
+
     def _heard(self) -> "Record":
         return files.read_record(self.others, LARGEST_KNOWN) or {}
 
