@@ -129,7 +129,7 @@ bench-sweep: $(READY)  ## the sampler beside Optuna's; figures go to docs/explan
 
 bench-stopping: $(READY)  ## early stopping at equal cost, simulated and with a real trainer
 	$(BIN)/python -m bench.stopping
-	$(BIN)/python -m bench.stopping_trainer $$(tests/rigs/environment $(BIN)/python trainers)/bin/python
+	$(BIN)/python -m bench.stopping_trainer $$(tests/rigs/environment $(BIN)/python trainers)/bin/python $(SEEDS)
 
 bench-trials: $(READY)  ## what a trial costs beside a bare array and Ray Tune; needs root
 	tests/rigs/install ip:iproute2

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import pages
 from bench.measure import best_of, command
@@ -23,6 +23,8 @@ from bench.processes import adopt_orphans, cpu_seconds
 from bench.slurm import Laptop, short_folder
 from dray.config import loading as configuration
 from dray.launcher import Launcher
+from dray.node.sweeps import sampler, trial
+from dray.node.sweeps import study as node
 from dray.sweep.study import Parameter, Study
 
 TRIALS = 1000
@@ -181,12 +183,41 @@ def submission(trials: int) -> str:
     )
 
 
+def asking(trials: int) -> str:
+    """Measure what the last trial of a sweep has to read and compute, once all others have told a
+    value."""
+    with short_folder() as root:
+        record: Any = Study(id="s", space=SPACE, metric="reward", created=1.0).to_dict()
+        study = node.Study(str(root), "s")
+        study.begin(record, {"id": "s", "first": 0, "count": trials})
+        for number in range(trials - 1):
+            values = sampler.at_random(record["space"], 0, number)
+            result = {"job": f"s.{number}", "state": "done", "value": -values["x"], "step": 100}
+            for folder, content in (("trials", {"values": values}), ("results", result)):
+                (root / f"sweeps/s/{folder}/{number}.json").write_text(json.dumps(content))
+        times = [asked_once(root, trials - 1) for _ in range(ROUNDS)]
+    return (
+        f"The last of {trials:,} trials, where all others have told a value, uses {times[0]:.0f} "
+        f"ms of CPU to choose its parameters where nobody has read their files before, and "
+        f"{min(times[1:]):.0f} ms else."
+    )
+
+
+def asked_once(root: Path, number: int) -> float:
+    begin = time.process_time()
+    study = node.Study(str(root), "s")
+    trial.parameters_for(study, study.record() or {}, number)
+    took = time.process_time() - begin
+    (root / f"sweeps/s/trials/{number}.json").unlink()
+    return took * 1000
+
+
 def main(python: str, trials: int = TRIALS, in_tune: int = TRIALS) -> None:
     adopt_orphans()
     before = os.getloadavg()[0]
     parts = [on_slurm(trials), on_local(trials)]
     tune = under_tune(python, in_tune)
-    submitted = submission(trials)
+    told = [submission(trials), "", asking(trials)]
     load = f"the load was {before:.0f} before and {os.getloadavg()[0]:.0f} after"
     lines = [
         f"{pages.measured()}; {load}. The goal is at most 1.2× of dray's array without a sweep.",
@@ -196,7 +227,7 @@ def main(python: str, trials: int = TRIALS, in_tune: int = TRIALS) -> None:
         *(one.row(part[1]) for part in parts for one in part),
         *(one.row(parts[1][1]) for one in tune),
         "",
-        submitted,
+        *told,
     ]
     pages.write("sweeps.md", lines, "trials")
 
