@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep test-docker \
+.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep bench-stopping bench-trials test-docker \
 	kubernetes-alone kubernetes-rig test-kubernetes test-kubernetes-core test-kubernetes-long test-kuberay test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -140,6 +140,15 @@ bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
 
 bench-sweep: $(READY)  ## the sampler beside Optuna's; figures go to docs/explanation/sweeps.md
 	PYTHONPATH=src:. $$(tests/rigs/environment $(BIN)/python sweeps)/bin/python -m bench.sweep $(SEEDS)
+
+bench-stopping: $(READY)  ## early stopping at equal cost, simulated and with a real trainer
+	$(BIN)/python -m bench.stopping
+	$(BIN)/python -m bench.stopping_trainer $$(tests/rigs/environment $(BIN)/python trainers)/bin/python $(SEEDS)
+
+bench-trials: $(READY)  ## what a trial costs beside a bare array and Ray Tune; needs root
+	tests/rigs/install ip:iproute2
+	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m bench.trials $$(tests/rigs/environment $(BIN)/python ray)/bin/python $(TRIALS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

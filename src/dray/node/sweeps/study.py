@@ -14,6 +14,7 @@ lock, and no server.
 Trial n has the configuration n // repeats. Whatever cannot be read counts as not there yet.
 """
 
+import json
 import os
 import re
 
@@ -231,8 +232,9 @@ class Study:
             return
         known = {name: one.records for name, one in self._folders.items()}  # type: Record
         known["stamps"] = {name: one.stamps for name, one in self._folders.items()}
+        content = json.dumps(known).encode("ascii")  # compact: ten times as quick as for people
         try:
-            files.write_json(os.path.join(self.path, "known.json"), known, durable=False)
+            files.write_bytes(os.path.join(self.path, "known.json"), content, durable=False)
         except OSError:
             pass
 
