@@ -7,20 +7,25 @@ supervisor make the attempts there.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.clusters.agent import answers
+from dray.clusters.agent.answers import Inspected
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
 from dray.clusters.kube.connecting import kubectl_of
 from dray.clusters.protocol import Entrance
-from dray.errors import ConfigError
+from dray.errors import ClusterError, ConfigError
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.options import shared
 from dray.job.quantities import show_count, show_size
 from dray.node.formats import files
 from dray.node.jobs import arrays
+from dray.node.schedulers.gathered import STAND_IN
+from dray.programs import shipping
 from dray.records import replace
 from dray.transport.link import AgentLink
 from dray.transport.ray_channel import KubeRayHead, RayHead
@@ -33,7 +38,9 @@ CHOICE = "Set one of address (http://…:8265), host (what ssh reaches) and kube
 
 def job_script(folder: str, settings: Mapping[str, Any]) -> str:
     """Write the script that Ray runs: as the driver, on the head, or on a node of the job. It
-    contains nothing of the user's command, which is in job.json."""
+    contains nothing of the user's command, which is in job.json. On a node that does not see the
+    root, another folder stands in for it."""
+    python, inside = shlex.quote(shared.PYTHON.of(settings)), folder[len(ROOT) :]
     lines = [
         "#!/bin/bash -l",
         'if [ "$1" = drive ]; then',
@@ -41,7 +48,9 @@ def job_script(folder: str, settings: Mapping[str, Any]) -> str:
         f"    exec {node_program(settings, '-I')} drive '{folder}'",  # it imports Ray
         "fi",
         *preparing_lines(settings),
-        f"exec {node_program(settings)} node '{folder}'",
+        f"root='{ROOT}'",
+        f'[ -z "${STAND_IN}" ] || root="${STAND_IN}"',
+        f'exec {python} -I -S "$root/node/{shipping.name()}" node "$root{inside}"',
     ]
     return "\n".join(lines) + "\n"
 
@@ -138,6 +147,43 @@ def node_detail(shape: Mapping[str, int]) -> str:
     memory = show_size(shape["kilobytes"] << 10)
     cpus, gpus = show_count(shape["cpus"], "CPU"), show_count(shape["gpus"], "GPU")
     return f"{count} of {cpus}, {memory}, {gpus}"
+
+
+def inspected_findings(nodes: Sequence[Inspected], version: str) -> list[Finding]:
+    """Say what jobs would find on the nodes; equal ones are counted together."""
+    told: dict[Finding, list[str]] = {}
+    for node in nodes:
+        told.setdefault(inspected_finding(node, version), []).append(node.address)
+    return [
+        finding._replace(detail=f"{', '.join(names[:3])}{more(names[3:])}: {finding.detail}")
+        for finding, names in told.items()
+    ]
+
+
+def more(names: Sequence[str]) -> str:
+    return f" and {len(names)} more" if names else ""
+
+
+def inspected_finding(node: Inspected, version: str) -> Finding:
+    if node.trouble:
+        return Finding(ok=True, what="node", detail=node.trouble)
+    imported, python = (*node.versions, "", "")[:2]
+    if imported != version:
+        detail = f"imports {f'Ray {imported}' if imported else f'no Ray: {node.complaint}'}"
+        advice = f"Set python to one with Ray {version} on every node."
+        return Finding(ok=False, what="node", detail=f"a job's Python {detail}", advice=advice)
+    visible = [one for one in node.visible.split(",") if one]
+    if node.gpus and len(visible) != 1:
+        seen = f"CUDA_VISIBLE_DEVICES is {node.visible!r}"
+        advice = "Look at how Ray was started there: RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES?"
+        return Finding(ok=False, what="node", detail=f"a job with one GPU: {seen}", advice=advice)
+    parts = [f"Ray {imported}, Python {python}"]
+    if node.gpus:
+        parts.append(f"a job sees one of {show_count(node.gpus, 'GPU')}")
+    if node.gpus and not node.devices:
+        parts.append("nvidia-smi lists none")
+    parts.append("sees the root" if node.root else "does not see the root: files are carried")
+    return Finding(ok=True, what="node", detail=", ".join(parts))
 
 
 def address_findings(settings: Mapping[str, Any]) -> list[Finding]:
@@ -242,13 +288,25 @@ class RayCluster(BatchCluster):
         return make_plan(work, self.name, self.settings)
 
     def entrance(self) -> Entrance:
-        return Entrance("", "Ray offers no way into a running job")
+        return Entrance("a connection from the job's node to the head")
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return queued["why"]
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
-        return [*ray_findings(about, self.settings), *address_findings(self.settings)]
+        found = ray_findings(about, self.settings)
+        if all(one.ok for one in found):
+            found += self._inspect(about["ray"])
+        return [*found, *address_findings(self.settings)]
+
+    def _inspect(self, version: str) -> list[Finding]:
+        """Have a small task of Ray's look at each node with GPUs."""
+        try:
+            with answers.reading(self.name):
+                answer = self.agent.ask("nodes", python=shared.PYTHON.of(self.settings))
+                return inspected_findings(answers.inspected(answer), version)
+        except ClusterError as error:
+            return [Finding(ok=False, what="nodes", detail=error.message, advice=error.hint)]
 
     def container_findings(self, facts: Mapping[str, Any]) -> list[Finding]:
         del facts

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dray.clusters.kube import schedulers
-from dray.clusters.kube.api import MOST_VERSIONS, Cluster
+from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.looking import MOST_VERSIONS
 from dray.clusters.kube.names import is_name, items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
 from dray.clusters.suggestion import Choice, Suggestion
@@ -23,6 +24,7 @@ from dray.records import NamedTuple
 from dray.transport import kube_api, kubectl
 from dray.transport.kubectl import Kubectl
 
+MOST_NODES = 500  # that are looked at for their GPUs
 MOST_PODS = 200  # that are looked at for where they mount a claim
 ENFORCED = "pod-security.kubernetes.io/enforce"
 UID_RANGE = "openshift.io/sa.scc.uid-range"  # such as 1000620000/10000
@@ -277,6 +279,7 @@ def find_user(cluster: Cluster, found: Gathered) -> None:
 
 
 def find_gpus(cluster: Cluster, found: Gathered) -> None:
-    there = gpu_resources(items_of(cluster.api.get("/api/v1/nodes").record))
+    nodes = cluster.api.get(f"/api/v1/nodes?limit={MOST_NODES}")
+    there = gpu_resources(items_of(nodes.record))
     if there and options.GPU_RESOURCE.default not in there:
         found.set("gpu_resource", there[0], "what its nodes have")

@@ -63,9 +63,7 @@ OPTIONS = (
     NAMESPACE._replace(help="The namespace of the RayCluster.", example='"lab"'),
     CONTEXT,
     KUBECONFIG,
-    ROOT._replace(
-        help="The folder for jobs and code, on a file system that all nodes of the cluster share."
-    ),
+    ROOT._replace(help="The folder for jobs and code, best on a file system that all nodes share."),
     PYTHON._replace(
         help="A Python that can import the cluster's Ray, on all of its nodes.",
         example='"/isaac-sim/python.sh"',
