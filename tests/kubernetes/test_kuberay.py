@@ -156,7 +156,7 @@ def test_what_the_head_waits_for_is_said(
 def test_a_wish_that_kuberay_refuses_is_said(
     user: Dray, kubernetes: Kubernetes, namespace: Namespace
 ) -> None:
-    """What is wrong is KubeRay's word: here, two of the same name."""
+    """What is wrong is KubeRay's word: here, that this Ray knows no token."""
     user(*up(user, "--no-wait"))
     change = {"spec": {"rayVersion": "2.9.0"}}
     where = f"--namespace={namespace.name}"

@@ -13,6 +13,7 @@ from dray.cli.parameters import ClusterName
 from dray.cli.terminal import say
 from dray.config.reading import read_file
 from dray.errors import ClusterError, Refused, UsageError
+from dray.job.quantities import show_count
 from dray.launcher import Launcher
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def require_idle(verbs: Launcher, space: Namespace, name: str, settings: Mapping
     require_no_jobs(verbs, name, again)
     if active:
         shown = ", ".join(active[:3]) + (" …" if len(active) > 3 else "")
-        what = f"{name} has {len(active)} jobs of Ray's that are not over: {shown}"
+        what = f"Ray still runs {show_count(len(active), 'job')} on {name}: {shown}"
         raise Refused(what, hint=again)
 
 
@@ -99,6 +100,6 @@ def forget(verbs: Launcher, name: str) -> None:
     say(f"removed {name} from {path}")
     if forgotten:
         say(
-            f"dray has forgotten the {forgotten} jobs that it knew there. Where their files are "
+            f"dray has forgotten {show_count(forgotten, 'job')} there. Where their files are "
             "on a claim, 'dray cluster up' with the same --storage finds them: dray ps --all"
         )
