@@ -18,7 +18,13 @@ from dray.launcher.context import UNAVAILABLE, Context, message_of, unclaimed
 from dray.launcher.intents import Intents
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
-from dray.launcher.sweep_checks import notes_on_repeats, number_of, require_resumable, require_sound
+from dray.launcher.sweep_checks import (
+    notes_on_repeats,
+    number_of,
+    require_python,
+    require_resumable,
+    require_sound,
+)
 from dray.launcher.sweep_dealing import Load, arrays_of, dealt, limited, names_in
 from dray.launcher.sweep_exchange import others_of
 from dray.launcher.sweep_views import (
@@ -80,6 +86,7 @@ class Sweeping:
             one.cluster.check(one.common)
         check_template(common.command, study.space)
         require_sound(study)
+        require_python(study, common.command)
         for one in loads if study.stop and study.stop.rule == PBT else ():
             require_resumable(one.common)
         loads = limited(loads, common.id, at_once)

@@ -211,7 +211,7 @@ class Answered(ClusterError):
 def credentials(environment: Mapping[str, str]) -> dict[str, str]:
     if token := environment.get(TOKEN):
         if not HEADER.fullmatch(token):
-            raise UsageError(f"{TOKEN} is no token: there are spaces, line ends or other signs in it")
+            raise UsageError(f"{TOKEN} is no token: it has spaces, line ends or other signs in it")
         return {"Authorization": f"Bearer {token}"}
     user, password = environment.get(USER), environment.get(PASSWORD)
     if not user or not password:
