@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dray.clusters.kube import (
     listing,
@@ -25,9 +25,6 @@ from dray.records import NamedTuple
 from dray.transport import kube_api
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Reply
-
-if TYPE_CHECKING:
-    pass
 
 AT_ONCE = 8  # requests
 TRIES = 3

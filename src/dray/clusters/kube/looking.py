@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dray.clusters.kube import kai, kueue, lost_nodes, manifest, names, queue, schedulers
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.names import items_of, text_at, value_at
-from dray.errors import ClusterError
 from dray.records import NamedTuple
 from dray.transport import kube_api
 from dray.transport.channel import LinkLost
@@ -62,14 +61,7 @@ class Looker:
 
     @cached_property
     def namespace(self) -> str:
-        own = self.api.kubectl.namespace
-        if own:
-            return own
-        view = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
-        code, said, complaint = kube_api.run(self.api.kubectl.argv(*view))
-        if code:
-            raise ClusterError(f"kubectl: {complaint.strip()}", hint="See 'kubectl config view'.")
-        return said.decode("utf-8", "replace").strip() or "default"
+        return kube_api.namespace_of(self.api.kubectl)
 
     @property
     def jobs(self) -> str:

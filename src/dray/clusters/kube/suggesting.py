@@ -19,6 +19,7 @@ from dray.clusters.kube.names import is_name, items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
 from dray.clusters.suggestion import Choice, Suggestion
 from dray.errors import ClusterError
+from dray.job.options import shared
 from dray.records import NamedTuple
 from dray.transport import kube_api, kubectl
 from dray.transport.kubectl import Kubectl
@@ -134,7 +135,7 @@ def gpu_resources(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def suggest(settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
     """Find out what is missing; ``asks``: the cluster, too, not only the kubeconfig."""
-    known = options.KUBECONFIG.of(settings)
+    known = shared.KUBECONFIG.of(settings)
     given = Kubectl(kubeconfig=os.path.expanduser(known) if known else "")
     found = Gathered(settings)
     if not find_context(given, found):
@@ -197,7 +198,7 @@ def find_context(way: Kubectl, found: Gathered) -> bool:
             hint="Put the file that your admins gave you at ~/.kube/config, or name it with "
             "--kubeconfig.",
         )
-    wanted = options.CONTEXT.of(found.given)
+    wanted = shared.CONTEXT.of(found.given)
     by_name = {one.name: one for one in contexts}
     if wanted and wanted not in by_name:
         raise ClusterError(
