@@ -24,20 +24,23 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import JobDir
 
 EVERY, SELDOM = 20.0, 600.0  # seconds between two tellings; where the server does not answer
-PATIENCE = 5.0  # seconds for each answer
-ALL_AT_END = 15.0  # seconds for all that is told at the end
+PATIENCE, PATIENCE_AT_END = 60.0, 20.0  # seconds for each answer
+ALL_AT_END = 60.0  # seconds for all that is told at the end
+LAST_WORDS = 5.0  # seconds for what is being told at that moment
 MOST_WAITING = 1000  # points that are kept for the next time
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}$")
 AT_WORK = []  # type: List[Live]  # in this process
 
 
-def connect(job_dir: "JobDir", study: "StudyRecord") -> "Optional[mlflow.Connection]":
+def connect(
+    job_dir: "JobDir", study: "StudyRecord", patience: float
+) -> "Optional[mlflow.Connection]":
     """Return the way to the sweep's server; None where it has none. Credentials are those of the
     job's secrets, and go nowhere in the clear."""
     address = study.get("mlflow")
     if not address or mlflow.why_not_an_address(address):
         return None
-    found = mlflow.Connection(address, secrets_of(job_dir), PATIENCE)
+    found = mlflow.Connection(address, secrets_of(job_dir), patience)
     if found.is_exposed():
         print_message("{} is not encrypted: MLflow is told nothing".format(address))
         return None
@@ -56,6 +59,7 @@ class Run:
         self.until = None  # type: Optional[float]  # when nothing more is asked
         self.is_over = False  # whether nothing more is to be told
         self.id = ""
+        self.state = ""  # that it was told last
         self.known = []  # type: List[Any]  # parameters that it has already, which never change
 
     def tell(self, state: str, tags: "Dict[str, str]", points: "List[Tuple[int, float]]") -> None:
@@ -65,11 +69,14 @@ class Run:
             params = mlflow.params_of(self.job["sweep"].get("values") or {})
             self._log({one: params[one] for one in params if one not in self.known}, {}, [])
         created = self.study.get("created") or 0.0
-        metrics = mlflow.metrics_of(self.study.get("metric") or "", created, points)
+        self._log({}, {}, mlflow.metrics_of(self.study.get("metric") or "", created, points))
+        if state == self.state:
+            return
         number = self.job["sweep"]["trial"] // self.study["repeats"]
         own = {"dray.configuration": str(number), "dray.state": state}
-        self._log({}, dict(own, **tags), metrics)
+        self._log({}, dict(own, **tags), [])
         self._ask("runs/update", {"run_id": self.id, "status": status_of(state)})
+        self.state = state
 
     def _find(self) -> str:
         wanted = "tags.`{}` = '{}' and tags.`{}` = '{}'".format(
@@ -178,7 +185,7 @@ class Live:
 
 def follow(job_dir: "JobDir", job: "Description", study: "StudyRecord") -> "Optional[Live]":
     """Return what tells of a trial while it runs; None where the sweep has no server."""
-    connection = connect(job_dir, study)
+    connection = connect(job_dir, study, PATIENCE)
     return Live(Run(connection, study, job)) if connection is not None else None
 
 
@@ -191,13 +198,13 @@ def tell_end(
 ) -> None:
     """Tell how a trial has ended, and its whole curve. It is no loss if that fails: an export can
     do so later."""
-    connection = connect(job_dir, study)
+    connection = connect(job_dir, study, PATIENCE_AT_END)
     if connection is None:
         return
     for one in AT_WORK:  # what it was about to tell must not come after the end
         one.end()
         if one.thread is not None:
-            one.thread.join(PATIENCE)
+            one.thread.join(LAST_WORDS)
     run = Run(connection, study, job)
     run.until = time.monotonic() + ALL_AT_END
     tags = {"dray.gpu_seconds": "{:g}".format(result.get("gpu_seconds") or 0.0)}
