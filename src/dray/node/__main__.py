@@ -5,6 +5,7 @@ attempt JOBDIR                    one attempt, in a batch job
 pod JOBDIR                        all attempts that a pod has time for, as its first process
 carried FOLDER JOBDIR             the same, of a job that brings its own submission along
 drive JOBDIR                      place a job, or an array, on the nodes of a Ray cluster
+inspect ROOT PYTHON               look at the nodes of a Ray cluster, for doctor
 node JOBDIR                       all attempts that a node of a Ray cluster has time for
 rank JOBDIR                       one task of an attempt that is spread over several
 gather PART COMMAND...            start the command in every task of a pod, and join other pods
@@ -74,6 +75,12 @@ def drive(job_dir: str) -> int:
     from .ray import driver
 
     return driver.main(job_dir)
+
+
+def inspect(root: str, python: str) -> int:
+    from .ray import inspection
+
+    return inspection.main(root, python)
 
 
 def node(job_dir: str) -> int:
@@ -159,6 +166,7 @@ ENTRIES = {
     "pod": (pod, 1, 1),
     "carried": (carried, 2, 2),
     "drive": (drive, 1, 1),
+    "inspect": (inspect, 2, 2),
     "node": (node, 1, 1),
     "rank": (rank, 1, 1),
     "gather": (gather, 2, MANY),

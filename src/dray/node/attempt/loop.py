@@ -38,6 +38,7 @@ class Site:
     name = ""  # for people: of the scheduler
     may_come = False  # whether a job that has no directory may get one yet
     lost = ""  # the reason of an attempt that ended without an outcome
+    sees_others = True  # whether what other jobs of the root have written is there
 
     def command_environment(self) -> "Dict[str, str]":
         """Return the variables that a command's environment begins with here."""
@@ -121,6 +122,13 @@ class AttemptLoop:
                 self.is_due = True
         return decision
 
+    def prepare(self) -> "Optional[policy.Decision]":
+        """Do what has to be done where the root is, before a process that does not see it makes the
+        next attempt; return the job's end where there is none."""
+        self._account_for_lost_attempt()
+        decision = self.decide()
+        return self._ask_for_parameters() if decision.again else decision
+
     def decide(self) -> policy.Decision:
         """Decide between another attempt and the job's end, from what is written down."""
         records = self.job_dir.records()
@@ -133,6 +141,8 @@ class AttemptLoop:
 
     def _stays_here(self) -> bool:
         """Return whether the next attempt follows at once, in the same allocation."""
+        if not self.site.sees_others:
+            return False
         records = self.job_dir.records()
         return bool(records) and records[-1].get("cause") == policy.EXCHANGED
 

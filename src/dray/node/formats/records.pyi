@@ -754,6 +754,8 @@ class Asked(TypedDict, total=False):
     length: int
     last: bool
     sha256: str
+    # nodes
+    python: str
 
 class Request(Asked, total=False):
     verb: str  # one of agent.VERBS
@@ -810,6 +812,8 @@ class PlaceUsage(TypedDict):
 class Answer(TypedDict, total=False):
     """What the agent answers to most requests."""
 
+    # what jobs would find on nodes
+    inspected: List[Record]
     # what went wrong, of any request
     error: str
     family: str  # of the error that the laptop raises

@@ -344,8 +344,10 @@ class Following:
         )
 
     def _has_checkpoint(self, result: "ResultRecord") -> bool:
-        rules = self.job["resume"]
-        return population.has_checkpoint(self.job_dir.root, result.get("job", ""), rules)
+        rules, name = self.job["resume"], result.get("job", "")
+        if population.has_checkpoint(self.job_dir.root, name, rules):
+            return True
+        return name in self.study.resumable_elsewhere()
 
     def _why_not_on(self, rung: int) -> str:
         others = [
