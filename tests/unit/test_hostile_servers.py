@@ -14,6 +14,7 @@ import pytest
 from dray.errors import ClusterError, ConfigError, DrayError, UsageError
 from dray.node.schedulers import ray_api as on_head
 from dray.node.schedulers.scheduler import SchedulerError
+from dray.node.sweeps.mlflow import TOKEN
 from dray.sweep import mlflow
 from dray.transport.channel import LinkLost
 from dray.transport.ray_api import RayApi
@@ -70,7 +71,7 @@ def test_a_token_that_is_none_is_not_shown(
     address = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
     monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     asked: list[tuple[Callable[[], Any], type[Exception]]] = [
-        (lambda: mlflow.Server(address, {mlflow.TOKEN: token}).experiment("a"), UsageError),
+        (lambda: mlflow.Server(address, {TOKEN: token}).experiment("a"), UsageError),
         (lambda: RayApi(address, token).ask("GET", "/"), ConfigError),
         (lambda: on_head.Api(address).ask("GET", "/"), SchedulerError),
     ]

@@ -95,3 +95,11 @@ def test_a_learning_rate_is_labelled_by_powers_of_ten() -> None:
     places = [place for place, _ in pictures.parameter_ticks(SPACE[0])]
     assert places == sorted(places)
     assert math.isclose(places[2], 0.5)
+
+
+def test_what_could_be_chance_is_called_so() -> None:
+    rng = random.Random(4)
+    lucky = [one._replace(value=rng.random()) for one in trials(14)]
+    assert not any(one.share for one in importances(study(), lucky))
+    assert pictures.terminal(study(), lucky)[-1] == pictures.BY_CHANCE
+    assert pictures.BY_CHANCE not in pictures.terminal(study(), trials(60))

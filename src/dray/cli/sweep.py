@@ -227,6 +227,8 @@ def described(
         stop=stop_rule(settings.get("sweep.stop"), *steps, change),
         stop_if=tuple(settings.get("sweep.stop_if", ())),
         max_failures=settings.get("sweep.max_failures"),
+        mlflow=settings.get("sweep.mlflow", ""),
+        experiment=settings.get("sweep.experiment", ""),
     )
 
 
@@ -271,6 +273,7 @@ def begun(
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
     told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
+    told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))
         told.append(f"compared by {study.stop.rule} at step {steps}")

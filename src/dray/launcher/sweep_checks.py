@@ -8,7 +8,7 @@ from typing import Any
 from dray.errors import Refused, UsageError
 from dray.job.model import JobSpec
 from dray.job.quantities import show_count
-from dray.node.sweeps import optuna_question, sampler
+from dray.node.sweeps import mlflow, optuna_question, sampler
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import names_in as names_in_words
 from dray.node.sweeps.stopping import EVEN as PBT
@@ -49,6 +49,19 @@ def require_python(study: Study, command: Sequence[str]) -> None:
             f"{study.sampler} is asked before the project's code is unpacked: there is no {first}",
             hint="Name a Python of the cluster, or of the image: --sampler-python "
             "/opt/conda/bin/python",
+        )
+
+
+def require_private(study: Study, secrets: Sequence[str]) -> None:
+    """Refuse to send credentials to an MLflow server in the clear."""
+    if study.experiment and not study.mlflow:
+        raise UsageError("--mlflow-experiment goes with --mlflow URI")
+    wanted = [one for one in (mlflow.TOKEN, mlflow.PASSWORD) if one in secrets]
+    given = dict.fromkeys([*wanted, mlflow.USER], "x")
+    if study.mlflow and mlflow.Connection(study.mlflow, given, 1.0).is_exposed():
+        raise Refused(
+            f"{study.mlflow} is not encrypted, and {wanted[0]} would go to it in the clear",
+            hint="Use https://, or leave out the secret.",
         )
 
 

@@ -21,6 +21,7 @@ from dray.launcher.running import Running
 from dray.launcher.sweep_checks import (
     notes_on_repeats,
     number_of,
+    require_private,
     require_python,
     require_resumable,
     require_sound,
@@ -87,6 +88,7 @@ class Sweeping:
         check_template(common.command, study.space)
         require_sound(study)
         require_python(study, common.command)
+        require_private(study, common.secrets)
         for one in loads if study.stop and study.stop.rule == PBT else ():
             require_resumable(one.common)
         loads = limited(loads, common.id, at_once)

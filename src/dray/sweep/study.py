@@ -136,6 +136,8 @@ class Study(NamedTuple):
     stop: Stop | None = None
     stop_if: tuple[str, ...] = ()
     max_failures: int | None = None
+    mlflow: str = ""  # the address of a server that trials tell how they do
+    experiment: str = ""  # there; "": the sweep's id
 
     def to_dict(self) -> dict[str, Any]:
         """Return what sweep.json has in it."""
@@ -339,6 +341,8 @@ STUDY: Mapping[str, checks.Check[Any]] = {
     "stop": optional(Stop.from_dict),
     "stop_if": checks.texts,
     "max_failures": optional(checks.count),
+    "mlflow": lambda value: checks.text(value, checks.LONGEST_NOTE),
+    "experiment": lambda value: checks.text(value, checks.LONGEST_NOTE),
 }
 TRIAL: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: checks.integer(value, 0, MOST_TRIALS),

@@ -493,6 +493,8 @@ class StudyRecord(TypedDict, total=False):
     stop: Optional[StopRule]
     stop_if: List[str]
     max_failures: Optional[int]
+    mlflow: str  # the address of a server that is told; '': none
+    experiment: str  # there; '': the sweep's id
 
 class TrialRecord(TypedDict, total=False):
     """trials/<configuration>.json: written once, by the first of its trials that starts."""

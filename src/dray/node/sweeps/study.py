@@ -14,9 +14,11 @@ lock, and no server.
 Trial n has the configuration n // repeats. Whatever cannot be read counts as not there yet.
 """
 
+import errno
 import json
 import os
 import re
+import time
 
 from ..formats import files, shapes
 
@@ -39,6 +41,7 @@ NUMBERED = re.compile(r"([0-9]{1,9})\.json$")
 LARGEST_STUDY = 64 << 20  # bytes of sweep.json, which may have a value for each trial in it
 LARGEST_KNOWN = 256 << 20
 LONGEST_MARK = 100
+UNSEEN = 90.0  # seconds after which every node sees a file that another one has made
 WORTH_KEEPING = 20  # files that were read, from which on the cache is written anew
 STATES = ("running", "done", "failed", "pruned", "stopped")
 
@@ -169,7 +172,17 @@ class Study:
         path = self._trials.path_of(configuration)
         if files.write_once(path, record):
             return record
-        return self.parameters(configuration) or record
+        until = time.monotonic() + UNSEEN
+        while True:  # a network's file system may hide for a while what another node has made
+            known = self.parameters(configuration)
+            if known is not None:
+                return known
+            if time.monotonic() > until:
+                break
+            time.sleep(1.0)
+        if files.exists(path):
+            raise ValueError("{} is damaged".format(path))
+        raise OSError(errno.ESTALE, "another trial's file cannot be seen yet", path)
 
     def result(self, trial: int) -> "ResultRecord":
         """Return what a trial has told so far, which may be nothing."""

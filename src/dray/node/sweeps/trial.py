@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import JobDir
     from ..metrics.sources import Point, Watch
     from .asking import Results, Trials
+    from .mlflow_live import Live
 
     Inquire = Callable[[List[str], Record], Record]
     Choose = Callable[[StudyRecord, int, Trials, Results], TrialRecord]
@@ -236,6 +237,7 @@ class Following:
         self.met = ""  # the first condition that holds
         self.is_exchange = False  # whether it is to go on from another trial's checkpoint
         self.result = self.study.result(self.number)
+        self.live = self._tell_mlflow()
         self._take_up()
 
     def _take_up(self) -> None:
@@ -260,9 +262,18 @@ class Following:
                 for point in points:
                     self._add(point)
 
+    def _tell_mlflow(self) -> "Optional[Live]":
+        if not self.record.get("mlflow"):
+            return None
+        from . import mlflow_live  # with threads and HTTP: not for every sweep
+
+        return mlflow_live.follow(self.job_dir, self.job, self.record)
+
     def note(self, point: "Point") -> None:
         """Take a point of any metric."""
         self._add(point)
+        if self.live is not None:
+            self.live.add(point.name, point.step, point.value)
         for one in self.conditions:
             name = one.name or self.record.get("metric") or point.name
             if not self.met and name == point.name and one.holds(point.step, point.value):
@@ -275,6 +286,7 @@ class Following:
     def look(self, watch: "Watch", last: bool = False) -> str:
         """Compare the trial with others, where it has come to another rung; say why it is to end,
         or ''. ``last``: it has ended, and takes over nothing any more."""
+        self._go_live(watch, last)
         points = self._own_points(watch)
         rule = self.record.get("stop")
         known = [int(step) for step in self._rungs()]
@@ -290,6 +302,13 @@ class Following:
             return self.met or (self._exchange_at(passed[-1]) if passed and not last else "")
         reasons = [self._why_not_on(rung) for rung in passed]
         return self.met or next((one for one in reasons if one), "")
+
+    def _go_live(self, watch: "Watch", last: bool) -> None:
+        """Let MLflow be told of the trial, from now on or no longer."""
+        if self.live is None:
+            return
+        self.live.name = self.live.name or (watch.value() or {}).get("name") or ""  # type: ignore[call-overload]
+        (self.live.end if last else self.live.begin)()
 
     def _exchange_at(self, rung: int) -> str:
         """Say from which trial this one goes on, having written that down; '' where it goes on by
@@ -394,6 +413,12 @@ def tell_end(job_dir: "JobDir", job: "Description", end: "policy.Decision") -> N
         study.tell(number, result)
     except OSError as error:
         print_message("how the trial has ended could not be told: {}".format(error))
+        return
+    record = study.record()
+    if record and record.get("mlflow"):
+        from . import mlflow_live  # with threads and HTTP: not for every sweep
+
+        mlflow_live.tell_end(job_dir, job, record, result, attempts)
 
 
 def state_of(state: str) -> str:
