@@ -201,8 +201,12 @@ def variables(
 
 def watched(job: "Description", study: "StudyRecord") -> "List[str]":
     """Return the names of the metrics that matter: the sweep's, then those of its conditions. Where
-    the sweep names none, the trainer's own come first."""
+    the sweep names none, the trainer's own come first: what a pattern reads from the log bears the
+    first of these names, and must not be taken for that of a condition."""
     own = list((job.get("metrics") or {}).get("main") or ())
+    pattern = (job.get("metrics") or {}).get("pattern")
+    if pattern and not own:
+        own = [sources.name_in_log(pattern)]
     first = [study["metric"]] if study.get("metric") else own
     found = first + [one.name for one in conditions_of(study) if one.name] + own
     return sorted(set(found), key=found.index)
