@@ -112,9 +112,7 @@ def given(known: Iterable[Part], told: Iterable[Part]) -> list[Part]:
     """Return the arrays that a cluster has of those that it was given. Which trials they are is
     known here: it could take those of another cluster."""
     sizes = {one.id: one.size for one in told}
-    return [
-        one._replace(size=min(one.size, sizes[one.id])) for one in known if one.id in sizes
-    ]
+    return [one._replace(size=min(one.size, sizes[one.id])) for one in known if one.id in sizes]
 
 
 def as_submitted(
