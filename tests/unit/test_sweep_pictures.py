@@ -6,6 +6,10 @@ import math
 import random
 from xml.etree import ElementTree
 
+from click.testing import CliRunner
+
+from dray.cli.sweep_export import picture
+from dray.errors import UsageError
 from dray.node.sweeps import sampler
 from dray.sweep import pictures, space
 from dray.sweep.importance import importances
@@ -95,3 +99,9 @@ def test_a_learning_rate_is_labelled_by_powers_of_ten() -> None:
     places = [place for place, _ in pictures.parameter_ticks(SPACE[0])]
     assert places == sorted(places)
     assert math.isclose(places[2], 0.5)
+
+
+def test_a_picture_is_not_called_what_it_is_not() -> None:
+    told = CliRunner().invoke(picture, ["a-1", "--importance", "what.png"]).exception
+    assert isinstance(told, UsageError)
+    assert str(told) == "what.png: pictures are SVG files (what.svg)"
