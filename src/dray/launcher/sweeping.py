@@ -19,6 +19,7 @@ from dray.launcher.intents import Intents
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
 from dray.launcher.sweep_checks import (
+    notes_on_metric,
     notes_on_repeats,
     number_of,
     require_private,
@@ -98,6 +99,7 @@ class Sweeping:
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
         self.context.say_once(*(note for one in loads for note in one.common.notes))
         self.context.say_once(*notes_on_repeats(study, common.command))
+        self.context.say_once(*notes_on_metric(study, common.metrics.pattern))
         freezer = self.running.freezer(common) if snapshot else None
         self._submit(row, loads, freezer, notify)
         return study.id

@@ -179,4 +179,8 @@ def follow(parameter: "Parameter", values: "Values", number: int) -> "Any":
 
 def look_up(parameter: "Parameter", key: "List[Any]") -> "Any":
     rows = parameter["rows"]
-    return rows[place_of(key, [row[0] for row in rows])][1]
+    try:
+        return rows[place_of(key, [row[0] for row in rows])][1]
+    except NoSuchPoint:
+        names = ", ".join(needs_of(parameter))
+        raise NoSuchPoint("the table has no row for {} = {}".format(names, json.dumps(key)[1:-1]))
