@@ -177,3 +177,27 @@ def test_a_head_that_is_replaced_is_noticed(dray: Dray, ray: RayCluster) -> None
     assert dray.show(job)["attempts"][1]["from_checkpoint"]
     dray("stop", job)
     assert dray.wait(job)["state"] == "stopped"
+
+
+# -- the way in, and what doctor finds ----------------------------------------------------------
+
+
+def test_somebody_gets_into_a_running_job(dray: Dray, ray: RayCluster) -> None:
+    code = GATE.format(str(gate(dray, "go")))
+    job = dray.run("--on", "ray", "--gpus", "1", "--", "python3", "-c", code)
+    wait_for(lambda: (dray.job_dir(job) / "attempts/001/door.calls").exists(), WAIT)
+    words = ("sh", "-c", 'echo "$DRAY_JOB_ID $CUDA_VISIBLE_DEVICES"; exit 3')
+    ended = dray("exec", job, "--", *words, check=False)
+    assert ended.returncode == 3, ended.stderr
+    name, gpu = ended.stdout.split()
+    assert (name, gpu.isdigit()) == (job, True)
+    gate(dray, "go").touch()
+    assert dray.wait(job)["state"] == "done"
+
+
+def test_a_job_is_looked_for_on_each_node_with_gpus(dray: Dray, ray: RayCluster) -> None:
+    found = dray("cluster", "check", "ray").stdout
+    nodes = [ray.rig.address_of(node) for node in sorted(ray.rig.nodes) if node != HEAD]
+    assert ", ".join(nodes) + ": Ray 2." in found
+    assert "a job sees one of 2 GPUs" in " ".join(found.split())
+    assert "sees the root" in " ".join(found.split())

@@ -12,11 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.clusters.ray import RayCluster, find_problem, job_script, make_plan, ray_findings
+from dray.checks import Malformed
+from dray.clusters.agent import answers
+from dray.clusters.agent.answers import Inspected
+from dray.clusters.ray import (
+    RayCluster,
+    find_problem,
+    inspected_findings,
+    job_script,
+    make_plan,
+    ray_findings,
+)
 from dray.errors import ClusterError, ConfigError, LoginNeeded
 from dray.job.model import Container, JobArray, Resources
 from dray.job.options.ray_values import api_address, token_source
-from dray.node.ray import bridge
+from dray.node.ray import bridge, inspection
 from dray.node.ray.placing import bundle_of
 from dray.node.schedulers import ray_view
 from dray.node.schedulers.ray import end_of, live_drivers, shapes_of
@@ -44,7 +54,9 @@ def test_the_driver_can_import_ray_and_a_node_is_prepared_first() -> None:
     settings = {"python": "/opt/my python", "setup": ["ulimit -c 0"]}
     lines = job_script("@ROOT@/jobs/x", settings).splitlines()
     assert f"    exec '/opt/my python' -I '{app}' drive '@ROOT@/jobs/x'" in lines
-    assert lines[-1] == f"exec '/opt/my python' -I -S '{app}' node '@ROOT@/jobs/x'"
+    program = f'"$root/node/{shipping.name()}"'
+    assert lines[-1] == f"exec '/opt/my python' -I -S {program} node \"$root/jobs/x\""
+    assert "root='@ROOT@'" in lines
     assert lines.index("fi") < lines.index("ulimit -c 0") < len(lines) - 1
 
 
@@ -61,7 +73,7 @@ def test_an_array_is_one_submission(tmp_path: Path) -> None:
     plan = cluster.plan(JobArray(JOB, commands=(("a",), ("b",))))
     assert plan.is_array
     assert f"drive '@ROOT@/arrays/{JOB.id}'" in plan.files["batch.sh"]
-    assert "node '@ROOT@/jobs/@JOB@'" in plan.files["job.sh"]
+    assert 'node "$root/jobs/@JOB@"' in plan.files["job.sh"]
 
 
 @pytest.mark.parametrize(
@@ -268,3 +280,55 @@ def test_the_doctor_compares_versions(about: dict[str, Any], bad: str) -> None:
     found = [one for one in ray_findings(about, {}) if not one.ok]
     assert bool(found) == bool(bad)
     assert all(bad in one.detail and one.advice for one in found)
+
+
+# -- what doctor says of nodes ------------------------------------------------------------------
+
+GOOD = Inspected("10.0.0.3", 2, visible="1", devices=2, versions=("2.60.0", "3.11.7"), root=True)
+
+
+def test_equal_nodes_are_one_line() -> None:
+    nodes = [GOOD._replace(address=f"10.0.0.{number}") for number in range(3, 8)]
+    (found,) = inspected_findings(nodes, "2.60.0")
+    assert found.ok
+    assert found.detail == (
+        "10.0.0.3, 10.0.0.4, 10.0.0.5 and 2 more: Ray 2.60.0, Python 3.11.7, "
+        "a job sees one of 2 GPUs, sees the root"
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "ok", "detail"),
+    [
+        (GOOD._replace(visible="0,1"), False, "CUDA_VISIBLE_DEVICES is '0,1'"),
+        (GOOD._replace(visible=""), False, "CUDA_VISIBLE_DEVICES is ''"),
+        (GOOD._replace(versions=("2.9.0", "3.11.7")), False, "imports Ray 2.9.0"),
+        (GOOD._replace(versions=(), complaint="No module named 'ray'"), False, "No module named"),
+        (GOOD._replace(root=False), True, "does not see the root: files are carried"),
+        (GOOD._replace(devices=0), True, "nvidia-smi lists none"),
+        (Inspected("10.0.0.3", 2, "not looked at: busy"), True, "10.0.0.3: not looked at: busy"),
+        (Inspected("10.0.0.3", 0, versions=("2.60.0", "3.11")), True, "Ray 2.60.0, Python 3.11, "),
+    ],
+)
+def test_a_node_is_judged_by_what_a_job_would_find(node: Inspected, ok: bool, detail: str) -> None:
+    (found,) = inspected_findings([node], "2.60.0")
+    assert (found.ok, detail in found.detail, bool(found.advice)) == (ok, True, not ok)
+
+
+@given(ANYTHING)
+def test_whatever_is_told_of_nodes_is_read_or_refused(value: Any) -> None:
+    try:
+        found = answers.inspected({"inspected": [value]})
+    except Malformed:
+        return
+    assert all(isinstance(one.address, str) and isinstance(one.gpus, int) for one in found)
+
+
+def test_nodes_with_gpus_are_looked_at_or_all() -> None:
+    nodes = [
+        {"NodeManagerAddress": "b", "Alive": True, "Resources": {"GPU": 1.0}},
+        {"NodeManagerAddress": "a", "Alive": True, "Resources": {"CPU": 2.0}},
+        {"NodeManagerAddress": "c", "Alive": False, "Resources": {"GPU": 1.0}},
+    ]
+    assert [one["NodeManagerAddress"] for one in inspection.chosen(nodes)] == ["b"]
+    assert [one["NodeManagerAddress"] for one in inspection.chosen(nodes[1:])] == ["a"]

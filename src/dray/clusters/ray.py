@@ -7,24 +7,30 @@ supervisor make the attempts there.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.clusters.agent import answers
+from dray.clusters.agent.answers import Inspected
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
+from dray.clusters.kube.connecting import kubectl_of
 from dray.clusters.protocol import Entrance
-from dray.errors import ConfigError
+from dray.errors import ClusterError, ConfigError
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.job.options import shared
 from dray.job.quantities import show_count, show_size
 from dray.node.formats import files
 from dray.node.jobs import arrays
+from dray.node.schedulers.gathered import STAND_IN
+from dray.programs import shipping
 from dray.records import replace
 from dray.transport.link import AgentLink
-from dray.transport.ray_channel import RayHead
+from dray.transport.ray_channel import KubeRayHead, RayHead
 
-CHOICE = "Set address (http://…:8265) or host (what ssh reaches), and not both."
+CHOICE = "Set one of address (http://…:8265), host (what ssh reaches) and kuberay (a RayCluster)."
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -32,7 +38,9 @@ CHOICE = "Set address (http://…:8265) or host (what ssh reaches), and not both
 
 def job_script(folder: str, settings: Mapping[str, Any]) -> str:
     """Write the script that Ray runs: as the driver, on the head, or on a node of the job. It
-    contains nothing of the user's command, which is in job.json."""
+    contains nothing of the user's command, which is in job.json. On a node that does not see the
+    root, another folder stands in for it."""
+    python, inside = shlex.quote(shared.PYTHON.of(settings)), folder[len(ROOT) :]
     lines = [
         "#!/bin/bash -l",
         'if [ "$1" = drive ]; then',
@@ -40,7 +48,9 @@ def job_script(folder: str, settings: Mapping[str, Any]) -> str:
         f"    exec {node_program(settings, '-I')} drive '{folder}'",  # it imports Ray
         "fi",
         *preparing_lines(settings),
-        f"exec {node_program(settings)} node '{folder}'",
+        f"root='{ROOT}'",
+        f'[ -z "${STAND_IN}" ] || root="${STAND_IN}"',
+        f'exec {python} -I -S "$root/node/{shipping.name()}" node "$root{inside}"',
     ]
     return "\n".join(lines) + "\n"
 
@@ -139,6 +149,43 @@ def node_detail(shape: Mapping[str, int]) -> str:
     return f"{count} of {cpus}, {memory}, {gpus}"
 
 
+def inspected_findings(nodes: Sequence[Inspected], version: str) -> list[Finding]:
+    """Say what jobs would find on the nodes; equal ones are counted together."""
+    told: dict[Finding, list[str]] = {}
+    for node in nodes:
+        told.setdefault(inspected_finding(node, version), []).append(node.address)
+    return [
+        finding._replace(detail=f"{', '.join(names[:3])}{more(names[3:])}: {finding.detail}")
+        for finding, names in told.items()
+    ]
+
+
+def more(names: Sequence[str]) -> str:
+    return f" and {len(names)} more" if names else ""
+
+
+def inspected_finding(node: Inspected, version: str) -> Finding:
+    if node.trouble:
+        return Finding(ok=True, what="node", detail=node.trouble)
+    imported, python = (*node.versions, "", "")[:2]
+    if imported != version:
+        detail = f"imports {f'Ray {imported}' if imported else f'no Ray: {node.complaint}'}"
+        advice = f"Set python to one with Ray {version} on every node."
+        return Finding(ok=False, what="node", detail=f"a job's Python {detail}", advice=advice)
+    visible = [one for one in node.visible.split(",") if one]
+    if node.gpus and len(visible) != 1:
+        seen = f"CUDA_VISIBLE_DEVICES is {node.visible!r}"
+        advice = "Look at how Ray was started there: RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES?"
+        return Finding(ok=False, what="node", detail=f"a job with one GPU: {seen}", advice=advice)
+    parts = [f"Ray {imported}, Python {python}"]
+    if node.gpus:
+        parts.append(f"a job sees one of {show_count(node.gpus, 'GPU')}")
+    if node.gpus and not node.devices:
+        parts.append("nvidia-smi lists none")
+    parts.append("sees the root" if node.root else "does not see the root: files are carried")
+    return Finding(ok=True, what="node", detail=", ".join(parts))
+
+
 def address_findings(settings: Mapping[str, Any]) -> list[Finding]:
     """Warn of an address that anybody on the way can listen to."""
     address = settings.get("address", "")
@@ -155,12 +202,17 @@ def address_findings(settings: Mapping[str, Any]) -> list[Finding]:
 class RayCluster(BatchCluster):
     kind = "ray"
     capabilities = BatchCluster.capabilities._replace(
-        awaits_images=False, arrays=True, limits_at_once=True, gpu_fractions=True
+        other_ways=("address", "kuberay"),
+        awaits_images=False,
+        arrays=True,
+        limits_at_once=True,
+        gpu_fractions=True,
     )
 
     def make_link(self) -> AgentLink:
-        address, host = self.settings.get("address", ""), self.settings.get("host", "")
-        if bool(address) == bool(host):
+        others = self.capabilities.other_ways
+        host, address, kuberay = ways = [self.settings.get(key, "") for key in ("host", *others)]
+        if sum(map(bool, ways)) != 1:
             raise ConfigError(f"the Ray cluster {self.name} needs a way to its head", hint=CHOICE)
         if host:
             link = super().make_link()
@@ -168,7 +220,10 @@ class RayCluster(BatchCluster):
                 link.scheduler = f"{self.kind}@{self.settings['dashboard']}"
             return link
         python = shared.PYTHON.of(self.settings)
-        channel = RayHead(address, self.settings.get("token", ""), python)
+        token = self.settings.get("token", "")
+        channel = RayHead(address, token, python)
+        if kuberay:
+            channel = KubeRayHead(kubectl_of(self.settings), kuberay, token, python)
         root = shared.ROOT.of(self.settings)
         return AgentLink(channel, root, python, self.kind, on_answer=self._remember_answer)
 
@@ -179,6 +234,8 @@ class RayCluster(BatchCluster):
     def reach(self, seconds: float) -> str:
         if self.host:
             return super().reach(seconds)
+        if self.settings.get("kuberay"):
+            return self._reach_kuberay()
         from dray.errors import DrayError
         from dray.transport.ray_api import RayApi, find_token  # not for a listing of jobs
 
@@ -192,6 +249,23 @@ class RayCluster(BatchCluster):
             return f"{self.settings['address']} is not Ray's dashboard: {reply.text}"
         self._remember_answer()
         return ""
+
+    def _reach_kuberay(self) -> str:
+        from dray.clusters.kuberay.looking import problem_of  # not for a listing of jobs
+
+        why = problem_of(self.settings)
+        if not why:
+            self._remember_answer()
+        return why
+
+    def doctor(self) -> list[Finding]:
+        """Look at Kubernetes first, where Ray is there: it tells why a head does not answer."""
+        if not self.settings.get("kuberay"):
+            return super().doctor()
+        from dray.clusters.kuberay.doctor import findings  # only here
+
+        own = findings(self.settings)
+        return own if any(not one.ok for one in own) else [*own, *super().doctor()]
 
     def equipment(self) -> Equipment:
         """Return what the largest node has."""
@@ -214,13 +288,25 @@ class RayCluster(BatchCluster):
         return make_plan(work, self.name, self.settings)
 
     def entrance(self) -> Entrance:
-        return Entrance("", "Ray offers no way into a running job")
+        return Entrance("a connection from the job's node to the head")
 
     def waiting_reason(self, queued: Mapping[str, str]) -> str:
         return queued["why"]
 
     def findings(self, about: Mapping[str, Any]) -> list[Finding]:
-        return [*ray_findings(about, self.settings), *address_findings(self.settings)]
+        found = ray_findings(about, self.settings)
+        if all(one.ok for one in found):
+            found += self._inspect(about["ray"])
+        return [*found, *address_findings(self.settings)]
+
+    def _inspect(self, version: str) -> list[Finding]:
+        """Have a small task of Ray's look at each node with GPUs."""
+        try:
+            with answers.reading(self.name):
+                answer = self.agent.ask("nodes", python=shared.PYTHON.of(self.settings))
+                return inspected_findings(answers.inspected(answer), version)
+        except ClusterError as error:
+            return [Finding(ok=False, what="nodes", detail=error.message, advice=error.hint)]
 
     def container_findings(self, facts: Mapping[str, Any]) -> list[Finding]:
         del facts

@@ -5,6 +5,7 @@ attempt JOBDIR                    one attempt, in a batch job
 pod JOBDIR                        all attempts that a pod has time for, as its first process
 carried FOLDER JOBDIR             the same, of a job that brings its own submission along
 drive JOBDIR                      place a job, or an array, on the nodes of a Ray cluster
+inspect ROOT PYTHON               look at the nodes of a Ray cluster, for doctor
 node JOBDIR                       all attempts that a node of a Ray cluster has time for
 rank JOBDIR                       one task of an attempt that is spread over several
 gather PART COMMAND...            start the command in every task of a pod, and join other pods
@@ -16,6 +17,7 @@ session FD                        serve who comes in, beside a job's command
 lab SECONDS|never                 JupyterLab as a job's command, until it is idle for so long
 lab-notes                         print how it is reached, beside it
 side-by-side DESCRIBED            several commands as a job's command
+ask-optuna                        answer the question in this folder with Optuna's choice
 """
 
 import sys
@@ -73,6 +75,12 @@ def drive(job_dir: str) -> int:
     from .ray import driver
 
     return driver.main(job_dir)
+
+
+def inspect(root: str, python: str) -> int:
+    from .ray import inspection
+
+    return inspection.main(root, python)
 
 
 def node(job_dir: str) -> int:
@@ -144,6 +152,12 @@ def side_by_side(described: str, *_: str) -> int:
     return runner.main(described)
 
 
+def ask_optuna() -> int:
+    from .sweeps import optuna_child
+
+    return optuna_child.main()
+
+
 MANY = 10**6
 # What is started by which word, and how many words may follow.
 ENTRIES = {
@@ -152,6 +166,7 @@ ENTRIES = {
     "pod": (pod, 1, 1),
     "carried": (carried, 2, 2),
     "drive": (drive, 1, 1),
+    "inspect": (inspect, 2, 2),
     "node": (node, 1, 1),
     "rank": (rank, 1, 1),
     "gather": (gather, 2, MANY),
@@ -163,6 +178,7 @@ ENTRIES = {
     "lab": (lab, 1, MANY),
     "lab-notes": (lab_notes, 0, 0),
     "side-by-side": (side_by_side, 1, MANY),
+    "ask-optuna": (ask_optuna, 0, 0),
 }  # type: Dict[str, Tuple[Callable[..., int], int, int]]
 SPEAK_OF_FILES = ("attempt", "pod", "carried", "node", "rank", "gather", "agent", "session")
 

@@ -314,6 +314,37 @@ def facts(answer: Record) -> dict[str, Any]:
     return {**UNKNOWN, **checks.fields(answer, FACTS)}
 
 
+class Inspected(NamedTuple):
+    """What a job would find on a node of a Ray cluster. ``versions`` are those of the Ray that its
+    Python imports, and of that Python; ``devices``: how many GPUs the node's driver lists."""
+
+    address: str
+    gpus: int
+    trouble: str = ""
+    visible: str = ""
+    devices: int = 0
+    versions: tuple[str, ...] = ()
+    complaint: str = ""
+    root: bool = False
+
+
+def inspected(answer: Record) -> list[Inspected]:
+    known = {
+        "address": line,
+        "gpus": count,
+        "trouble": line,
+        "visible": line,
+        "devices": count,
+        "versions": several(line, 2),
+        "complaint": line,
+        "root": checks.boolean,
+    }
+    rows = several(lambda one: checks.fields(one, known), 1000)(answer.get("inspected"))
+    for row in rows:
+        checks.required(row, address=line, gpus=count)
+    return [Inspected(**row) for row in rows]
+
+
 def line(value: Any) -> str:
     """Read a text that is shown in one line."""
     return " ".join(note(value).split())

@@ -155,6 +155,7 @@ VERBS = {
     "log": root_requests.log,
     "log-times": root_requests.log_times,
     "metrics": root_requests.curve,
+    "nodes": site.nodes,
     "outputs": root_requests.outputs,
     "ping": ping,
     "pull": root_requests.pull,

@@ -49,6 +49,13 @@ def probe(agent: "Agent", request: "Request") -> "SiteFacts":
     return found
 
 
+def nodes(agent: "Agent", request: "Request") -> "Answer":
+    """Look at each node by a process of its own there, where the scheduler has any free."""
+    return {
+        "inspected": agent.scheduler.inspect_nodes(str(request.get("python") or sys.executable))
+    }
+
+
 def python_for_jobs(root: str) -> "SiteFacts":
     """Bring this Python to where all pods see it; say how it is started there, or why not."""
     from ..formats.interpreters import words

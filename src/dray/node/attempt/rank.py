@@ -17,6 +17,7 @@ from ..formats.messages import print_message
 from ..jobs.jobdir import JobDir, described
 from ..processes import layout, process
 from ..schedulers import scheduler
+from ..schedulers.gathered import STAND_IN
 from .command import HANDLED_SIGNALS, LEFTOVER_GRACE, Command, kill_all
 from .ranks import MARK, Lines
 from .starting import FAILURES, why_not_started
@@ -121,7 +122,8 @@ class Task:
     def _make_tree(self, order: "Order") -> None:
         """Make the node's work tree, unless the supervisor has made it: on the first node, or on a
         disk that all share."""
-        if self.position.node_rank == 0 or order["work"] == self.job_dir.work:
+        is_seen = order["work"] == self.job_dir.work and STAND_IN not in os.environ
+        if self.position.node_rank == 0 or is_seen:
             self.job_dir.work = order["work"]
             return
         self.job_dir.work = worktree.place_of(self.job_dir, order["attempt"], self.position.host)

@@ -485,6 +485,7 @@ class StudyRecord(TypedDict, total=False):
     created: float
     space: List[Parameter]
     sampler: str
+    sampler_python: List[str]  # that has Optuna; empty: the command's own
     seed: int
     metric: str
     mode: str  # "max" or "min"
@@ -498,6 +499,7 @@ class TrialRecord(TypedDict, total=False):
 
     values: Record
     by: str  # which sampler chose them
+    attrs: Record  # what a sampler of Optuna's has noted on it
 
 class Exchange(TypedDict):
     """What a trial takes over from another one: see ``population``."""
@@ -751,6 +753,8 @@ class Asked(TypedDict, total=False):
     length: int
     last: bool
     sha256: str
+    # nodes
+    python: str
 
 class Request(Asked, total=False):
     verb: str  # one of agent.VERBS
@@ -807,6 +811,8 @@ class PlaceUsage(TypedDict):
 class Answer(TypedDict, total=False):
     """What the agent answers to most requests."""
 
+    # what jobs would find on nodes
+    inspected: List[Record]
     # what went wrong, of any request
     error: str
     family: str  # of the error that the laptop raises

@@ -8,6 +8,8 @@
         notify.json              who gets notices, see notices.py; gone once they are sent
         alive                    locked while the job is supervised; holds the keeper's pid
         leader.json              where the pod is that leads, of a job on several
+        placement.json, shared   what a driver on Ray writes down, and by what nodes see the root
+        incoming/                files of a node that does not see it, until they are whole
         stop.json                somebody asked for the job to be stopped
         end.json                 the job's end: state and reason
         dray.log                 dray's own messages

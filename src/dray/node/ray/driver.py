@@ -15,13 +15,14 @@ import traceback
 from ..attempt.attempt_lock import AttemptLock
 from ..attempt.loop import AttemptLoop, Site
 from ..attempt.outcomes import record_lost
-from ..formats import shapes
+from ..formats import files, shapes
 from ..formats.messages import print_message
-from ..jobs import arrays, policy
+from ..jobs import arrays, trouble
 from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described
 from ..schedulers import ray_view as view
 from ..schedulers.gathered import ADDRESS, CODES, INDEX, INTERRUPTED, NODE
+from .apart import Apart
 from .placing import Lost, Turn, connect, wanted_in_words
 
 TYPE_CHECKING = False
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 LOOK = 1.0  # seconds between two looks for requests to stop
 PENDING = 8  # jobs that wait for nodes at a time; the others wait for these
 LONGEST_PAUSE = 60.0  # seconds before nodes are asked for again, where they keep being lost
-NO_ROOT = "{} is not there on the node {}: the root has to be on a file system that all nodes share"
+SIGHT = "shared"  # in the driver's directory: a node that reads it sees the root
 
 
 class Waiting(Site):
@@ -126,23 +127,31 @@ class Work:
                     return False
             self.is_placed = True
             try:
-                addresses = turn.start()
-                node = turn.lacks(self.driver.directory.job)
-                if node:
-                    reason = NO_ROOT.format(self.driver.root, node)
-                    self.loop.end(policy.Decision("failed", reason))
-                    return False
-                codes = turn.run(self._words(), self._variables(addresses), self._log(), self._ends)
+                variables = self._variables(turn.start())
+                codes = self._run(turn, variables)
             except Lost as error:
                 print_message("{}: {}".format(self.id, error))
                 return True
             finally:
                 self.is_placed = False
+        if codes is None:
+            return False
         known = [INTERRUPTED] + list(CODES.values())
         if any(code not in known for code in codes):
             print_message("{}: its nodes ended with {}".format(self.id, codes))
             return False
         return True
+
+    def _run(self, turn: Turn, variables: "List[Dict[str, str]]") -> "Optional[List[int]]":
+        """Have attempts made on the turn's nodes; return their exit codes, None where the job has
+        ended before."""
+        if turn.sees(self.driver.sight, self.driver.token):
+            return turn.run(self._words(), variables, self._log(), self._ends)
+        assert self.loop is not None
+        return Apart(turn, self.loop, self._log(), self._more_follow, self._ends).run(variables)
+
+    def _more_follow(self) -> bool:
+        return bool(self.driver.left)
 
     def _ends(self) -> bool:
         return self.driver.is_ending
@@ -177,9 +186,12 @@ class Driver:
         self.left = []  # type: List[Work]
         self.active = []  # type: List[Work]
         self.at_once = 0
+        self.sight = os.path.join(path, SIGHT)
+        self.token = os.urandom(16).hex().encode()
 
     def run(self) -> int:
         job = described(self.directory)
+        trouble.with_retries(lambda: files.write_bytes(self.sight, self.token, durable=False))
         self.left = self._works(job)
         self.at_once = at_once_of(self.directory) or len(self.left)
         signal.signal(signal.SIGTERM, self._end)
@@ -190,6 +202,7 @@ class Driver:
             shown = self._show(shown, job)
             time.sleep(LOOK if self.active else 0.0)
         view.write(self.directory.path, [], [], "")
+        files.discard(self.sight)
         return 0
 
     def _works(self, job: "Description") -> "List[Work]":

@@ -14,18 +14,21 @@ import traceback
 from ..attempt import pod
 from ..attempt.command import HANDLED_SIGNALS
 from ..attempt.follower import end_all_below
+from ..attempt.loop import ELSEWHERE
 from ..formats.messages import print_message
 from ..jobs import trouble
 from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described
+from ..jobs.policy import EXCHANGED
 from ..processes import process
-from ..schedulers.gathered import INTERRUPTED, OWN_FAULT
+from ..schedulers.gathered import INTERRUPTED, OWN_FAULT, STAND_IN
 from ..schedulers.ray import Ray
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ContextManager
 
+    from ..jobs import policy
     from ..jobs.jobdir import AttemptDir
 
 LOOK = 0.5  # seconds between two looks whether the child has ended
@@ -88,6 +91,14 @@ class RayNode(pod.Pod):
     name = "Ray"
     may_come = False
     lost = "ended with its node, or by Ray"
+    sees_others = STAND_IN not in os.environ
+
+    def arrange_next(self, decision: "policy.Decision") -> str:
+        """Leave it to another turn to go on from another trial's checkpoint that is not here."""
+        last = self.job_dir.records()[-1]
+        if not self.sees_others and last.get("cause") == EXCHANGED:
+            return ELSEWHERE
+        return pod.Pod.arrange_next(self, decision)
 
     def end_leftovers(self) -> None:
         """Kill what is left of an attempt that was lost on this machine with all that cared for

@@ -1,20 +1,24 @@
 """Nodes of a Ray cluster for one job: a placement group, and an actor on each. The only module that
 imports Ray, which is there wherever this runs."""
 
+import functools
 import logging
 import time
 
 from ..processes import layout
+from . import host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Sequence  # noqa: F401
+    from typing import Any, Callable, Dict, List, Optional, Sequence  # noqa: F401
 
     from ..formats.records import Description
 
 STARTING = 300.0  # seconds for Ray to start an actor on a node that it has given us
 CLEARING = 120.0  # seconds for the other nodes of a job once one is lost
 LOOK = 1.0
+THREADS = 4  # of an actor: one waits for the program, and others care for files
+ASKING = 600.0  # seconds for a node to answer, which may have to read much
 NAMESPACE = "dray"
 
 
@@ -62,41 +66,9 @@ def wanted_in_words(ray: "Any", job: "Description") -> str:
 
 
 def make_host(ray: "Any") -> "Any":
-    """Make the actor's class. It is sent to the nodes as it is, so it needs nothing from here."""
-
-    class Host:
-        def __init__(self) -> None:
-            self.process = None  # type: Any
-
-        def address(self) -> str:
-            import ray
-
-            return str(ray.util.get_node_ip_address())
-
-        def lacks(self, path: str) -> bool:
-            import os
-
-            return not os.path.exists(path)
-
-        def run(self, words: "List[str]", variables: "Dict[str, str]", log: str) -> int:
-            import os
-            import subprocess
-
-            with open(log, "ab") as out:
-                self.process = subprocess.Popen(
-                    words,
-                    env=dict(os.environ, **variables),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                )
-            return int(self.process.wait())
-
-        def end(self) -> None:
-            if self.process is not None:
-                self.process.terminate()
-
-    return ray.remote(max_restarts=0, max_concurrency=4)(Host)
+    """Make the actor's class. Its module is sent to the nodes as it is, since dray is not there."""
+    ray.cloudpickle.register_pickle_by_value(host)
+    return ray.remote(max_restarts=0, max_concurrency=THREADS)(host.Host)
 
 
 class Turn:
@@ -120,8 +92,8 @@ class Turn:
     def __exit__(self, *_: object) -> None:
         from ray.util.placement_group import remove_placement_group
 
-        for host in self.hosts:
-            self.ray.kill(host)
+        for one in self.hosts:
+            self.ray.kill(one)
         remove_placement_group(self.group)
 
     def is_ready(self) -> bool:
@@ -147,13 +119,19 @@ class Turn:
             if "memory" in self.bundle:
                 options["memory"] = self.bundle["memory"]
             self.hosts.append(make.options(**options).remote())
-        self.addresses = self._get([host.address.remote() for host in self.hosts], STARTING)
+        self.addresses = self._get([one.address.remote() for one in self.hosts], STARTING)
         return self.addresses
 
-    def lacks(self, path: str) -> str:
-        """Return a node that does not see this file; '' where all do."""
-        found = self._get([host.lacks.remote(path) for host in self.hosts], STARTING)
-        return next((self.addresses[place] for place, one in enumerate(found) if one), "")
+    def sees(self, path: str, content: bytes) -> bool:
+        """Return whether all nodes see this file."""
+        return all(self._get([one.sees.remote(path, content) for one in self.hosts], STARTING))
+
+    def ask(self, place: int, method: str, *arguments: "Any") -> "Any":
+        """Call a method of one node's host. What goes wrong there is raised here."""
+        return self._get([getattr(self.hosts[place], method).remote(*arguments)], ASKING)[0]
+
+    def asker(self, place: int) -> "Callable[..., Any]":
+        return functools.partial(self.ask, place)
 
     def run(
         self,
@@ -161,25 +139,31 @@ class Turn:
         variables: "Sequence[Dict[str, str]]",
         log: str,
         ends: "Callable[[], bool]",
+        look: "Optional[Callable[[], None]]" = None,
     ) -> "List[int]":
         """Run the words on every node; return their exit codes. Once ``ends`` says so, or a node is
-        lost, the others are asked to end. Raises Lost where one was."""
+        lost, the others are asked to end. Raises Lost where one was. ``look`` is called now and
+        then: where it is given, nodes see nothing of each other, and end with the first."""
         running = [
-            host.run.remote(list(words), variables[place], log)
-            for place, host in enumerate(self.hosts)
+            one.run.remote(list(words), variables[place], log)
+            for place, one in enumerate(self.hosts)
         ]
+        first = running[0]
         codes, lost, until = [], "", None  # type: List[int], str, Any
         while running:
+            if look is not None:
+                look()
             done, running = self.ray.wait(running, num_returns=1, timeout=LOOK)
             try:
                 codes += self._get(done, STARTING)
             except Lost as error:
                 lost = lost or str(error)
-            if (lost or ends()) and until is None:
+            is_over = look is not None and first not in running
+            if (lost or is_over or ends()) and until is None:
                 until = time.monotonic() + CLEARING
-                for host in self.hosts:
-                    host.end.remote()
-            if lost and until is not None and time.monotonic() > until:
+                for one in self.hosts:
+                    one.end.remote()
+            if (lost or is_over) and until is not None and time.monotonic() > until:
                 break
         if lost:
             raise Lost(lost)

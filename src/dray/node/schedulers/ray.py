@@ -13,12 +13,13 @@ import sys
 import time
 
 from ..formats import files, shapes
+from ..formats.interpreters import own_words
 from ..jobs import arrays
 from ..jobs.arrays import ArrayDir
 from ..jobs.jobdir import JobDir
 from . import ray_view as view
 from . import rows
-from .gathered import ADDRESS, INDEX, NODE, TASK, Gathered
+from .gathered import ADDRESS, INDEX, NODE, STAND_IN, TASK, Gathered
 from .ray_api import DASHBOARD, Api, Refused
 from .scheduler import SchedulerError
 
@@ -26,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple  # noqa: F401
 
-    from ..formats.records import End, NodeShape, Row, SiteFacts
+    from ..formats.records import End, NodeShape, Record, Row, SiteFacts
 
 PREFIX = "dray-"
 LIVE = ("PENDING", "RUNNING")
@@ -34,6 +35,7 @@ MARK = "job"  # what Ray's metadata says of a driver
 STARTING = "its driver is being started by Ray"
 STOP_SECONDS = 600  # what Ray leaves a driver to end its nodes before it is killed
 IMPORT_SECONDS = 60.0
+INSPECTION_SECONDS = 180.0
 LEAVING = 30.0  # seconds for a driver that has nothing left to do
 LEAVING_LOOK = 0.5
 # What Ray sets for its own workers: with the first, breakpoint() would wait for Ray's debugger.
@@ -104,14 +106,15 @@ def number_in(have: "Dict[str, Any]", name: str) -> int:
 
 class Ray(Gathered):
     name = "Ray"
-    own_variables = (ADDRESS, INDEX, NODE, TASK, DASHBOARD) + OF_WORKERS
+    is_called = True  # the head reaches no process of a node but through Ray's own
+    own_variables = (ADDRESS, INDEX, NODE, STAND_IN, TASK, DASHBOARD) + OF_WORKERS
 
     def __init__(self, root: str, address: str = "") -> None:
         self.root = root
         self.api = Api(address)
 
     def own_place(self) -> "Dict[str, str]":
-        return {"node": self.own_number()}
+        return {"host": self.own_address()}
 
     def read_queue(self) -> str:
         found = {}  # type: Dict[str, Row]
@@ -207,6 +210,23 @@ class Ray(Gathered):
             found[number] = end_of(job)
         return found
 
+    def inspect_nodes(self, python: str) -> "List[Record]":
+        try:
+            ended = subprocess.run(
+                program_words("inspect", self.root, python),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                timeout=INSPECTION_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SchedulerError("its nodes could not be looked at: {}".format(error))
+        found = files.decode(ended.stdout.strip().split(b"\n")[-1])
+        if ended.returncode or not isinstance(found, list):
+            said = ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
+            raise SchedulerError("its nodes could not be looked at: {}".format(said[-1][:300]))
+        return found
+
     def time_left(self, number: str, patience: float = 0.0) -> "Optional[float]":  # noqa: ARG002
         return None  # Ray has no time limits: the supervisor alone keeps the time
 
@@ -220,6 +240,12 @@ class Ray(Gathered):
             found["ray_error"] = str(error)
         found["ray_of_python"] = imported_version()
         return found
+
+
+def program_words(*arguments: str) -> "List[str]":
+    """Return the words that start this program again, such that it can import Ray."""
+    words = own_words(*arguments)
+    return [one for one in words if one != "-S"]
 
 
 def end_of(job: "Dict[str, Any]") -> "End":

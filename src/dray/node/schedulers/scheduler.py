@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-    from ..formats.records import Answer, Description, End, Request, Row, SiteFacts
+    from ..formats.records import Answer, Description, End, Record, Request, Row, SiteFacts
     from ..jobs.jobdir import JobDir
     from ..processes.cgroup import Meter
     from ..processes.layout import TaskPosition
@@ -130,6 +130,11 @@ class Scheduler:
     def task_position(self) -> "TaskPosition":
         """Return which of those tasks this process is."""
         raise NotImplementedError
+
+    def inspect_nodes(self, python: str) -> "List[Record]":
+        """Return what a job would find on each node, with this Python; raise SchedulerError where
+        that cannot be told."""
+        raise SchedulerError("{} lets nobody look at its nodes".format(self.name or python))
 
     def own_place(self) -> "Dict[str, str]":
         """Say where this process is, for ``way_to``, or for who calls it."""

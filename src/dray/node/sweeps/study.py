@@ -201,6 +201,12 @@ class Study:
         """Write down what a laptop tells of the sweep's trials on other clusters: all it knows."""
         files.write_json(self.others, others)
 
+    def resumable_elsewhere(self) -> "List[str]":
+        """Return the trials that have a checkpoint which is not here, but will be once it is gone
+        on from."""
+        found = self._heard().get("resumable")
+        return found if isinstance(found, list) and shapes.is_texts(found) else []
+
     def _heard(self) -> "Record":
         return files.read_record(self.others, LARGEST_KNOWN) or {}
 
@@ -250,7 +256,7 @@ class Study:
         return {
             "study": record,
             "parts": self.parts(),
-            "trials": {str(number): trials[number] for number in sorted(trials)},
+            "trials": {str(number): for_people(trials[number]) for number in sorted(trials)},
             "results": {str(number): results[number] for number in sorted(results)},
             "closed": self.is_closed(),
             "others": str(self._heard().get("mark") or "")[:LONGEST_MARK],
@@ -326,7 +332,15 @@ def part_id(path: str) -> "Any":
 def trial_in(record: "Optional[Record]") -> "Optional[TrialRecord]":
     if not record or not shapes.is_record(record.get("values")):
         return None
-    return {"values": record["values"], "by": str(record.get("by") or "")}
+    trial = {"values": record["values"], "by": str(record.get("by") or "")}  # type: TrialRecord
+    if shapes.is_record(record.get("attrs")):
+        trial["attrs"] = record["attrs"]
+    return trial
+
+
+def for_people(trial: "TrialRecord") -> "TrialRecord":
+    """Return a trial without what its sampler has noted for itself."""
+    return {"values": trial["values"], "by": trial["by"]}
 
 
 def result_in(record: "Optional[Record]") -> "Optional[ResultRecord]":

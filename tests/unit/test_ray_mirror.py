@@ -1,0 +1,394 @@
+"""Files of a node that does not see the root: what is sent there, and how it comes home."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.node.jobs.jobdir import JobDir
+from dray.node.ray import sending
+from dray.node.ray.host import TURNS, Host
+from dray.node.ray.landing import Landing, Unsafe, link_inside, parts_of
+from dray.node.ray.mirror import PIECE, Mirror, batches, checked, sort_of
+
+RULES: Any = {"checkpoint": "**/model_*.pt", "number": r"model_(\d+)", "keep": None}
+
+
+class Node:
+    """A host beside its own stand-in, and the root that it does not know of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.host = Host()
+        self.root = folder / "root"
+        self.job = self.root / "jobs/j-1"
+        (self.job / "outputs").mkdir(parents=True)
+        (self.job / "attempts/001").mkdir(parents=True)
+        (folder / "scratch").mkdir()
+        self.stand_in = Path(self.host.open(str(folder / "scratch"), "r", "t1"))
+        self.there = self.stand_in / "jobs/j-1"
+        for name in ("outputs", "attempts/002"):
+            (self.there / name).mkdir(parents=True)
+        self.asked: list[str] = []
+        self.during: Callable[[], None] = lambda: None
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        self.asked.append(method)
+        answer = getattr(self.host, method)(*arguments)
+        if method == "read":
+            self.during()
+        return answer
+
+    def mirror(self, **more: Any) -> Mirror:
+        return Mirror(str(self.job), str(self.stand_in), RULES, 2, self.ask, **more)
+
+    def write(self, path: str, content: bytes, age: float = 60.0) -> Path:
+        target = self.there / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        os.utime(target, (time.time() - age,) * 2)
+        return target
+
+    def here(self) -> set[str]:
+        top = self.job / "outputs"
+        return {str(one.relative_to(top)) for one in top.rglob("*") if not one.is_dir()}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+# -- what comes home ----------------------------------------------------------------------------
+
+
+def test_what_changes_comes_and_what_goes_goes(node: Node) -> None:
+    mirror = node.mirror()
+    node.write("outputs/a/model_1.pt", b"one")
+    node.write("outputs/notes", b"first")
+    mirror.bring_outputs()
+    assert node.here() == {"a/model_1.pt", "notes"}
+    (node.there / "outputs/a/model_1.pt").unlink()
+    node.write("outputs/a/model_2.pt", b"two")
+    node.write("outputs/notes", b"2nd")
+    mirror.bring_outputs()
+    assert node.here() == {"a/model_2.pt", "notes"}
+    assert (node.job / "outputs/notes").read_bytes() == b"2nd"
+    assert list((node.job / "incoming").iterdir()) == []
+
+
+def test_a_file_that_grows_is_brought_from_where_it_ended(node: Node) -> None:
+    mirror = node.mirror()
+    path = node.write("outputs/events", b"x" * 3_000_000)
+    mirror.bring_outputs()
+    with path.open("ab") as file:
+        file.write(b"more")
+    read: list[int] = []
+    asked = node.host.read
+    node.host.read = lambda wanted: (read.extend(one[2] for one in wanted), asked(wanted))[1]  # type: ignore[method-assign]
+    mirror.bring_outputs()
+    assert read == [4]
+    assert (node.job / "outputs/events").read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_was_written_anew_and_is_longer_is_brought_whole(node: Node) -> None:
+    mirror = node.mirror()
+    path = node.write("outputs/state", b"a" * 1000)
+    mirror.bring_outputs()
+    with path.open("r+b") as file:  # the same file, and other content
+        file.write(b"b" * 2000)
+    mirror.bring_outputs()
+    assert (node.job / "outputs/state").read_bytes() == b"b" * 2000
+
+
+def test_a_change_in_the_middle_of_what_has_grown_is_found_at_the_end(node: Node) -> None:
+    mirror = node.mirror()
+    path = node.write("outputs/table", b"a" * 300_000)
+    mirror.bring_outputs()
+    with path.open("r+b") as file:
+        file.seek(150_000)
+        file.write(b"zzz")
+        file.seek(300_000)
+        file.write(b"more")
+    mirror.bring_outputs()
+    mirror.bring_outputs(is_last=True)
+    assert (node.job / "outputs/table").read_bytes() == path.read_bytes()
+
+
+def test_a_checkpoint_that_is_being_written_does_not_come(node: Node) -> None:
+    """Nor does the one before it go, though the trainer has removed it already."""
+    mirror = node.mirror()
+    old = node.write("outputs/model_1.pt", b"whole")
+    mirror.bring_outputs()
+    node.write("outputs/model_2.pt", b"half", age=0)
+    old.unlink()
+    mirror.bring_outputs()
+    assert node.here() == {"model_1.pt"}
+    mirror.bring_outputs(is_last=True)
+    assert node.here() == {"model_2.pt"}
+
+
+def test_a_checkpoint_that_changes_on_its_way_is_left_for_the_next_round(node: Node) -> None:
+    mirror = node.mirror()
+    path = node.write("outputs/model_1.pt", b"a" * 2 * PIECE)
+
+    def rewrite() -> None:
+        node.during = lambda: None
+        path.write_bytes(b"b" * 2 * PIECE)
+
+    node.during = rewrite
+    mirror.bring_outputs()
+    assert node.here() == set()
+    mirror.bring_outputs(is_last=True)
+    assert (node.job / "outputs/model_1.pt").read_bytes() == b"b" * 2 * PIECE
+
+
+def test_the_newest_checkpoint_comes_first_and_the_outcome_last(node: Node) -> None:
+    order: list[str] = []
+    read = node.host.read
+    node.host.read = lambda wanted: (order.extend(one[0] for one in wanted), read(wanted))[1]  # type: ignore[method-assign]
+    node.write("outputs/aaa", b"small")
+    node.write("outputs/model_1.pt", b"x" * 100, age=100)
+    node.write("outputs/model_2.pt", b"x" * 100, age=50)
+    node.write("attempts/002/outcome.json", b"{}")
+    node.mirror().bring_outputs()
+    names = [Path(one).name for one in order]
+    assert names == ["model_2.pt", "model_1.pt", "aaa", "outcome.json"]
+
+
+def test_logs_and_the_heartbeat_come_and_earlier_attempts_stay(node: Node) -> None:
+    (node.job / "attempts/001/outcome.json").write_text("first")
+    node.write("attempts/001/outcome.json", b"forged")
+    node.write("attempts/001/log", b"forged")
+    node.write("attempts/002/log", b"one\n")
+    node.write("attempts/002/heartbeat.json", b"{}")
+    node.write("attempts/002/anything", b"no")
+    node.write("attempts/002/outcome.json", b"{}")
+    mirror = node.mirror()
+    mirror.bring_news()
+    node.write("attempts/002/log", b"one\ntwo\n")
+    (node.there / "attempts/002/heartbeat.json").unlink()
+    mirror.bring_news()
+    mirror.bring_outputs()
+    assert (node.job / "attempts/001/outcome.json").read_text() == "first"
+    found = {one.name: one.read_bytes() for one in (node.job / "attempts/002").iterdir()}
+    assert found == {"log": b"one\ntwo\n", "outcome.json": b"{}"}
+
+
+def test_an_output_of_two_nodes_is_the_leaders(node: Node, tmp_path: Path) -> None:
+    node.write("outputs/mine", b"mine")
+    node.write("outputs/both", b"followers")
+    node.mirror(yields=lambda path: path == "outputs/both").bring_outputs()
+    assert node.here() == {"mine"}
+
+
+def test_what_cannot_be_listed_is_not_taken_to_be_gone(node: Node, monkeypatch: Any) -> None:
+    mirror = node.mirror()
+    node.write("outputs/model_1.pt", b"one")
+    mirror.bring_outputs()
+    scandir = os.scandir
+
+    def broken(path: str) -> Any:
+        if "outputs" in str(path):
+            raise OSError(5, "Input/output error")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        mirror.bring_outputs()
+    assert (node.job / "outputs/model_1.pt").exists()
+
+
+# -- what means ill -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/etc/x", "../x", "a/../../x", "a//b", "a/./b", "a\0b", "\ud800", "x" * 300, 7]
+)
+def test_paths_that_may_lead_elsewhere_are_refused(path: Any) -> None:
+    with pytest.raises(Unsafe):
+        parts_of(path)
+    row = (path if not isinstance(path, str) else "jobs/j-1/" + path, "f", 1, 1, 1, "")
+    assert checked([row], "jobs/j-1/") == []
+
+
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "outputs", "/"]), max_size=6))
+def test_no_path_leads_out(parts: list[str]) -> None:
+    path = "/".join(parts)
+    try:
+        found = parts_of(path)
+    except Unsafe:
+        return
+    assert os.path.normpath(os.path.join("/top", *found)).startswith("/top/")
+
+
+def test_a_link_in_the_way_is_replaced_and_not_followed(node: Node, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    for name in ("runs", "file"):
+        (node.job / "outputs" / name).symlink_to(outside / ("kept" if name == "file" else ""))
+    node.write("outputs/runs/x", b"new")
+    node.write("outputs/file", b"new")
+    node.mirror().bring_outputs()
+    assert {one.name for one in outside.iterdir()} == {"kept"}
+    assert (outside / "kept").read_text() == "kept"
+    assert (node.job / "outputs/runs/x").read_bytes() == b"new"
+    assert not (node.job / "outputs/file").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "expected"),
+    [
+        ("latest", "runs/1", "runs/1"),
+        ("a/latest", "../runs", "../runs"),
+        ("a/latest", "/node/outputs/runs", "../runs"),
+        ("latest", "/etc", ""),
+        ("latest", "../job.json", ""),
+        ("a/latest", "b/../../../x", ""),
+        ("latest", "/node/outputs/../job.json", ""),
+        ("latest", "", ""),
+    ],
+)
+def test_links_are_kept_that_stay_inside(path: str, target: str, expected: str) -> None:
+    assert link_inside(path, target, "/node/outputs") == expected
+
+
+def test_a_folder_that_becomes_a_file_and_back_is_followed(node: Node) -> None:
+    mirror = node.mirror()
+    node.write("outputs/a/b/c", b"1")
+    mirror.bring_outputs()
+    for one in ("a/b/c", "a/b", "a"):
+        path = node.there / "outputs" / one
+        path.rmdir() if path.is_dir() else path.unlink()
+    node.write("outputs/a", b"file")
+    mirror.bring_outputs()
+    assert node.here() == {"a"}
+    (node.there / "outputs/a").unlink()
+    node.write("outputs/a/b", b"2")
+    mirror.bring_outputs()
+    assert node.here() == {"a/b"}
+
+
+def test_other_files_of_the_job_are_nobodys_to_change(node: Node) -> None:
+    for path in (
+        "job.json",
+        "end.json",
+        "secrets.json",
+        "attempts/1/log",
+        "attempts/002/x",
+        "alive",
+    ):
+        assert sort_of(path, 2) == ""
+    assert sort_of("attempts/002/../../job.json", 2) == ""
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 300)), max_size=20))
+def test_pieces_are_all_of_it_and_bounded(files: list[tuple[int, int]]) -> None:
+    wanted = [(str(at), start, size) for at, (start, size) in enumerate(files)]
+    found: dict[str, int] = {}
+    for batch in batches(wanted, 100):
+        assert sum(length for _, _, length in batch) <= 100
+        for path, offset, length in batch:
+            assert offset == wanted[int(path)][1] + found.get(path, 0)
+            found[path] = found.get(path, 0) + length
+    assert found == {path: size for path, _, size in wanted}
+
+
+# -- what is sent -------------------------------------------------------------------------------
+
+
+def test_a_node_gets_what_it_needs_and_old_checkpoints_stay(node: Node) -> None:
+    root = node.root
+    (root / "node").mkdir()
+    (root / "node/dray-1.pyz").write_bytes(b"program")
+    (node.job / "batch.sh").write_text('exec python "$root/node/dray-1.pyz" node x\n')
+    (node.job / "outputs/notes").write_text("notes")
+    (node.job / "outputs/latest").symlink_to("notes")
+    for number in range(5):
+        path = node.job / f"outputs/model_{number}.pt"
+        path.write_bytes(b"checkpoint")
+        os.utime(path, (1000 + number,) * 2)
+    (node.job / "attempts/001/outcome.json").write_text("{}")
+    (node.job / "attempts/001/log").write_text("long")
+    job: Any = {"id": "j-1", "snapshot": "", "resume": RULES, "after": {"other-1": "ok"}}
+    parcel = sending.parcel_of(JobDir(str(node.job)), job)
+    base = str(node.stand_in.parent.parent)
+    stamps = sending.send(parcel, base, str(node.stand_in), node.ask)
+    found = {str(one.relative_to(node.there)) for one in node.there.rglob("*")}
+    assert found >= {"batch.sh", "job.json", "attempts/001/outcome.json", "outputs/latest"}
+    assert {one for one in found if "model" in one} == {"outputs/model_3.pt", "outputs/model_4.pt"}
+    assert "attempts/001/log" not in found
+    assert "after" not in json.loads((node.there / "job.json").read_text())
+    assert (node.stand_in / "node/dray-1.pyz").read_bytes() == b"program"
+    sent = node.there / "outputs/notes"
+    assert stamps["jobs/j-1/outputs/notes"][1] == sent.stat().st_mtime_ns
+    node.asked.clear()
+    sending.send(sending.Parcel(str(root)), base, str(node.stand_in), node.ask)
+    assert "put" not in node.asked
+
+
+def test_what_was_sent_and_is_removed_there_is_removed_here(node: Node) -> None:
+    (node.job / "batch.sh").touch()
+    (node.job / "outputs/notes").write_text("notes")
+    (node.job / "outputs/kept").write_text("kept")
+    job: Any = {"id": "j-1", "snapshot": "", "resume": RULES}
+    parcel = sending.parcel_of(JobDir(str(node.job)), job)
+    base = str(node.stand_in.parent.parent)
+    mirror = node.mirror()
+    for path, stamp in sending.send(parcel, base, str(node.stand_in), node.ask).items():
+        mirror.remember(path.replace("jobs/j-1/", ""), stamp)
+    node.asked.clear()
+    mirror.bring_outputs()
+    assert "read" not in node.asked
+    (node.there / "outputs/notes").unlink()
+    mirror.bring_outputs()
+    assert node.here() == {"kept"}
+
+
+# -- the folder that stands in ------------------------------------------------------------------
+
+
+def test_the_last_turn_takes_all_away_and_others_stay(tmp_path: Path) -> None:
+    first, second = Host(), Host()
+    one = Path(first.open(str(tmp_path), "r", "t1"))
+    two = Path(second.open(str(tmp_path), "r", "t2"))
+    first.close(keep=False)
+    assert not one.exists()
+    assert two.exists()
+    second.close(keep=False)
+    assert not two.parent.parent.exists()
+
+
+def test_what_a_killed_host_has_left_is_taken_away(tmp_path: Path) -> None:
+    killed = Host()
+    left = Path(killed.open(str(tmp_path), "r", "t1"))
+    for fd in killed.locks:
+        os.close(fd)
+    Host().open(str(tmp_path), "r", "t2")
+    assert [one.name for one in left.parent.iterdir()] == ["t2"]
+    assert left.parent.name == TURNS
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / f"dray-ray-{os.getuid()}").symlink_to(tmp_path)
+    with pytest.raises(PermissionError):
+        Host().open(str(tmp_path), "r", "t1")
+
+
+def test_a_landing_is_private(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    landing = Landing(str(top), str(tmp_path / "waiting"))
+    name, fd = landing.new()
+    os.close(fd)
+    landing.put(name, "a/b")
+    assert (top / "a").stat().st_mode & 0o777 == 0o700
+    assert (top / "a/b").stat().st_mode & 0o777 == 0o600
