@@ -53,6 +53,11 @@ def is_rungs(value: "Any") -> bool:
     )
 
 
+def is_levels(value: "Any") -> bool:
+    """Return whether these are numbers by the names of metrics."""
+    return isinstance(value, dict) and all(shapes.is_number(one) for one in value.values())
+
+
 EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
 
 
@@ -72,6 +77,7 @@ RESULT = {
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
     "metrics": shapes.is_texts,
+    "levels": is_levels,
     "exchanges": is_exchanges,
     "taken": shapes.is_count,
     "values": shapes.is_record,

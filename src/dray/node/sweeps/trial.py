@@ -399,6 +399,7 @@ class Following:
             self.result["value"] = level if finite else "nan"  # type: ignore[typeddict-item]
         if self.points:
             self.result["metrics"] = self._names_told()
+            self.result["levels"] = self._levels(self.result["metrics"])
         try:
             self.study.tell(self.number, self.result)
         except OSError as error:
@@ -411,6 +412,15 @@ class Following:
         asked = [self.record.get("metric")] + [one.name for one in self.conditions]
         names = sorted(self.points, key=lambda name: (name not in asked, name))
         return [name for name in names if len(name) <= LONGEST_TOLD][:NAMES_TOLD]
+
+    def _levels(self, names: "List[str]") -> "Dict[str, float]":
+        """Return what these metrics are by now, those that are numbers."""
+        found = {}
+        for name in names:
+            level = self.points[name].level()
+            if level is not None and math.isfinite(level):
+                found[name] = level
+        return found
 
 
 # -- when it has ended --------------------------------------------------------------------------
