@@ -40,9 +40,7 @@ OPTIONS = (
         default_text="",
     ),
     DASHBOARD,
-    ROOT._replace(
-        help="The folder for jobs and code, best on a file system that all nodes share."
-    ),
+    ROOT._replace(help="The folder for jobs and code, best on a file system that all nodes share."),
     PYTHON._replace(
         help="A Python that can import the cluster's Ray, on all of its nodes.",
         example='"/isaac-sim/python.sh"',
