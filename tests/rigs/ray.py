@@ -19,8 +19,7 @@ from typing import Any
 
 from tests.rigs.processes import until
 
-STARTING = 600.0  # seconds, on a busy machine
-PATIENT_RAY = Path(__file__).with_name("patient_ray.py")
+STARTING = 300.0  # seconds, on a busy machine
 PORT = 6400
 DASHBOARD = 8265
 PATIENCE = 90  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
@@ -84,8 +83,9 @@ class Ray:
         self._bring_up(HEAD, self._start_head, self.alive)
 
     def _bring_up(self, node: int, start: Callable[[], None], is_up: Callable[[], object]) -> None:
-        """Start a node, and once more where Ray gives up."""
-        for tries_left in (1, 0):
+        """Start a node, and again where Ray gives up: it does after half a minute, which a busy
+        machine may need."""
+        for tries_left in range(5, -1, -1):
             start()
             try:
                 until(is_up, STARTING)
@@ -126,7 +126,7 @@ class Ray:
         if node != HEAD:
             mounts = [f"mount -t tmpfs -o size=1g none {one}" for one in (self.own, self.scratch)]
             words += ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh"]
-        words += [self.python, "-P", str(PATIENT_RAY), "start", "--block"]
+        words += [str(self.bin / "ray"), "start", "--block"]
         words += [f"--node-ip-address={self.address_of(node)}", "--disable-usage-stats"]
         words += [f"--num-cpus={CPUS}", "--object-store-memory=80000000"]
         env = {
