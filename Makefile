@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep test-docker \
-	kubernetes-rig test-kubernetes test-kubernetes-long test-slurm-versions check bench docs clean
+.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep bench-stopping bench-trials test-docker \
+	kubernetes-alone kubernetes-rig test-kubernetes test-kubernetes-core test-kubernetes-long test-kuberay test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## a real training run, interrupted and resumed
 	$(BIN)/dray demo
 
-APART := crowd or containers or machines or sessions or hostile or trainers or sweeps or docker or simulation or faults or kubernetes or ray
+APART := crowd or containers or machines or sessions or hostile or trainers or sweeps or docker or simulation or faults or kubernetes or ray or kuberay
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
@@ -72,19 +72,33 @@ test-docker: $(READY)  ## images of a real docker daemon, in both its kinds of s
 	tests/rigs/install
 	$(BIN)/pytest -m docker tests/integration
 
-kubernetes-rig: $(READY)
+kubernetes-alone: $(READY)
 	tests/rigs/install ip:iproute2 docker-registry:docker-registry
 	tests/rigs/kubernetes/build
+
+kubernetes-rig: kubernetes-alone
 	tests/rigs/kubernetes/addition kueue
 	tests/rigs/kubernetes/addition kai
 
 ON_KUBERNETES := -n 2 --dist loadgroup tests/kubernetes tests/contract tests/sessions
+# The contract, interruptions, exactly once, and what goes wrong; nothing of Kueue's or KAI's.
+CORE := tests/contract $(patsubst %,tests/kubernetes/test_%.py,interruptions exactly_once faults)
 
 test-kubernetes: kubernetes-rig  ## a real Kubernetes of two nodes; built once with Go, for minutes; needs root
 	$(BIN)/pytest $(ON_KUBERNETES) -m "kubernetes and not kubernetes_long"
 
+test-kubernetes-core: kubernetes-alone  ## the part of it that is tried before a change lands
+	$(BIN)/pytest -n 2 --dist loadgroup $(CORE) -m "kubernetes and not kubernetes_long"
+
 test-kubernetes-long: kubernetes-rig  ## the tests there that wait for long
 	$(BIN)/pytest $(ON_KUBERNETES) -m kubernetes_long
+
+test-kuberay: $(READY)  ## Ray clusters on that Kubernetes, by KubeRay's operator; built once with Go; needs root
+	tests/rigs/install ip:iproute2
+	tests/rigs/kubernetes/build
+	tests/rigs/kubernetes/addition kuberay
+	tests/rigs/kubernetes/ray-image $(BIN)/python
+	$(BIN)/pytest -m kuberay tests/kubernetes
 
 NAMED := tests/faults/test_points.py::test_point tests/faults/test_power_cuts.py::test_cut
 ALL_POINTS := -n 2 --dist loadgroup --all-points tests/faults
@@ -126,6 +140,15 @@ bench: $(READY)  ## measure; figures go to docs/explanation/performance.md
 
 bench-sweep: $(READY)  ## the sampler beside Optuna's; figures go to docs/explanation/sweeps.md
 	PYTHONPATH=src:. $$(tests/rigs/environment $(BIN)/python sweeps)/bin/python -m bench.sweep $(SEEDS)
+
+bench-stopping: $(READY)  ## early stopping at equal cost, simulated and with a real trainer
+	$(BIN)/python -m bench.stopping
+	$(BIN)/python -m bench.stopping_trainer $$(tests/rigs/environment $(BIN)/python trainers)/bin/python $(SEEDS)
+
+bench-trials: $(READY)  ## what a trial costs beside a bare array and Ray Tune; needs root
+	tests/rigs/install ip:iproute2
+	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m bench.trials $$(tests/rigs/environment $(BIN)/python ray)/bin/python $(TRIALS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import tempfile
-import time
 from pathlib import Path
 
 from bench import (
@@ -15,6 +12,7 @@ from bench import (
     interruptions,
     kubernetes,
     labs,
+    pages,
     sessions,
     slurm,
     snapshots,
@@ -36,8 +34,6 @@ SUITES = (
     goodput,
     interruptions,
 )
-PAGE = Path(__file__).parent.parent / "docs/explanation/performance.md"
-BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 def main() -> None:
@@ -50,22 +46,14 @@ def main() -> None:
 
 
 def write(figures: list[Figure]) -> None:
-    machine = f"{os.cpu_count()} cores, Linux {platform.release()}"
-    python = f"Python {platform.python_version()}"
     lines = [
-        BEGIN,
-        f"Measured on {time.strftime('%Y-%m-%d')}, {machine}, {python}; best of several runs.",
+        f"{pages.measured()}; best of several runs.",
         "",
         "| what | measured | against | ratio | goal | met |",
         "|---|---|---|---|---|---|",
         *(figure.row() for figure in figures),
-        END,
     ]
-    text = PAGE.read_text("utf-8")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(head + "\n".join(lines) + tail, "utf-8")
-    print("\n".join(lines[1:-1]))
+    pages.write("performance.md", lines)
 
 
 if __name__ == "__main__":

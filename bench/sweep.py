@@ -12,8 +12,6 @@ from __future__ import annotations
 import heapq
 import math
 import multiprocessing
-import os
-import platform
 import random
 import statistics
 import sys
@@ -21,9 +19,9 @@ import time
 import warnings
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench import pages
 from bench.sweep_problems import FUNCTIONS, Problem, Values, tables
 from dray.node.sweeps import sampler
 
@@ -31,8 +29,6 @@ SEEDS = 20
 TRIALS = 100
 AT_ONCE = (8, 32)
 LOOKS = (25, 50, 100)
-PAGE = Path(__file__).parent.parent / "docs/explanation/sweeps.md"
-BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 # -- samplers -----------------------------------------------------------------------------------
@@ -221,19 +217,6 @@ def medians(summary: Summary, problems: list[str]) -> list[str]:
     return lines
 
 
-def write(lines: list[str], seeds: int) -> None:
-    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    told = (
-        f"Measured on {time.strftime('%Y-%m-%d')}, {machine}, Optuna {metadata.version('optuna')}"
-    )
-    told += f"; {seeds} runs of {TRIALS} trials for each problem and sampler."
-    text = PAGE.read_text("utf-8")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(head + "\n".join([BEGIN, told, "", *lines, END]) + tail, "utf-8")
-    print("\n".join([told, "", *lines]))
-
-
 def main(seeds: int = SEEDS) -> None:
     PROBLEMS.update({one.name: one for one in (*FUNCTIONS, *tables())})
     tasks = [
@@ -249,7 +232,9 @@ def main(seeds: int = SEEDS) -> None:
             results.append(result)
             if len(results) % 200 == 0:
                 print(f"{len(results)} of {len(tasks)} runs", file=sys.stderr, flush=True)
-    write(report(Summary(results), list(PROBLEMS)), seeds)
+    told = pages.measured(f"Optuna {metadata.version('optuna')}")
+    told += f"; {seeds} runs of {TRIALS} trials for each problem and sampler."
+    pages.write("sweeps.md", [told, "", *report(Summary(results), list(PROBLEMS))])
 
 
 if __name__ == "__main__":

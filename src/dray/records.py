@@ -149,7 +149,8 @@ class NamedValues(tuple[object, ...]):
 
     @classmethod
     def _make(cls, values: Iterable[Any]) -> Any:
-        return cls(*values)
+        made = tuple.__new__(cls, values)
+        return made if len(made) == len(cls._fields) else cls(*made)
 
     def _replace(self, **changes: Any) -> Any:
         return type(self)(**{**self._asdict(), **changes})

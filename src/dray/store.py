@@ -353,13 +353,18 @@ class Store:
             )
         return True
 
-    def save_submitted(self, array: JobArray) -> None:
-        """Record that all jobs of the array are queued."""
+    def save_array(self, array: JobArray) -> None:
+        """Record what the jobs of an array have in common, as it is sent."""
         with self._writing() as connection:
             connection.execute(
                 "UPDATE arrays SET spec = ? WHERE id = ?",
                 (json.dumps(array.common.to_dict()), array.id),
             )
+
+    def save_submitted(self, array: JobArray) -> None:
+        """Record that all jobs of the array are queued."""
+        self.save_array(array)
+        with self._writing() as connection:
             connection.execute(
                 "UPDATE jobs SET submitted = 1 WHERE id >= ? AND id < ?", ids_in(array.id)
             )

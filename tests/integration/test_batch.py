@@ -268,3 +268,20 @@ def test_tasks_of_isaac_lab_are_read_as_they_are(dray: Dray) -> None:
     batch = dray("batch", "wrap_resources.py", "--", *words).stdout.strip()
     dray("wait", batch)
     assert dray.log(f"{batch}.job-2") == "two"
+
+
+def test_jobs_are_dealt_out_among_clusters(dray: Dray, hpc: Hpc) -> None:
+    """One by one, but for those that name a cluster; equal ones on one cluster are an array."""
+    hpc.offer(dray)
+    one = '[[jobs]]\nrun = "echo hello"\n'
+    dray.write("jobs.toml", one * 4 + '[[jobs]]\nname = "own"\non = "hpc"\nrun = "echo own"\n')
+    batch = submitted(dray, "--on", "local,hpc")
+    dray("wait", "--timeout", "100s", batch)
+    told = json.loads(dray("ps", "--json", batch).stdout)
+    found = sorted((job["cluster"], job["id"].removeprefix(batch)) for job in told)
+    assert [where for where, _ in found] == ["hpc"] * 3 + ["local"] * 2
+    assert ("hpc", ".own") in found
+    together = dray.write("together.toml", "together = true\n" + one * 2)
+    refused = dray("batch", "--on", "local,hpc", str(together), check=False)
+    assert refused.returncode == 2
+    assert "run together" in refused.stderr

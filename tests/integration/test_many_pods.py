@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dray.clusters.kube.api import NAMED, Look
+from dray.clusters.kube.looking import NAMED, Look
 from dray.clusters.kube.queue import Row
 from dray.clusters.kubernetes import KubernetesCluster, description
 from dray.job.model import JobSpec, JobState

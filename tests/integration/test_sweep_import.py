@@ -21,6 +21,13 @@ class WalkerJobCfg(tuner.JobCfg):
             lambda config: config["runner_args"]["--num_envs"] // 4
         )
         super().__init__(cfg)
+
+class UntunedJobCfg(tuner.JobCfg):
+    def __init__(self, cfg={}):
+        cfg = util.populate_isaac_ray_cfg_args(cfg)
+        cfg["runner_args"]["--task"] = tune.choice(["Walker-v0"])
+        cfg["hydra_args"]["agent.epochs"] = 200
+        super().__init__(cfg)
 """
 TRAINER = """
 import sys
@@ -66,3 +73,17 @@ def test_a_jobcfg_is_started_without_a_file_between(dray: Dray) -> None:
     both = dray("sweep", "start", "some.toml", *where, "--", "true", check=False)
     assert both.returncode == 2
     assert "name one of them" in both.stderr
+
+
+def test_a_jobcfg_that_varies_nothing_is_run_and_shown(dray: Dray) -> None:
+    """There is no column behind the state then."""
+    dray.write("walker_cfg.py", CONFIGURATION)
+    where = ("--isaaclab", "walker_cfg.py:UntunedJobCfg", "--trials", "2", "--repeats", "1")
+    sweep = dray("sweep", "start", *where, "--", "echo").stdout.strip()
+    dray("wait", "--timeout", "100s", sweep)
+    assert dray.log(f"{sweep}.1") == "--task Walker-v0 agent.epochs=200\n"
+    shown = dray("sweep", "status", sweep).stdout
+    assert [line.split() for line in shown.split("\n") if line.startswith(".")] == [
+        [".0", "done"],
+        [".1", "done"],
+    ]

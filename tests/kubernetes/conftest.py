@@ -1,4 +1,4 @@
-"""What queues jobs beside the cluster: started once a test asks for it."""
+"""What runs beside the cluster: started once a test asks for it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Pods
 from tests.rigs.kubernetes.cluster import Kubernetes, Unavailable
 from tests.rigs.kubernetes.kai_scheduler import Kai
+from tests.rigs.kubernetes.kuberay_operator import KubeRay
 from tests.rigs.kubernetes.kueue_manager import Kueue
 
 
@@ -46,3 +47,12 @@ def built() -> Iterator[None]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kuberay(kubernetes: Kubernetes) -> KubeRay:
+    """KubeRay's operator beside the cluster, for as long as that is there."""
+    with built():
+        operator = KubeRay(kubernetes)
+    operator.start()
+    return operator

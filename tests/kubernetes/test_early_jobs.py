@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Dray, Pods, wait_for
 from tests.kubernetes.training import JOB, Admin
-from tests.rigs.kubernetes.cluster import Namespace
+from tests.rigs.kubernetes.cluster import Kubernetes
 
 pytestmark = pytest.mark.kubernetes
 
@@ -21,16 +22,23 @@ RUN = ("run", *ON, "--", "python3", "-c", COUNTED)
 CREATED, SENT = "POST /apis/batch/v1", "to submit on the standing connection"
 
 
+@pytest.fixture(scope="module")
+def space(kubernetes: Kubernetes, rig_folder: Path) -> Iterator[Pods]:
+    """A namespace with a helper, which these tests have for themselves."""
+    made = kubernetes.namespace()
+    yield Pods(kubernetes, made, rig_folder / "k8s")
+    kubernetes.remove(made)
+
+
 @pytest.fixture
-def open_pods(dray: Dray, namespace: Namespace, pods: Pods, rig_folder: Path) -> Pods:
-    """A namespace of the test's own, to which a connection stands."""
-    own = Pods(pods.cluster, namespace, rig_folder / "k8s")
-    own.offer(dray)
+def open_pods(dray: Dray, space: Pods) -> Pods:
+    """That namespace, to which a connection stands."""
+    space.offer(dray)
     dray.write("train.py", "print('hello')")
     job = dray.run(*ON, "--", "true")
     dray.wait(job)
     wait_for(lambda: "on the standing connection" in dray("--verbose", "logs", job).stderr)
-    return own
+    return space
 
 
 def jobs_of(pods: Pods) -> list[str]:
@@ -58,6 +66,7 @@ def test_a_refused_job_leaves_no_directory(dray: Dray, open_pods: Pods) -> None:
     used = len(jobs_of(open_pods)) + 1
     open_pods.cluster.add_quota(open_pods.namespace, **{"count/jobs.batch": str(used)})
     refused = dray(*RUN, check=False)
+    Admin(open_pods).kubectl("delete", "resourcequota", "quota")
     assert "exceeded quota" in refused.stderr
     assert {*dray.jobs.iterdir()} == before
     assert "queued" not in dray("ps").stdout

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dray.clusters.kube.api import NAMED
+from dray.clusters.kube import listing
+from dray.clusters.kube.looking import NAMED
+from dray.transport.kube_api import Api
+from dray.transport.kubectl import Kubectl
 from tests.conftest import Dray, Pods, wait_for
 from tests.integration.test_arrays import run_many
 from tests.kubernetes.training import Admin
+from tests.rigs.kubernetes import objects
 from tests.rigs.kubernetes.cluster import Kubernetes
 
 pytestmark = pytest.mark.kubernetes
@@ -51,6 +56,26 @@ def test_all_are_taken_or_none(dray: Dray, space: Pods) -> None:
     admin = Admin(space)
     wait_for(lambda: not admin.found("jobs", "dray/job"), 60)
     assert json.loads(dray("ps", "--all", "--json").stdout) == []
+
+
+def test_a_list_is_read_page_by_page(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the API server's own marks, whichever way it is asked."""
+    monkeypatch.setattr(listing, "PAGE", 3)
+    monkeypatch.setenv("PATH", str(pods.cluster.bin), prepend=":")
+    space = pods.namespace.name
+    made = {f"page-{number}" for number in range(8)}
+    pods.cluster.create(*(objects.made("v1", "ConfigMap", one, space) for one in made))
+    api = Api(Kubectl(space, kubeconfig=str(pods.config)))
+
+    def name(one: Mapping[str, Any]) -> str:
+        return str(one["metadata"]["name"])
+
+    listed = listing.read(api, f"/api/v1/namespaces/{space}/configmaps", name)
+    assert (listed.ok, listed.is_whole) == (True, True)
+    assert made <= set(listed.things)
+    assert len(set(listed.things)) == len(listed.things)
+    elsewhere = listing.read(api, "/api/v1/namespaces/default/configmaps", name)
+    assert (elsewhere.ok, elsewhere.things) == (False, [])
 
 
 def states(dray: Dray, ids: list[str]) -> dict[str, str]:

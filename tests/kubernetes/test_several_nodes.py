@@ -84,7 +84,7 @@ def test_every_rank_knows_its_place_and_meets_the_others(far: Dray, pods: Pods) 
                 names = ["RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
                          "DRAY_ATTEMPT", "KEY"]
                 own = sorted(one for one in env if one.startswith(("DRAY_TASK", "DRAY_POD",
-                                                                   "DRAY_SECRETS")))
+                                                                   "DRAY_NODE", "DRAY_SECRETS")))
                 print(json.dumps([[env[name] for name in names], own]))
             """
         ),
@@ -210,3 +210,24 @@ def test_what_has_no_way_to_its_other_pods_is_refused(far: Dray) -> None:
     ended = far("run", *WIDE, "--launch", "none", *python("-c", "pass"), check=False)
     assert ended.returncode == 4
     assert "has no way to its other pods" in ended.stderr
+
+
+def test_pods_that_are_called_like_their_node(dray: Dray, pods: Pods) -> None:
+    """Two on one node, in its network: they meet, and each can be entered."""
+    patch = {
+        "containers": [{"name": "job", "imagePullPolicy": "Never"}],
+        "hostNetwork": True,
+        "nodeSelector": {"kubernetes.io/hostname": "node1"},
+    }
+    pods.offer(dray, image="registry.local/python:1", patch=json.dumps(patch))
+    dray.write("train.py", TRAINER)
+    job = dray.run(*WIDE, *python("train.py", "10000"))
+    begun(dray, job)
+    own = "import os, socket; print(os.environ['RANK'], socket.gethostname(), os.getcwd())"
+    entered = [
+        dray("exec", "--rank", str(rank), job, "--", "python3", "-c", own).stdout.split()
+        for rank in range(4)
+    ]
+    assert [rank for rank, _, _ in entered] == ["0", "1", "2", "3"]
+    assert {host for _, host, _ in entered} == {leader_of(dray, job)} == {"node1"}
+    dray("stop", "--now", job)

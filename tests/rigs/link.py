@@ -1,8 +1,13 @@
-"""A slow link between laptop and login node that can be frozen and cut: a relay on loopback."""
+"""A slow link between laptop and login node that can be frozen and cut: a relay on loopback.
+
+``python -m tests.rigs.link PORT DELAY`` is one in a process of its own, until its input ends: it
+prints its port.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -111,3 +116,8 @@ class Link:
         self.frozen.clear()
         self._listener.close()
         self.cut()
+
+
+if __name__ == "__main__":
+    print(Link(int(sys.argv[1]), float(sys.argv[2])).port, flush=True)
+    sys.stdin.read()

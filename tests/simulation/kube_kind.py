@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dray.clusters.kube import api as kube_api
+from dray.clusters.kube import looking
 from dray.clusters.kubernetes import KubernetesCluster
 from dray.node.agent import site
 from dray.node.attempt import pod as pods
@@ -183,6 +184,7 @@ class KubernetesKind(Kind):
     def replacements(self) -> list[tuple[Any, str, Any]]:
         return [
             (kube_api, "ThreadPoolExecutor", lambda workers: Pool(self.system.kernel)),
+            (looking, "ThreadPoolExecutor", lambda workers: Pool(self.system.kernel)),
             (site, "python_for_jobs", lambda root: {"machine": "x86_64"}),
             (pods, "Kubernetes", SimulatedKubernetes),
             (pods, "Copying", Uncopied),

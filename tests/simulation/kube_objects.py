@@ -168,14 +168,18 @@ def is_meant(described: Object, asked: Asked) -> bool:
         return False
     labels = described["metadata"].get("labels", {})
     return all(
-        labels.get(key) in values
+        labels.get(key) in values if values else key in labels
         for key, values in selected(unquote(asked.parameters.get("labelSelector", "")))
     )
 
 
 def selected(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Read a selector: which values each label may have."""
+    """Read a selector: which values each label may have; none where any will do."""
     while text:
+        if "=" not in text.partition(",")[0] and " in (" not in text.partition(",")[0]:
+            key, _, text = text.partition(",")
+            yield key, []
+            continue
         if " in (" in text.partition("=")[0]:
             key, _, rest = text.partition(" in (")
             values, _, text = rest.partition(")")

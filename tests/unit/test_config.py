@@ -405,7 +405,7 @@ def test_a_setting_needs_trust_unless_it_is_known_to_be_harmless() -> None:
         "job.secrets", "kind", "host", "root", "python", "modules", "setup", "extra", "convert",
         "mail", "dialect", "queue", "chunk", "share",
         # Where a Ray cluster is, and which token goes there.
-        "address", "dashboard", "token",
+        "address", "dashboard", "token", "kuberay",
         # What is run on a login node, and whom a ticket is for.
         "quota_command", "support",
         # Where pods are created, as whom, and what they can reach.

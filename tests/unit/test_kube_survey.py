@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -58,6 +59,8 @@ class Server(Api):
             said = "pods is forbidden: exceeded quota: lab"
             event = {"reason": "FailedCreate", "involvedObject": about, "message": said}
             return Reply(200, {"items": [event]})
+        if "/pods?" in path:
+            return Reply(200, table(("runs-2345-0-abcde", "Running")))
         raise AssertionError(path)
 
 
@@ -78,6 +81,60 @@ def test_a_survey_is_one_question_of_each_kind() -> None:
     server = Server()
     Cluster(server).survey(PLACE, [f"job-{number}" for number in range(5000)])
     assert len(server.asked) == 4
+
+
+class Crowd(Server):
+    """An API server with thousands of Jobs that wait, and that lists twenty of their pods: those of
+    the first in the order of their names. ``refused``: which Jobs have none."""
+
+    def __init__(self, *refused: int) -> None:
+        super().__init__()
+        self.jobs = sorted(f"many-2345--{number}" for number in range(3000))
+        self.pods = [f"{name}-0-abcde" for name in self.jobs]
+        for number in refused:
+            self.pods.remove(f"many-2345--{number}-0-abcde")
+
+    def ask(self, method: str, path: str, thing: Any = None, *, accept: str = "") -> Reply:
+        labels = parse_qs(urlsplit(path).query).get("labelSelector", [""])[0].split(",")
+        helper = [] if "dray/job" in labels else ["dray-agent-0123456789"]
+        if "/jobs?" in path:
+            answer = table(*((name, "Running") for name in [*helper, *self.jobs]))
+        elif "status.phase!%3DPending" in path:
+            answer = table()
+        elif "status.phase%3DPending" in path:
+            first = [
+                pod(name, "0/2 nodes are available: 2 Insufficient cpu.") for name in self.pods
+            ]
+            answer = {"metadata": {"continue": "more"}, "items": first[:20]}
+        else:
+            return super().ask(method, path, thing, accept=accept)
+        self.asked.append(path)
+        return Reply(200, answer)
+
+
+IDS = [f"many-2345.{number}" for number in range(3000)]
+
+
+def test_the_events_of_thousands_are_left_alone_while_all_have_pods() -> None:
+    server = Crowd()
+    seen = Cluster(server).survey(PLACE, IDS)
+    assert len(seen.rows) == 3000
+    assert [path for path in server.asked if "/events?" in path] == []
+    assert len([one for one in seen.rows.values() if one.why]) == 20
+
+
+def test_they_are_read_where_one_of_the_first_has_no_pod() -> None:
+    server = Crowd(1000)
+    Cluster(server).survey(PLACE, IDS)
+    assert [path for path in server.asked if "/events?" in path] != []
+
+
+def test_only_what_is_asked_about_again_is_taken_from_the_servers_memory() -> None:
+    """It may be behind: a job would be taken for lost that was created a moment ago."""
+    server = Server()
+    Cluster(server).look(PLACE, [f"job-{number}" for number in range(100)])
+    assert server.asked
+    assert [path for path in server.asked if "resourceVersion" in path] == []
 
 
 NODES = "0/2 nodes are available: "

@@ -12,7 +12,7 @@ from dray.checks import Malformed
 from dray.clusters.agent.answers import Told
 from dray.clusters.kube import situation as kube
 from dray.clusters.queues import disks, machine, pbs
-from dray.job.situation import Disk, Limit, Pool
+from dray.job.situation import Disk, Limit, Pool, QueueEntry
 
 # -- PBS ----------------------------------------------------------------------------------------
 
@@ -118,8 +118,12 @@ NODE = {
 }
 
 
+def seen(pods: list[dict[str, Any]]) -> list[QueueEntry]:
+    return [one for pod in pods if (one := kube.entry_of(pod, GPU, "ada")) is not None]
+
+
 def test_pods_by_priority_and_age() -> None:
-    found = kube.entries(PODS, GPU, "ada")
+    found = kube.in_order(seen(PODS))
     assert [(one.number, one.owner, one.gpus) for one in found] == [
         ("b-2", "bob", 1),
         ("b-1", "bob", 1),
@@ -130,7 +134,8 @@ def test_pods_by_priority_and_age() -> None:
 
 def test_gpus_of_nodes_less_what_pods_have() -> None:
     cordoned = {**NODE, "metadata": {"name": "n2", "labels": {}}, "spec": {"unschedulable": True}}
-    assert kube.pools([NODE, cordoned], PODS, GPU) == [
+    nodes = [one for node in (NODE, cordoned) if (one := kube.node_of(node, GPU)) is not None]
+    assert kube.pools(nodes, seen(PODS)) == [
         Pool("", 0, 0, 0, 8),
         Pool("A100", 6, 8, 1, 0),
     ]
@@ -167,8 +172,8 @@ def test_nothing_that_an_api_server_says_can_break_it(one: Any, two: Any, three:
         "status": {"phase": two, "hard": three, "used": one, "allocatable": two},
     }
     for item in (record, nested):
-        kube.entries([item], GPU, "ada")
-        kube.pools([item], [item], GPU)
+        node = kube.node_of(item, GPU)
+        kube.pools([node] if node else [], kube.in_order(seen([item])))
         kube.quota_limits([item])
         kube.queue_remark(item)
 

@@ -40,6 +40,7 @@ def test_as_many_pods_as_nodes_each_with_its_own_gpus() -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
     told = {one["name"]: one.get("valueFrom") for one in container["env"]}
     assert told["DRAY_POD_ADDRESS"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert told["DRAY_NODE"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 def test_no_more_completions_than_the_api_takes() -> None:

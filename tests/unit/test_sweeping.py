@@ -289,3 +289,24 @@ def test_what_a_cluster_cannot_do_is_refused(verbs: Launcher, hpc: FakeCluster) 
     with pytest.raises(UsageError, match="stands for nothing"):
         verbs.sweeping.start(STUDY, ["x", "{lrr}"], 3)
     assert hpc.jobs == {}
+
+
+def test_what_is_added_to_a_sweep_that_was_cut_off_has_its_code(
+    verbs: Launcher, hpc: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = hpc.queue.submit
+    (verbs.context.config.project / "train.py").write_text("print()")
+
+    def submit(plan: Any, *more: Any) -> None:
+        real(plan, *more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hpc.queue, "submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        verbs.sweeping.start(STUDY, TRAIN, 3)
+    monkeypatch.undo()
+    (sweep,) = hpc.sweeps
+    code = hpc.jobs[f"{sweep}.0"].spec.snapshot
+    assert code
+    verbs.sweeping.add(sweep, 1)
+    assert hpc.jobs[f"{sweep}-2.0"].spec.snapshot == code

@@ -144,6 +144,7 @@ def test_sub_jobs_are_read() -> None:
     [
         (["--gpu_per_worker", "1"], "--sub_jobs is missing"),
         (["--num_workers", "2", "--sub_jobs", "a"], "share = 2"),
+        (["--test", "--sub_jobs", "a"], "dray cluster check"),
         (["--gpu_per_workers", "2", "--sub_jobs", "a"], "Did you mean 'gpu_per_worker'?"),
         (["--sub_jobs", "a && b"], "means something to a shell"),
     ],

@@ -26,9 +26,9 @@ MOST_COMMANDS = 10  # of one array that a plan shows
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--on",
-    metavar="CLUSTER",
+    metavar="CLUSTER[,CLUSTER…]",
     type=ClusterName(),
-    help="The cluster of the jobs that name none themselves.",
+    help="The cluster of the jobs that name none themselves; they are dealt out among several.",
 )
 @click.option(
     "--secret",
@@ -81,8 +81,8 @@ def command(
         print_json(as_record(submitted))
     else:
         tell(submitted.id)
-    number = show_count(len(submitted.jobs), "job")
-    say(f"{number} queued; look at them with: dray ps {submitted.id}")
+    number, them = len(submitted.jobs), "them" if len(submitted.jobs) > 1 else "it"
+    say(f"{show_count(number, 'job')} queued; look at {them} with: dray ps {submitted.id}")
 
 
 def read(file: Path, arguments: tuple[str, ...]) -> BatchFile:

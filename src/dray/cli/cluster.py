@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dray.cli import cluster_list, doctor
 from dray.cli.cluster_choices import decide, flag_of, written
+from dray.cli.cluster_down import end_cluster
 from dray.cli.cluster_edit import choose_default, remove_cluster
+from dray.cli.cluster_import import import_cluster
+from dray.cli.cluster_up import start_cluster
+from dray.cli.cluster_written import require_name, write
 from dray.cli.output import hanging, launcher, launcher_for, print_json
 from dray.cli.parameters import ClusterName, KindName, PartitionName, click_command, json_option
-from dray.cli.terminal import lines, multiline, say, tell
+from dray.cli.terminal import lines, say, tell
 from dray.cli.trial import trial_job, try_out
 from dray.clusters import registry
 from dray.config import loading as configuration
@@ -29,7 +31,6 @@ from dray.job.quantities import show_size
 
 if TYPE_CHECKING:
     from dray.clusters.protocol import Cluster
-    from dray.config.migration.found import Found
 
 HERE = "-"  # as a host: this machine
 # Kinds that need not be named: flags or a look tell them apart. The likeliest first.
@@ -47,12 +48,16 @@ HELP = {
 
 @click.group("cluster")
 def command() -> None:
-    """Add, import, list, show, check and remove the clusters that jobs can run on."""
+    """Add, import, list, show, check and remove the clusters that jobs can run on; start and end
+    Ray clusters on Kubernetes."""
 
 
 command.add_command(click_command(cluster_list.VERB))
 command.add_command(choose_default)
 command.add_command(remove_cluster)
+command.add_command(import_cluster)
+command.add_command(start_cluster)
+command.add_command(end_cluster)
 
 
 @command.command("show")
@@ -165,7 +170,8 @@ def add_cluster(
 
         require_new(config.home.config_file, name)
     settings = given_settings(kinds[0], {**flags, **pairs(others)})
-    if registry.capabilities_of(kinds[0]).has_host:
+    able = registry.capabilities_of(kinds[0])
+    if able.has_host and not any(one in settings for one in able.other_ways):
         settings = with_host(settings, name)
         if "root" not in settings and not no_check and scratch_is_set(settings.get("host")):
             settings["root"] = "$SCRATCH/dray"
@@ -208,13 +214,6 @@ def kind_at(host: str | None, kinds: Sequence[str]) -> str:
 
     found = (one for one in kinds if has_command(host, registry.capabilities_of(one).found_by))
     return next(found, kinds[0])
-
-
-def require_name(name: str, kind: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-        raise UsageError(f"'{name}': a cluster's name is of letters, digits, '-' and '_'")
-    if name == "local" and not registry.capabilities_of(kind).is_local:
-        raise UsageError("'local' is this machine", hint="Choose another name.")
 
 
 def given_settings(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,96 +308,3 @@ def look(
     if not all(one.ok for one in found):
         say("It is added all the same: see to what is BAD before you run a job there.")
     return settings
-
-
-def write(
-    path: Path,
-    name: str,
-    kind: str,
-    settings: Mapping[str, Any],
-    notes: tuple[str, ...] = (),
-    *,
-    replace: bool,
-) -> None:
-    from dray.config import editing
-
-    order = [option.name for option in find_kind(kind).options]
-    sorted_settings = {key: settings[key] for key in order if key in settings}
-    text = editing.cluster_table(name, kind, sorted_settings, notes)
-    editing.add_cluster(path, name, text, replace=replace)
-    say(f"added to {path}:")
-    tell_tables(text)
-
-
-# -- importing ----------------------------------------------------------------------------------
-
-
-@command.command("import")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--name", help="What to call the cluster.  [default: from its host or namespace]")
-@click.option("--write", "do_write", is_flag=True, help="Add it to your config file.")
-@click.option("--replace", is_flag=True, help="Replace a cluster of the same name.")
-def import_cluster(path: Path, name: str | None, do_write: bool, replace: bool) -> None:
-    """Convert the settings of another launcher: print them as TOML, or add them with --write.
-
-    PATH is Isaac Lab's docker/cluster/.env.cluster (with .env.base and
-    submit_job_slurm.sh or submit_job_pbs.sh beside it), ProtoMotions' train_slurm.py, the YAML of a
-    pod or a Job of Kubernetes, a script with runai submit, Isaac Lab's list of Ray clusters
-    (~/.cluster_config), or a file of shell assignments. It is read, never executed. Whatever has no
-    counterpart is told in a comment.
-
-    Of several clusters in one file, all are taken; with --name, the one of this name.
-    """
-    from dray.config import migration
-
-    found = migration.read(path)
-    for one in chosen(found, name):
-        import_one(one, name or one.name, do_write=do_write, replace=replace)
-
-
-def chosen(found: Found, name: str | None) -> Sequence[Found]:
-    """Return those of a file's clusters that are wanted."""
-    every = (found, *found.others)
-    if name is None or len(every) == 1:
-        return every
-    wanted = [one for one in every if one.name == name]
-    if not wanted:
-        names = ", ".join(one.name for one in every)
-        raise UsageError(f"{found.source} has no cluster {name}", hint=f"There are: {names}.")
-    return wanted
-
-
-def import_one(found: Found, name: str, *, do_write: bool, replace: bool) -> None:
-    from dray.config import editing
-
-    kind = found.kind
-    require_name(name, kind)
-    if do_write:
-        require_usable(found)
-        user_file = configuration.load(submits=False).home.config_file
-        write(user_file, name, kind, found.cluster, notes_of(found), replace=replace)
-        say(f"Next:  dray doctor {name}")
-        if found.job:
-            say("These settings are a project's: put them into its dray.toml.")
-    else:
-        tell_tables(editing.cluster_table(name, kind, found.cluster, notes_of(found)))
-    if found.job:
-        tell_tables(f"\n{editing.job_tables(found.job)}")
-
-
-def tell_tables(text: str) -> None:
-    """Print tables of TOML. Nothing in them has to be spelled, so the output can be used as a
-    file."""
-    tell(multiline(text.removesuffix("\n")))
-
-
-def notes_of(found: Found) -> tuple[str, ...]:
-    return (f"imported from {found.source}", *found.notes)
-
-
-def require_usable(found: Found) -> None:
-    if found.needs not in found.cluster:
-        raise UsageError(
-            f"{found.source} names no {found.needs} that can be used",
-            hint="Fill it in there; without --write you see what was found.",
-        )

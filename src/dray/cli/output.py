@@ -74,9 +74,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], state_column: in
     shown = []
     for number, (lead, row) in enumerate(zip(leads, [header, *rows], strict=True)):
         cells = [padded(cell, width + GAP) for cell, width in zip(lead, widths, strict=True)]
+        cells.append(cut(visible(row[-1]), left))
         if state_column >= 0 and number:
             cells[state_column] = colored(cells[state_column], row[state_column])
-        shown.append(joined(*cells, cut(visible(row[-1]), left)))
+        shown.append(joined(*cells))
     return lines(shown)
 
 

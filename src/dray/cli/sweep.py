@@ -219,6 +219,7 @@ def described(
         id="",
         space=space_of(found.parameters, flags),
         sampler=told.sweep("sampler"),
+        sampler_python=tuple(settings.get("sweep.sampler_python", ())),
         seed=chosen_seed(settings.get("sweep.seed")),
         metric=main[0] if main else settings.get("sweep.metric", ""),
         mode=told.sweep("mode"),

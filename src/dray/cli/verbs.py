@@ -31,7 +31,7 @@ VERBS = {
         "view": "watch the livestream of a headless simulation",
     },
     "Clusters": {
-        "cluster": "add, import, list, show, check and remove clusters",
+        "cluster": "add, import, list, show, check, start and remove clusters",
         "queue": "show each cluster's queue, free GPUs, and what lies ahead",
         "quota": "show what you may use of a cluster, and have used",
         "doctor": "check everything a job depends on",

@@ -16,6 +16,7 @@ from dray.clusters.agent.answers import Inspected
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.agent.facts import Problem
 from dray.clusters.agent.script import ROOT, node_program, preparing_lines
+from dray.clusters.kube.connecting import kubectl_of
 from dray.clusters.protocol import Entrance
 from dray.errors import ClusterError, ConfigError
 from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
@@ -27,9 +28,9 @@ from dray.node.schedulers.gathered import STAND_IN
 from dray.programs import shipping
 from dray.records import replace
 from dray.transport.link import AgentLink
-from dray.transport.ray_channel import RayHead
+from dray.transport.ray_channel import KubeRayHead, RayHead
 
-CHOICE = "Set address (http://…:8265) or host (what ssh reaches), and not both."
+CHOICE = "Set one of address (http://…:8265), host (what ssh reaches) and kuberay (a RayCluster)."
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -201,12 +202,17 @@ def address_findings(settings: Mapping[str, Any]) -> list[Finding]:
 class RayCluster(BatchCluster):
     kind = "ray"
     capabilities = BatchCluster.capabilities._replace(
-        awaits_images=False, arrays=True, limits_at_once=True, gpu_fractions=True
+        other_ways=("address", "kuberay"),
+        awaits_images=False,
+        arrays=True,
+        limits_at_once=True,
+        gpu_fractions=True,
     )
 
     def make_link(self) -> AgentLink:
-        address, host = self.settings.get("address", ""), self.settings.get("host", "")
-        if bool(address) == bool(host):
+        others = self.capabilities.other_ways
+        host, address, kuberay = ways = [self.settings.get(key, "") for key in ("host", *others)]
+        if sum(map(bool, ways)) != 1:
             raise ConfigError(f"the Ray cluster {self.name} needs a way to its head", hint=CHOICE)
         if host:
             link = super().make_link()
@@ -214,7 +220,10 @@ class RayCluster(BatchCluster):
                 link.scheduler = f"{self.kind}@{self.settings['dashboard']}"
             return link
         python = shared.PYTHON.of(self.settings)
-        channel = RayHead(address, self.settings.get("token", ""), python)
+        token = self.settings.get("token", "")
+        channel = RayHead(address, token, python)
+        if kuberay:
+            channel = KubeRayHead(kubectl_of(self.settings), kuberay, token, python)
         root = shared.ROOT.of(self.settings)
         return AgentLink(channel, root, python, self.kind, on_answer=self._remember_answer)
 
@@ -225,6 +234,8 @@ class RayCluster(BatchCluster):
     def reach(self, seconds: float) -> str:
         if self.host:
             return super().reach(seconds)
+        if self.settings.get("kuberay"):
+            return self._reach_kuberay()
         from dray.errors import DrayError
         from dray.transport.ray_api import RayApi, find_token  # not for a listing of jobs
 
@@ -238,6 +249,23 @@ class RayCluster(BatchCluster):
             return f"{self.settings['address']} is not Ray's dashboard: {reply.text}"
         self._remember_answer()
         return ""
+
+    def _reach_kuberay(self) -> str:
+        from dray.clusters.kuberay.looking import problem_of  # not for a listing of jobs
+
+        why = problem_of(self.settings)
+        if not why:
+            self._remember_answer()
+        return why
+
+    def doctor(self) -> list[Finding]:
+        """Look at Kubernetes first, where Ray is there: it tells why a head does not answer."""
+        if not self.settings.get("kuberay"):
+            return super().doctor()
+        from dray.clusters.kuberay.doctor import findings  # only here
+
+        own = findings(self.settings)
+        return own if any(not one.ok for one in own) else [*own, *super().doctor()]
 
     def equipment(self) -> Equipment:
         """Return what the largest node has."""

@@ -303,6 +303,10 @@ def split_flags(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
             current += [value] if equals else []
         elif name == "ray_address":
             current = [value]
+        elif name == "test":
+            raise UsageError(
+                "--test runs no job", hint="dray cluster check CLUSTER looks at its nodes and GPUs."
+            )
         else:
             raise UsageError(f"{word}: unknown argument of {WRAPPER}.{nearest(name, LISTS)}")
     return flags, []

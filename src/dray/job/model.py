@@ -444,6 +444,7 @@ class Capabilities(NamedTuple):
 
     is_local: bool = False  # its jobs run on this machine, with the user's own environment
     has_host: bool = False  # it is reached by SSH, unless its settings name no host
+    other_ways: tuple[str, ...] = ()  # settings that lead there in place of a host
     found_by: str = ""  # a program that is there where a cluster of this kind is
     gpu_fractions: bool = False
     arrays: bool = False  # many jobs can be submitted in one step

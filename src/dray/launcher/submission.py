@@ -139,6 +139,8 @@ class Submission:
 
         for last in (False, False, True):
             self.freeze()
+            if isinstance(self.work, JobArray):  # before: if this is cut off, some jobs are there
+                self.context.open_store().save_array(self.work)
             try:
                 self._send_with_image()
             except ChangedSince:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dray.errors import Refused, UsageError
 from dray.job.model import JobSpec
 from dray.job.quantities import show_count
-from dray.node.sweeps import sampler
+from dray.node.sweeps import optuna_question, sampler
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import names_in as names_in_words
 from dray.node.sweeps.stopping import EVEN as PBT
@@ -18,11 +19,6 @@ from dray.sweep.study import LEARNT, Study
 
 def require_sound(study: Study) -> None:
     """Refuse what could only go wrong on a node."""
-    if study.sampler.startswith("optuna:"):
-        raise Refused(
-            f"the sampler {study.sampler} is not there yet",
-            hint="There is tpe, random, quasi and grid.",
-        )
     for text in study.stop_if:
         try:
             Condition(text)
@@ -40,8 +36,29 @@ def require_sound(study: Study) -> None:
         require_comparison(study.stop.first, study.stop.total)
 
 
+def require_python(study: Study, command: Sequence[str]) -> None:
+    """Refuse a Python that cannot be there when the sampler is asked."""
+    if not optuna_question.is_optuna(study.sampler):
+        if study.sampler_python:
+            raise UsageError("--sampler-python goes with --sampler optuna:NAME")
+        return
+    record: Any = {"sampler_python": study.sampler_python}
+    first = optuna_question.python_of(record, list(command))[0]
+    if "/" in first and not first.startswith("/"):
+        raise UsageError(
+            f"{study.sampler} is asked before the project's code is unpacked: there is no {first}",
+            hint="Name a Python of the cluster, or of the image: --sampler-python "
+            "/opt/conda/bin/python",
+        )
+
+
 def require_population(study: Study) -> None:
     """Refuse a population in which nothing could be taken over, or changed."""
+    if optuna_question.is_optuna(study.sampler):
+        raise UsageError(
+            f"--stop pbt begins with values that are spread evenly, and asks no {study.sampler}",
+            hint="Leave out --sampler.",
+        )
     if study.repeats > 1:
         raise UsageError("--stop pbt has no repeats: each trial goes a way of its own")
     wanted = study.stop.change if study.stop else ()

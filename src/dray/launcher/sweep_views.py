@@ -16,7 +16,7 @@ from dray.records import NamedTuple
 from dray.store import Row, SweepRow
 from dray.sweep import table
 from dray.sweep.space import records_of
-from dray.sweep.study import Study, Trial
+from dray.sweep.study import MOST_TRIALS, Study, Trial
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 PART: Mapping[str, checks.Check[Any]] = {
     "id": checks.job_id,
     "first": checks.count,
-    "count": lambda value: checks.integer(value, 1, 10**6),
+    "count": lambda value: checks.integer(value, 1, MOST_TRIALS),
     "at_once": checks.optional(checks.count),
 }
 
@@ -97,14 +97,22 @@ def parts_of(
         own[name].append(Part.from_dict(one)._replace(cluster=name))
     found: list[Part] = []
     for name, known in own.items():
-        ids = [one.id for one in known]
         if told.get(name):
             parts = checks.several(Part.from_dict, MOST_PARTS)(told[name].get("parts"))
-            is_whole = len(own) == 1 or row is None
-            found += [one._replace(cluster=name) for one in parts if is_whole or one.id in ids]
+            parts = tuple(one._replace(cluster=name) for one in parts)
+            found += parts if len(own) == 1 or row is None else given(known, parts)
         elif name not in told:
             found += known
+    if sum(one.size for one in found) > MOST_TRIALS or any(one.end > MOST_TRIALS for one in found):
+        raise Malformed(f"a sweep has {MOST_TRIALS} trials at most")
     return tuple(sorted(found, key=lambda one: one.first))
+
+
+def given(known: Iterable[Part], told: Iterable[Part]) -> list[Part]:
+    """Return the arrays that a cluster has of those that it was given. Which trials they are is
+    known here: it could take those of another cluster."""
+    sizes = {one.id: one.size for one in told}
+    return [one._replace(size=min(one.size, sizes[one.id])) for one in known if one.id in sizes]
 
 
 def as_submitted(
@@ -223,7 +231,7 @@ def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> 
         point_of(space, values)
         chosen = {one["name"]: values[one["name"]] for one in learnt(space)}
         return complete(space, chosen, configuration)
-    except (ValueError, KeyError, TypeError, ArithmeticError):
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return {}
 
 

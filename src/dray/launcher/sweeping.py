@@ -17,7 +17,13 @@ from dray.launcher.asking import ask_each
 from dray.launcher.context import UNAVAILABLE, Context, message_of, unclaimed
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
-from dray.launcher.sweep_checks import notes_on_repeats, number_of, require_resumable, require_sound
+from dray.launcher.sweep_checks import (
+    notes_on_repeats,
+    number_of,
+    require_python,
+    require_resumable,
+    require_sound,
+)
 from dray.launcher.sweep_dealing import Load, arrays_of, dealt, limited, names_in
 from dray.launcher.sweep_exchange import others_of
 from dray.launcher.sweep_views import (
@@ -79,6 +85,7 @@ class Sweeping:
             one.cluster.check(one.common)
         check_template(common.command, study.space)
         require_sound(study)
+        require_python(study, common.command)
         for one in loads if study.stop and study.stop.rule == PBT else ():
             require_resumable(one.common)
         loads = limited(loads, common.id, at_once)
@@ -240,11 +247,12 @@ class Sweeping:
         try:
             first = next((one["study"] for one in told.values() if "study" in one), None)
             study = Study.from_dict(row.study if row else checks.record(first))
-            parts = parts_of(row, told, places)
+            named = parts_of(row, told, places)
         except Malformed as error:
             raise ClusterError(f"{sweep_id} on {where} is damaged: {error}") from error
-        rows = self._rows(parts, told)
-        parts = as_submitted(parts, rows, told)
+        named = tuple(one for one in named if self._is_of(sweep_id, one))
+        rows = self._rows(named, told)
+        parts = as_submitted(named, rows, told)
         trials = trials_of(study, parts, rows, told)
         closed = all(one.get("closed") is True for one in told.values())
         failures = sum(failures_in(one, name, parts) for name, one in told.items())
@@ -277,6 +285,16 @@ class Sweeping:
         told.update((name, {}) for name in gone)  # its trials there have been removed
         problems = {name: message_of(one) for name, one in failed.items() if name not in gone}
         return {name: told[name] for name in places if name in told}, problems
+
+    def _is_of(self, sweep_id: str, part: Part) -> bool:
+        """Return whether an array that a cluster names can be of this sweep. One that is known here
+        as something else, or as another cluster's, is not: it would be stopped, resumed, or sent
+        to where it does not belong."""
+        store = self.context.open_store()
+        spec = store.array_spec(part.id)
+        if spec is not None and spec.sweep.get("id") != sweep_id:
+            return False
+        return all(row.cluster == part.cluster for row in store.rows_in(part.id))
 
     def _exchange(self, sweep: Sweep, told: Mapping[str, Mapping[str, Any]]) -> None:
         """Tell each cluster how the trials on the others do, where it does not know that yet."""

@@ -17,6 +17,7 @@ session FD                        serve who comes in, beside a job's command
 lab SECONDS|never                 JupyterLab as a job's command, until it is idle for so long
 lab-notes                         print how it is reached, beside it
 side-by-side DESCRIBED            several commands as a job's command
+ask-optuna                        answer the question in this folder with Optuna's choice
 """
 
 import sys
@@ -151,6 +152,12 @@ def side_by_side(described: str, *_: str) -> int:
     return runner.main(described)
 
 
+def ask_optuna() -> int:
+    from .sweeps import optuna_child
+
+    return optuna_child.main()
+
+
 MANY = 10**6
 # What is started by which word, and how many words may follow.
 ENTRIES = {
@@ -171,6 +178,7 @@ ENTRIES = {
     "lab": (lab, 1, MANY),
     "lab-notes": (lab_notes, 0, 0),
     "side-by-side": (side_by_side, 1, MANY),
+    "ask-optuna": (ask_optuna, 0, 0),
 }  # type: Dict[str, Tuple[Callable[..., int], int, int]]
 SPEAK_OF_FILES = ("attempt", "pod", "carried", "node", "rank", "gather", "agent", "session")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+from dray.checks import Malformed
 from dray.job.options import Option
-from dray.job.options.values import Choice, count_from_zero, job_name, text, texts
+from dray.job.options.values import Choice, count_from_zero, job_name, text, texts, words
 from dray.job.quantities import parse_count
-from dray.sweep.study import MODES, RULES, SAMPLER, SAMPLERS, Stop
+from dray.sweep.study import MODES, RULES, Stop, sampler_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,9 +18,15 @@ USUAL_TRIALS = 50
 
 
 def sampler(value: object) -> str:
-    if not SAMPLER.fullmatch(text(value)):
-        raise ValueError(f"'{value}' is none of {', '.join(SAMPLERS)}, or optuna:NAME")
-    return text(value)
+    """Read "tpe", "optuna:TPESampler,multivariate=true", or { optuna = "TPESampler", … }."""
+    if isinstance(value, dict):
+        given = {key: json.dumps(one) for key, one in value.items() if key != "optuna"}
+        words = [f"optuna:{value.get('optuna', '')}", *(f"{key}={given[key]}" for key in given)]
+        value = ",".join(words)
+    try:
+        return sampler_name(text(value))
+    except Malformed as error:
+        raise ValueError(str(error)) from None
 
 
 def seed(value: object) -> int:
@@ -105,9 +114,22 @@ SWEEP = (
         flag="--sampler",
         metavar="NAME",
         parse=sampler,
-        help="How values are chosen: tpe learns from earlier trials; random, grid, quasi do not.",
+        help="How values are chosen: tpe learns from earlier trials; random, grid, quasi do not; "
+        "optuna:NAME is a sampler of Optuna's, perhaps with arguments "
+        "(optuna:TPESampler,multivariate=true), where the command's Python has Optuna. As a table: "
+        '{ optuna = "TPESampler", multivariate = true }.',
         example='"tpe"',
         default="tpe",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.sampler_python",
+        flag="--sampler-python",
+        metavar="PYTHON",
+        parse=words,
+        help="The Python that has Optuna, on the node or in the container.",
+        example='"/opt/conda/bin/python"',
+        default_text="the command's own, else python3",
         harmless=True,
     ),
     Option(

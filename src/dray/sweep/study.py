@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from dray import checks
 from dray.checks import Malformed, optional, several
+from dray.node.sweeps import optuna_question
 from dray.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -36,7 +37,6 @@ MOST_GPU_SECONDS = 1e13  # of one trial: a thousand GPUs for three centuries
 DEEPEST = 8
 LONGEST_NAME = 200
 NAME = re.compile(r"[^\s{}=]+")
-SAMPLER = re.compile(rf"{'|'.join(SAMPLERS)}|optuna:[A-Za-z_][A-Za-z0-9_]{{0,99}}")
 STUDY_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
 
@@ -128,6 +128,7 @@ class Study(NamedTuple):
     name: str = ""
     created: float = 0.0
     sampler: str = "tpe"
+    sampler_python: tuple[str, ...] = ()  # that has Optuna; none: the command's own
     seed: int = 0
     metric: str = ""  # "": the main metric of each trial, whatever it is called
     mode: str = "max"
@@ -144,6 +145,7 @@ class Study(NamedTuple):
             "space": [one.to_dict() for one in self.space],
             "stop": self.stop.to_dict() if self.stop else None,
             "stop_if": list(self.stop_if),
+            "sampler_python": list(self.sampler_python),
         }
 
     @classmethod
@@ -276,10 +278,16 @@ def _one_of(valid: tuple[str, ...]) -> checks.Check[str]:
     return read
 
 
-def _sampler(value: Any) -> str:
-    if not SAMPLER.fullmatch(checks.text(value)):
+def sampler_name(value: Any) -> str:
+    if checks.text(value) in SAMPLERS:
+        return str(value)
+    if not optuna_question.is_optuna(str(value)):
         valid = ", ".join(SAMPLERS)
         raise Malformed(f"{checks.brief(value)} is not a sampler: there is {valid}, optuna:NAME")
+    try:
+        optuna_question.parsed(str(value))
+    except ValueError as error:
+        raise Malformed(f"{checks.brief(value)}: {error}") from None
     return str(value)
 
 
@@ -322,7 +330,8 @@ STUDY: Mapping[str, checks.Check[Any]] = {
     "name": checks.note,
     "created": checks.moment,
     "space": several(Parameter.from_dict, MOST_PARAMETERS),
-    "sampler": _sampler,
+    "sampler": sampler_name,
+    "sampler_python": checks.texts,
     "seed": checks.integer,
     "metric": lambda value: checks.text(value, checks.LONGEST_NOTE),
     "mode": _one_of(MODES),

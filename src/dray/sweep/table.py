@@ -11,7 +11,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from dray.job.quantities import show_duration
+from dray.job.quantities import show_count, show_duration
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import short_name
 from dray.records import NamedTuple
@@ -119,9 +119,18 @@ def status(
     ordered = sorted(begun, key=lambda one: standing(study, one))
     shown = ordered[:most]
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
-    below += never_seen(study, trials)
+    below += [*never_seen(study, trials), *never_begun(trials)]
     above = [headline(study), summary(study, trials), *by_cluster(trials)]
     return drawn_up(study, shown, width, above, below)
+
+
+def never_begun(trials: Sequence[Trial]) -> list[str]:
+    """Say why trials have failed that have not even got their parameters."""
+    reasons = [one.reason for one in trials if one.state == "failed" and not one.values]
+    if not reasons:
+        return []
+    often = max(reasons, key=reasons.count)
+    return [f"{show_count(len(reasons), 'trial')} failed without parameters: {often}"]
 
 
 def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 5) -> Table:

@@ -84,6 +84,11 @@ def from_spec(kind: str, *arguments: str) -> Channel:
         from dray.transport.ray_channel import RayHead  # imports this module
 
         return RayHead(*arguments)
+    if kind == "kuberay":
+        from dray.transport.kubectl import Kubectl  # imports this module
+        from dray.transport.ray_channel import KubeRayHead
+
+        return KubeRayHead(Kubectl(*arguments[:3]), *arguments[3:6])
     from dray.transport.ssh import Ssh  # imports this module
 
     return Ssh(*arguments)

@@ -38,7 +38,9 @@ CODES = {
     "AlreadyExists": 409,
     "BadRequest": 400,
     "Conflict": 409,
+    "Expired": 410,
     "Forbidden": 403,
+    "Gone": 410,
     "Invalid": 422,
     "NotFound": 404,
     "Unauthorized": 401,
@@ -153,16 +155,27 @@ class Api:
         return Reply(CODES[reason[1]], {"message": complaint.strip(), "reason": reason[1]})
 
 
-def proxy_connection(path: Path) -> Any:
+def proxy_connection(path: Path, patience: float = PATIENCE) -> Any:
     from http.client import HTTPConnection  # only where there is a proxy
 
     class Connection(HTTPConnection):
         def connect(self) -> None:
             self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(PATIENCE)
+            self.sock.settimeout(patience)
             self.sock.connect(str(path))
 
     return Connection("localhost")
+
+
+def namespace_of(kubectl: Kubectl) -> str:
+    """Return the namespace that is meant: the one that is named, or that of the context."""
+    if kubectl.namespace:
+        return kubectl.namespace
+    view = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
+    code, said, complaint = run(kubectl.argv(*view))
+    if code:
+        raise ClusterError(f"kubectl: {complaint.strip()}", hint="See 'kubectl config view'.")
+    return said.decode("utf-8", "replace").strip() or "default"
 
 
 def read_whole(answer: Any) -> bytes:

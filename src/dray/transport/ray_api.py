@@ -29,7 +29,7 @@ MOST_WORDS = 500  # characters of a complaint
 # Where Ray's own programs look for the token.
 VARIABLE, VARIABLE_OF_FILE, FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token"
 # One in front of the API, as Kubernetes' API server, may keep the usual header for itself.
-HEADERS = ("Authorization", "X-Ray-Authorization")
+HEADER, HEADER_BEHIND = "Authorization", "X-Ray-Authorization"
 
 
 class Reply(NamedTuple):
@@ -94,13 +94,15 @@ def _printed(words: list[str]) -> str:
 class RayApi:
     """One connection to the API, which is made when it is first needed."""
 
+    headers_of_token: tuple[str, ...] = (HEADER, HEADER_BEHIND)
+
     def __init__(self, address: str, token: str = "") -> None:
         self.address = address.rstrip("/")
         parts = urlsplit(self.address)
         self._prefix = parts.path
         self._secure = parts.scheme == "https"
         self._where = (parts.hostname or "", parts.port or (443 if self._secure else 80))
-        self._headers = {name: f"Bearer {token}" for name in HEADERS if token}
+        self._headers = {name: f"Bearer {token}" for name in self.headers_of_token if token}
         self._connection: http.client.HTTPConnection | None = None
         self.patience = PATIENCE
 

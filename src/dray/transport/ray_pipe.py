@@ -13,9 +13,9 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 from dray.errors import ClusterError, DrayError
@@ -72,11 +72,11 @@ class Frames:
 
 
 class Pipe:
-    def __init__(self, address: str, token: str, python: str) -> None:
+    def __init__(self, connect: Callable[[], RayApi], python: str) -> None:
         self.name = secrets.token_hex(8)
         self.job = PREFIX + self.name
-        self.api = RayApi(address, token)
-        self.sending = RayApi(address, token)  # of the thread that sends
+        self.api = connect()
+        self.sending = connect()  # of the thread that sends
         self.python = python
         self.sent = 0
         self.acknowledged = 0
@@ -220,15 +220,16 @@ def is_old_link(job: Mapping[str, Any]) -> bool:
     return job.get("status") in OVER and str(job.get("submission_id")).startswith(PREFIX)
 
 
-def fail(error: DrayError) -> None:
+def fail(error: DrayError) -> NoReturn:
     """End this process, from any of its threads."""
     sys.stderr.write(f"{type(error).__name__}: {error.message}\n{error.hint}\n")
     sys.stderr.flush()
     os._exit(FAILED)
 
 
-def run(address: str, source: str, python: str, *words: str) -> int:
-    pipe = Pipe(address, find_token(source), python)
+def run(connect: Callable[[], RayApi], python: str, words: Sequence[str]) -> int:
+    """Run these words on the head; return their exit code."""
+    pipe = Pipe(connect, python)
     pipe.see_off()
     pipe.start(list(words))
     for work in (pipe.read_input, pipe.send_input):
@@ -243,14 +244,19 @@ def run(address: str, source: str, python: str, *words: str) -> int:
     return FAILED
 
 
-def main() -> int:
+def by_address(address: str, source: str, python: str, *words: str) -> int:
+    token = find_token(source)
+    return run(lambda: RayApi(address, token), python, words)
+
+
+def main(way: Callable[..., int]) -> NoReturn:
+    """Take the way that this process's words describe, and end as it ends."""
     try:
-        return run(*sys.argv[1:])
+        code = way(*sys.argv[1:])
     except DrayError as error:
         fail(error)
-    return FAILED
+    os._exit(code)  # threads may still be reading
 
 
 if __name__ == "__main__":
-    code = main()
-    os._exit(code)  # threads may still be reading
+    main(by_address)

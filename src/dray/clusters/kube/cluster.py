@@ -13,12 +13,13 @@ from typing import Any
 from dray.clusters.agent.cluster import BatchCluster
 from dray.clusters.kube import names, schedulers, volumes
 from dray.clusters.kube.api import Cluster as Objects
+from dray.clusters.kube.connecting import kubectl_of
 from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
 from dray.clusters.options import kubernetes as options
 from dray.errors import ClusterError
 from dray.transport.kube_api import Api
-from dray.transport.kubectl import Kubectl, PodExec
+from dray.transport.kubectl import PodExec
 from dray.transport.link import AgentLink
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname → what Kubernetes calls it
@@ -38,12 +39,7 @@ class PodCluster(BatchCluster):
 
     def make_link(self) -> AgentLink:
         root, user = volumes.root_of(self.settings), self.user
-        config = options.KUBECONFIG.of(self.settings)
-        self.kubectl = Kubectl(
-            options.NAMESPACE.of(self.settings) or "",
-            options.CONTEXT.of(self.settings) or "",
-            str(Path(config).expanduser()) if config else "",
-        )
+        self.kubectl = kubectl_of(self.settings)
         channel = PodExec(self.kubectl, f"job/{names.helper_name(root, user)}", ["python3"])
         return AgentLink(
             channel,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dray.clusters.agent import answers
 from dray.clusters.kube import lost_nodes, queue, without_files
-from dray.clusters.kube.api import NAMED, Look
 from dray.clusters.kube.cluster import PodCluster
 from dray.clusters.kube.helper import NoRoom
+from dray.clusters.kube.looking import NAMED, Look
 from dray.clusters.kube.submitting import SubmittingQueue
 from dray.clusters.kube.without_files import Told
 from dray.clusters.protocol import Statuses

@@ -330,7 +330,11 @@ def variables(
 ) -> list[Object]:
     """Return the variables of the supervisor; the command's own are in job.json, apart from those
     by which an image knows whose cluster it is on."""
-    found: list[Object] = [{"name": "TMPDIR", "value": SCRATCH}]
+    found: list[Object] = [
+        {"name": "TMPDIR", "value": SCRATCH},
+        # Its host's name may be that of the node, which has more pods (hostNetwork).
+        {"name": gathered.NODE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
     if job.secrets:
         found.append({"name": pod.SECRETS, "value": SECRETS})
     if index is not None:

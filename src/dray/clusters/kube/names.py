@@ -58,15 +58,18 @@ def label_value(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-._")
 
 
-def selector(labels: Mapping[str, str | Sequence[str]]) -> str:
-    """Write the selector of objects with these labels; with several words, any of them."""
+def selector(labels: Mapping[str, str | Sequence[str] | None]) -> str:
+    """Write the selector of objects with these labels; with several words, any of them; with None,
+    whatever it says."""
     from urllib.parse import quote  # only where the API is asked
 
-    terms = [
-        f"{name}={value}" if isinstance(value, str) else f"{name} in ({','.join(value)})"
-        for name, value in labels.items()
-    ]
-    return "labelSelector=" + quote(",".join(terms))
+    return "labelSelector=" + quote(",".join(term(*one) for one in labels.items()))
+
+
+def term(name: str, value: str | Sequence[str] | None) -> str:
+    if value is None:
+        return name
+    return f"{name}={value}" if isinstance(value, str) else f"{name} in ({','.join(value)})"
 
 
 def text_at(record: Any, *path: str) -> str:

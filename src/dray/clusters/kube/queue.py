@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,7 @@ def is_list(record: Mapping[str, Any]) -> bool:
 def job_states(record: Mapping[str, Any]) -> list[JobState]:
     """Read a list of Jobs, or the server's table of them."""
     if record.get("kind") == "Table":
-        return [JobState(*row) for row in table_rows(record, "Name", "Status")]
+        return list(map(JobState._make, table_rows(record)))
     return [
         JobState(text_at(one, "metadata", "name"), job_status(one))
         for one in names.items_of(record)
@@ -141,7 +141,7 @@ def job_status(job: Mapping[str, Any]) -> str:
 
 def pod_states(record: Mapping[str, Any]) -> list[PodState]:
     if record.get("kind") == "Table":
-        rows = table_rows(record, "Name", "Status")
+        rows = table_rows(record)
         return [PodState(names.job_of_pod(name), status) for name, status in rows]
     return [
         PodState(names.job_of_pod(text_at(one, "metadata", "name")), pod_status(one))
@@ -171,18 +171,30 @@ def titles_of(table: Mapping[str, Any]) -> list[str]:
     return [text_at(one, "name") for one in columns] if isinstance(columns, list) else []
 
 
-def table_rows(table: Mapping[str, Any], *wanted: str) -> list[list[str]]:
-    """Return these columns of a server-side table."""
+def table_rows(table: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the names and states in a server-side table, of which there may be thousands."""
     titles = titles_of(table)
-    if not all(one in titles for one in wanted):
+    if not {"Name", "Status"} <= set(titles):
         return []
-    places = [titles.index(one) for one in wanted]
-    rows = []
-    for row in table["rows"] if isinstance(table.get("rows"), list) else ():
-        cells = value_at(row, "cells")
-        if isinstance(cells, list) and len(cells) == len(titles):
-            rows.append([str(cells[place]) for place in places])
-    return rows
+    name, status, width = titles.index("Name"), titles.index("Status"), len(titles)
+    rows = table["rows"] if isinstance(table.get("rows"), list) else ()
+    cells = [row.get("cells") for row in rows if isinstance(row, dict)]
+    return [
+        (str(one[name]), str(one[status]))
+        for one in cells
+        if isinstance(one, list) and len(one) == width
+    ]
+
+
+def lack_pods(jobs: Iterable[JobState], have_pod: Collection[str], last: str) -> bool:
+    """Return whether a Job that has not ended has no pod, as far as can be told: pods are known up
+    to the one with the name ``last``, or all of them. One Job suffices to ask about all: what keeps
+    pods from being created, such as a quota, is seldom about one alone."""
+    return any(
+        one.name not in have_pod and one.status not in ENDED
+        for one in jobs
+        if not last or (one.name < last and f"{one.name}-0-" < last)
+    )
 
 
 def rows_of(
@@ -194,7 +206,7 @@ def rows_of(
 ) -> dict[str, Row]:
     """Return what Kubernetes says of these jobs; nothing of those that have ended or are not there.
     ``named``: job id → the name of its Job. ``reasons``: why a Job waits, by its name."""
-    status = {one.name: one.status for one in jobs}
+    status = dict(jobs)
     at = {}  # type: dict[str, list[str]]
     for pod in pods:
         at.setdefault(pod.job, []).append(pod.status)

@@ -6,10 +6,10 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dray.clusters.kube import kueue, names
+from dray.clusters.kube import kueue, listing, names
 from dray.clusters.kube.api import Cluster, quantity
 from dray.clusters.kube.manifest import Place
 from dray.clusters.kube.names import items_of, text_at, value_at
@@ -18,10 +18,14 @@ from dray.clusters.options import kubernetes as options
 from dray.clusters.queues import explaining
 from dray.job.model import JobView
 from dray.job.situation import Allowance, Explanation, Limit, Pool, QueueEntry, QueueView, Reason
+from dray.records import NamedTuple
 
 OVER = ("Succeeded", "Failed")
+NOT_OVER = "fieldSelector=" + "%2C".join(f"status.phase!%3D{one}" for one in OVER)
 OWNERS = ("user", "owner", "app.kubernetes.io/created-by")
 OTHERS = "pods of other namespaces are not shown to you: more GPUs may be in use"
+NOT_ALL = "the API server did not list all {what}: what is counted is of the first {count:,}"
+MOST_EVENTS = 200
 NO_NODES = "nodes are not shown to you: the quota is taken for what there is"
 ASK_LESS = "Ask for less, unless the cluster adds larger nodes by itself."
 
@@ -29,13 +33,22 @@ ASK_LESS = "Ask for less, unless the cluster adds larger nodes by itself."
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def entries(pods: Iterable[Mapping[str, Any]], gpu: str, me: str) -> list[QueueEntry]:
-    """Read the pods that have or want GPUs: by priority, then by age."""
-    found = [one for pod in pods if (one := entry_of(pod, gpu, me)) is not None]
+class NodeGpus(NamedTuple):
+    """A node that has GPUs."""
+
+    name: str
+    product: str
+    gpus: int
+    is_cordoned: bool
+
+
+def in_order(found: Iterable[QueueEntry]) -> list[QueueEntry]:
+    """Sort what has or wants GPUs: by priority, then by age."""
     return sorted(found, key=lambda one: (not one.is_waiting, -one.priority, one.submitted or 0))
 
 
 def entry_of(pod: Mapping[str, Any], gpu: str, me: str) -> QueueEntry | None:
+    """Read a pod that has or wants GPUs, or is dray's."""
     phase = text_at(pod, "status", "phase")
     wanted = gpus_of(pod, gpu)
     job = text_at(pod, "metadata", "labels", names.JOB)
@@ -81,27 +94,31 @@ def gpus_of(pod: Mapping[str, Any], gpu: str) -> float:
     return float(sum(quantity(text_at(one, "resources", "limits", gpu)) for one in listed))
 
 
-def pools(
-    nodes: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]], gpu: str
-) -> list[Pool]:
+def node_of(node: Mapping[str, Any], gpu: str) -> NodeGpus | None:
+    """Read a node that has GPUs."""
+    total = quantity(text_at(node, "status", "allocatable", gpu))
+    if not total:
+        return None
+    product = text_at(node, "metadata", "labels", f"{gpu}.product")
+    is_cordoned = value_at(node, "spec", "unschedulable") is True
+    return NodeGpus(text_at(node, "metadata", "name"), product, total, is_cordoned)
+
+
+def pools(nodes: Iterable[NodeGpus], pods: Iterable[QueueEntry]) -> list[Pool]:
     """Count the GPUs of each product, less what the pods that are seen have."""
     used: dict[str, float] = {}
     for pod in pods:
-        if text_at(pod, "status", "phase") not in OVER:
-            where = text_at(pod, "spec", "nodeName")
-            used[where] = used.get(where, 0) + gpus_of(pod, gpu)
+        used[pod.nodes] = used.get(pod.nodes, 0) + pod.gpus
     found: dict[str, Pool] = {}
     for node in nodes:
-        total = quantity(text_at(node, "status", "allocatable", gpu))
-        if not total:
-            continue
-        kind = text_at(node, "metadata", "labels", f"{gpu}.product")
+        kind = node.product
         pool = found.get(kind, Pool(kind, 0, 0, 0))
-        if value_at(node, "spec", "unschedulable") is True:
-            found[kind] = pool._replace(down=pool.down + total)
+        if node.is_cordoned:
+            found[kind] = pool._replace(down=pool.down + node.gpus)
             continue
-        free = max(total - used.get(text_at(node, "metadata", "name"), 0), 0)
-        found[kind] = Pool(kind, pool.free + free, pool.total + total, pool.nodes + 1, pool.down)
+        free = max(node.gpus - used.get(node.name, 0), 0)
+        total = pool.total + node.gpus
+        found[kind] = Pool(kind, pool.free + free, total, pool.nodes + 1, pool.down)
     return [found[kind] for kind in sorted(found)]
 
 
@@ -136,6 +153,12 @@ def queue_remark(queue: Mapping[str, Any]) -> str:
     return f"queue {text_at(queue, 'metadata', 'name')}: {runs} let in, {waits} waiting"
 
 
+def lacking(what: str, listed: listing.Listed[Any]) -> list[str]:
+    """Say that a list was not given to its end."""
+    count = len(listed.things)
+    return [] if listed.is_whole else [NOT_ALL.format(what=what, count=count)]
+
+
 # -- asking -------------------------------------------------------------------------------------
 
 
@@ -145,22 +168,26 @@ class KubernetesSituation:
         self.place = place
         self.gpu = str(options.GPU_RESOURCE.of(settings))
 
-    def _pods(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _pods(self, me: str) -> tuple[list[QueueEntry], list[str]]:
         """Return everybody's pods, or those of the namespace where one may not see others."""
-        everywhere = self.kube.api.get("/api/v1/pods")
-        if everywhere.ok:
-            return items_of(everywhere.record), []
-        return items_of(self.kube.api.get(f"{self.kube.core}/pods").record), [OTHERS]
+
+        def keep(pod: Mapping[str, Any]) -> QueueEntry | None:
+            return entry_of(pod, self.gpu, me)
+
+        listed = listing.read(self.kube.api, "/api/v1/pods", keep, NOT_OVER)
+        remarks = [] if listed.ok else [OTHERS]
+        if not listed.ok:
+            listed = listing.read(self.kube.api, f"{self.kube.core}/pods", keep, NOT_OVER)
+        return in_order(listed.things), [*remarks, *lacking("pods", listed)]
 
     def view(self) -> QueueView:
-        pods, remarks = self._pods()
-        nodes = self.kube.api.get("/api/v1/nodes")
-        found = pools(items_of(nodes.record), pods, self.gpu) if nodes.ok else self._quota_pools()
-        if not nodes.ok:
-            remarks.append(NO_NODES)
         me = names.label_value(self.place.user)
+        pods, remarks = self._pods(me)
+        nodes = listing.read(self.kube.api, "/api/v1/nodes", lambda one: node_of(one, self.gpu))
+        found = pools(nodes.things, pods) if nodes.ok else self._quota_pools()
+        remarks += lacking("nodes", nodes) if nodes.ok else [NO_NODES]
         return QueueView(
-            entries=tuple(entries(pods, self.gpu, me)),
+            entries=tuple(pods),
             pools=tuple(found),
             as_of=time.time(),
             me=me,
@@ -198,10 +225,12 @@ class KubernetesSituation:
         for what, path in (("jobs", self.kube.jobs), ("pods", f"{self.kube.core}/pods")):
             told = items_of(self.kube.api.get(f"{path}?{wanted}").record)
             found[f"{what}.json"] = json.dumps(told, indent=2)
-        listed = items_of(self.kube.api.get(f"{self.kube.core}/events").record)
         beginning = names.job_name(job_id)
-        mine = [
-            one for one in listed if text_at(one, "involvedObject", "name").startswith(beginning)
-        ]
-        found["events.json"] = json.dumps(mine[-200:], indent=2)
+
+        def keep(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            about = text_at(event, "involvedObject", "name")
+            return event if about.startswith(beginning) else None
+
+        events = listing.read(self.kube.api, f"{self.kube.core}/events", keep)
+        found["events.json"] = json.dumps(events.things[-MOST_EVENTS:], indent=2)
         return found

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from dray.clusters.agent.cluster import AgentQueue
 from dray.clusters.kube import carrying, manifest, volumes
-from dray.clusters.kube.api import Look, Replaces
+from dray.clusters.kube.api import Replaces
 from dray.clusters.kube.cluster import PodCluster
 from dray.clusters.kube.early import EarlyJob
 from dray.clusters.kube.helper import NoRoom
+from dray.clusters.kube.looking import Look
 from dray.errors import ClusterError, DrayError, Refused
 from dray.job.model import Plan, Private, Snapshot
 from dray.node.formats import faults

@@ -13,15 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dray.clusters.kube import schedulers
-from dray.clusters.kube.api import MOST_VERSIONS, Cluster
+from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.looking import MOST_VERSIONS
 from dray.clusters.kube.names import is_name, items_of, text_at, value_at
 from dray.clusters.options import kubernetes as options
 from dray.clusters.suggestion import Choice, Suggestion
 from dray.errors import ClusterError
+from dray.job.options import shared
 from dray.records import NamedTuple
 from dray.transport import kube_api, kubectl
 from dray.transport.kubectl import Kubectl
 
+MOST_NODES = 500  # that are looked at for their GPUs
 MOST_PODS = 200  # that are looked at for where they mount a claim
 ENFORCED = "pod-security.kubernetes.io/enforce"
 UID_RANGE = "openshift.io/sa.scc.uid-range"  # such as 1000620000/10000
@@ -132,7 +135,7 @@ def gpu_resources(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def suggest(settings: Mapping[str, Any], *, asks: bool) -> Suggestion:
     """Find out what is missing; ``asks``: the cluster, too, not only the kubeconfig."""
-    known = options.KUBECONFIG.of(settings)
+    known = shared.KUBECONFIG.of(settings)
     given = Kubectl(kubeconfig=os.path.expanduser(known) if known else "")
     found = Gathered(settings)
     if not find_context(given, found):
@@ -195,7 +198,7 @@ def find_context(way: Kubectl, found: Gathered) -> bool:
             hint="Put the file that your admins gave you at ~/.kube/config, or name it with "
             "--kubeconfig.",
         )
-    wanted = options.CONTEXT.of(found.given)
+    wanted = shared.CONTEXT.of(found.given)
     by_name = {one.name: one for one in contexts}
     if wanted and wanted not in by_name:
         raise ClusterError(
@@ -276,6 +279,7 @@ def find_user(cluster: Cluster, found: Gathered) -> None:
 
 
 def find_gpus(cluster: Cluster, found: Gathered) -> None:
-    there = gpu_resources(items_of(cluster.api.get("/api/v1/nodes").record))
+    nodes = cluster.api.get(f"/api/v1/nodes?limit={MOST_NODES}")
+    there = gpu_resources(items_of(nodes.record))
     if there and options.GPU_RESOURCE.default not in there:
         found.set("gpu_resource", there[0], "what its nodes have")

@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from dray.clusters.kube import queue
-from dray.clusters.kube.api import Cluster, Look
+from dray.clusters.kube.api import Cluster
+from dray.clusters.kube.looking import Look
 from dray.job.model import JobSpec, JobState, JobView
 from dray.records import NamedTuple, replace
 

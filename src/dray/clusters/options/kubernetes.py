@@ -12,27 +12,23 @@ from dray.job.options.pod_values import (
     patch_table,
     volume_texts,
 )
+from dray.job.options.shared import (
+    CONTEXT,
+    KUBECONFIG,
+    NAMESPACE,
+    ORDER,
+    PER_GPU,
+    ROOT,
+    SUPPORT,
+    word,
+)
 from dray.job.options.shared import KIND as KIND_OPTION
-from dray.job.options.shared import ORDER, PER_GPU, ROOT, SUPPORT, word
 from dray.job.options.values import Choice, count_from_zero, image, text, texts
 from dray.job.quantities import parse_duration, parse_size
 
 SCHEDULERS = ("auto", "default", "kueue", "kai", "volcano")
 
 
-NAMESPACE = word(
-    "namespace", "The namespace of your jobs.", '"runai-lab"', harmless=False
-)._replace(default_text="that of the context")
-CONTEXT = word("context", "A context of your kubeconfig.", '"lab"', harmless=False)._replace(
-    default_text="the current one"
-)
-KUBECONFIG = Option(
-    key="clusters.*.kubeconfig",
-    parse=text,
-    help="The kubeconfig to use.",
-    example='"~/.kube/lab.yaml"',
-    default_text="kubectl's own choice",
-)
 KUBE_ROOT = ROOT._replace(
     parse=absolute_path,
     help="The folder for jobs and code, below the mount path of one of the volumes.",

@@ -100,6 +100,21 @@ def word(
     )
 
 
+# What leads to a namespace of Kubernetes, by the user's own kubectl.
+NAMESPACE = word(
+    "namespace", "The namespace of your jobs.", '"runai-lab"', harmless=False
+)._replace(default_text="that of the context")
+CONTEXT = word("context", "A context of your kubeconfig.", '"lab"', harmless=False)._replace(
+    default_text="the current one"
+)
+KUBECONFIG = Option(
+    key="clusters.*.kubeconfig",
+    parse=text,
+    help="The kubeconfig to use.",
+    example='"~/.kube/lab.yaml"',
+    default_text="kubectl's own choice",
+)
+
 EXTRA = Option(
     key="clusters.*.extra",
     many=True,

@@ -7,6 +7,25 @@ from collections.abc import Mapping
 from dray.config import loading as configuration
 from dray.config.batch_file import BatchFile, BatchJob
 from dray.config.loading import Config
+from dray.errors import UsageError
+from dray.launcher.sweep_dealing import names_in
+
+
+def dealt(config: Config, file: BatchFile) -> BatchFile:
+    """Deal the jobs that name no cluster out among those that the command names, one by one."""
+    on = config.flags.get("job.on") or file.defaults.get("job.on") or config.on
+    names = names_in(str(on))
+    if len(names) == 1:
+        return file
+    if file.together:
+        raise UsageError("--on: jobs that run together run on one cluster")
+    jobs, free = [], 0
+    for job in file.jobs:
+        if "job.on" not in job.settings:
+            on = names[free % len(names)]
+            job, free = job._replace(settings={**job.settings, "job.on": on}), free + 1
+        jobs.append(job)
+    return file._replace(jobs=tuple(jobs))
 
 
 def settings_for(config: Config, file: BatchFile, job: BatchJob) -> Config:

@@ -23,7 +23,7 @@ from dray.job.model import JobArray, JobSpec, Plan, Snapshot
 from dray.job.quantities import show_count
 from dray.launcher.batches.grouping import Group, Named, groups_of, in_order
 from dray.launcher.batches.others import Others
-from dray.launcher.batches.settings import settings_for
+from dray.launcher.batches.settings import dealt, settings_for
 from dray.launcher.batches.together import as_one_job
 from dray.launcher.context import Context
 from dray.launcher.freezing import Freezer
@@ -116,6 +116,7 @@ class Batching:
 
     def works(self, file: BatchFile, unfinished: Unfinished) -> list[Work]:
         """Describe all jobs of the batch, in the order in which they are submitted."""
+        file = dealt(self.context.config, file)
         if file.together:
             file = as_one_job(file, self.context.config)
         groups = groups_of(file)

@@ -147,10 +147,13 @@ class Allocation(Site):
         self.succession.submit_successor(after=maker.number)
         return False
 
+    def command_environment(self) -> "Dict[str, str]":
+        return locales.original_environment()
+
     def supervise(self, attempt: "AttemptDir") -> None:
         self.job_dir.work = worktree.place_of(self.job_dir, attempt.number)
         allowance = budget.left(self.job, self.job_dir.records())
-        env = locales.original_environment()
+        env = self.command_environment()
         seconds = self.limit.seconds(self.job["resources"]["time"])
         allotment = Allotment(None, env, seconds, self.limit.time_left, allowance)
         if layout.is_spread(self.job):

@@ -23,7 +23,7 @@ from .outcomes import record_lost, record_own_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn, Optional
+    from typing import Dict, NoReturn, Optional
 
     from ..formats.records import Capacity, Resources  # noqa: F401
     from ..jobs.following import Following
@@ -167,6 +167,11 @@ class Keeper(Site):
         trial may be stopped while it asks for its parameters."""
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
 
+    def command_environment(self) -> "Dict[str, str]":
+        """Return the login's variables where the job came through an agent; what is submitted on
+        this machine brings its own."""
+        return locales.original_environment() if self.job.get("scheduler") else {}
+
     def supervise(self, attempt: "AttemptDir") -> None:
         """Fork a supervisor, and wait until it and all that it started are gone."""
         assert self.grant is not None
@@ -217,8 +222,7 @@ class Keeper(Site):
                 signal.signal(one, signal.SIG_DFL)
             allowance = budget.left(self.job, self.job_dir.records())
             seconds = self.job["resources"]["time"]
-            # What is submitted on this machine brings its own; through an agent, it is the login's.
-            env = locales.original_environment() if self.job.get("scheduler") else {}
+            env = self.command_environment()
             allotment = Allotment(grant.given["gpus"], env, seconds, allowance=allowance)
             supervise(self.job_dir, self.job, attempt, allotment)
             if os.getppid() != keeper:  # the keeper was killed: somebody must go on

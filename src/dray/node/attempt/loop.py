@@ -16,9 +16,9 @@ from .supervisor import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Dict, List, Optional
 
-    from ..formats.records import Description
+    from ..formats.records import Description, Record
     from ..jobs.following import Following
     from ..jobs.jobdir import AttemptDir, JobDir
     from .allotment import Allotment
@@ -39,6 +39,10 @@ class Site:
     may_come = False  # whether a job that has no directory may get one yet
     lost = ""  # the reason of an attempt that ended without an outcome
     sees_others = True  # whether what other jobs of the root have written is there
+
+    def command_environment(self) -> "Dict[str, str]":
+        """Return the variables that a command's environment begins with here."""
+        return {}
 
     def end_leftovers(self) -> None:
         """End what an attempt without an outcome has left running."""
@@ -148,7 +152,13 @@ class AttemptLoop:
             return None
         from ..sweeps import trial  # with the sampler: not for every job
 
-        return trial.ask(self.job_dir, self.job)
+        return trial.ask(self.job_dir, self.job, self._inquire)
+
+    def _inquire(self, argv: "List[str]", question: "Record") -> "Record":
+        """Ask a program in the environment that the command is to have."""
+        from .inquiry import Inquiry  # for few sweeps
+
+        return Inquiry(self.job_dir, self.job, self.site.command_environment())(argv, question)
 
     def _tell_end_of_trial(self, end: policy.Decision) -> None:
         if self.job.get("sweep"):

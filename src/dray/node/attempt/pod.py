@@ -34,7 +34,7 @@ from .meeting import Meeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import ContextManager, Optional  # noqa: F401
+    from typing import ContextManager, Dict, Optional  # noqa: F401
 
     from ..formats.records import Description
     from ..jobs import policy
@@ -189,12 +189,15 @@ class Pod(Site):
         elif signal.sigtimedwait(ENDING, seconds) is not None:
             self.is_ending = True
 
+    def command_environment(self) -> "Dict[str, str]":
+        return self.scheduler.command_environment()
+
     def supervise(self, attempt: "AttemptDir") -> None:
         self.job_dir.work = worktree.place_of(self.job_dir, attempt.number)
         allowance = budget.left(self.job, self.job_dir.records())
         asked = self.job["resources"]["time"]
         seconds = float(asked) if asked else None
-        env = self.scheduler.command_environment()
+        env = self.command_environment()
         allotment = Allotment(None, env, seconds, None, allowance)
         allotment.meter = self.meter
         if layout.is_spread(self.job):

@@ -41,7 +41,7 @@ class Lease:
         self.over = threading.Event()  # set once it is released
         self.mine = files.encode(
             {
-                "host": os.uname().nodename,
+                "host": own_host(),
                 "pid": os.getpid(),
                 "started": start_of(os.getpid()),
                 "outlived": outlived,
@@ -159,9 +159,19 @@ class Lease:
 
 def is_dead(owner: "Record") -> bool:
     """Return whether the lease's owner was a process of this machine and is gone."""
-    if owner.get("host") != os.uname().nodename:
+    if owner.get("host") != own_host():
         return False
     return start_of(owner.get("pid")) != owner.get("started")
+
+
+def own_host() -> str:
+    """Return this machine's name, and what tells apart containers that have the name of their node:
+    each has numbers of its own for its processes."""
+    try:
+        numbers = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        numbers = ""
+    return "{} {}".format(os.uname().nodename, numbers)
 
 
 def start_of(pid: "Any") -> str:

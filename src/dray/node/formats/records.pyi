@@ -485,6 +485,7 @@ class StudyRecord(TypedDict, total=False):
     created: float
     space: List[Parameter]
     sampler: str
+    sampler_python: List[str]  # that has Optuna; empty: the command's own
     seed: int
     metric: str
     mode: str  # "max" or "min"
@@ -498,6 +499,7 @@ class TrialRecord(TypedDict, total=False):
 
     values: Record
     by: str  # which sampler chose them
+    attrs: Record  # what a sampler of Optuna's has noted on it
 
 class Exchange(TypedDict):
     """What a trial takes over from another one: see ``population``."""

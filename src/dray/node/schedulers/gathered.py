@@ -20,9 +20,9 @@ INTERRUPTED = 75  # another one goes on
 INDEX = "DRAY_ARRAY_INDEX"
 ADDRESS = "DRAY_POD_ADDRESS"
 TASK = "DRAY_TASK"  # rank, local rank, node, the first node's address, and the host
-NODE = "DRAY_NODE"  # its name, where that is not the host's
+NODE = "DRAY_NODE"  # its name among the job's nodes: of a pod, the pod's
 STAND_IN = "DRAY_STAND_IN"  # the folder that stands in for the root, where that is not seen
-POD = "HOSTNAME"  # the kubelet sets it to the pod's name
+POD = "HOSTNAME"  # what a pod calls itself whose Job is from before dray said it in NODE
 
 
 def own_host() -> str:

@@ -9,7 +9,7 @@ import os
 from ..formats import shapes
 from ..jobs import arrays
 from ..processes import cgroup
-from .gathered import ADDRESS, TASK, Gathered
+from .gathered import ADDRESS, NODE, TASK, Gathered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ends_of(told: "Any") -> "Dict[str, End]":
 class Kubernetes(Gathered):
     name = "Kubernetes"
     is_told = True
-    own_variables = (SECRETS, ADDRESS, TASK)
+    own_variables = (SECRETS, ADDRESS, NODE, TASK)
 
     def __init__(self) -> None:
         self.rows = {}  # type: Dict[str, Row]

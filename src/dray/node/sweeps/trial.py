@@ -12,7 +12,7 @@ from ..formats import files
 from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..metrics import sources
-from . import asking, population, sampler, stopping
+from . import asking, optuna_question, population, sampler, stopping
 from .expressions import Condition, NotAnExpression
 from .filling import fill
 from .space import complete, learnt, point_of
@@ -20,17 +20,22 @@ from .study import Study
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple  # noqa: F401
+    from typing import Any, Callable, Dict, List, Optional, Tuple  # noqa: F401
 
     from ..formats.records import (  # noqa: F401
         Description,
         Exchange,
+        Record,
         ResultRecord,
         StudyRecord,
         TrialRecord,
     )
     from ..jobs.jobdir import JobDir
     from ..metrics.sources import Point, Watch
+    from .asking import Results, Trials
+
+    Inquire = Callable[[List[str], Record], Record]
+    Choose = Callable[[StudyRecord, int, Trials, Results], TrialRecord]
 
 DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
 MOST_NUMBER = 10**6  # of a trial
@@ -50,9 +55,12 @@ def study_of(job_dir: "JobDir", job: "Description") -> Study:
 # -- before the first attempt ---------------------------------------------------------------------
 
 
-def ask(job_dir: "JobDir", job: "Description") -> "Optional[policy.Decision]":
+def ask(
+    job_dir: "JobDir", job: "Description", inquire: "Optional[Inquire]" = None
+) -> "Optional[policy.Decision]":
     """Get the parameters of a trial that has none yet, and fill its command; return its end
-    instead, where it is not to start. ``job`` is changed, and written down."""
+    instead, where it is not to start. ``job`` is changed, and written down. ``inquire`` asks a
+    program in the command's environment, for a sampler that is only there."""
     if not is_trial(job):
         return None
     study = study_of(job_dir, job)
@@ -64,18 +72,20 @@ def ask(job_dir: "JobDir", job: "Description") -> "Optional[policy.Decision]":
     if record is None:
         return policy.Decision("failed", "its sweep is missing or damaged: {}".format(study.file))
     try:
-        trial = trouble.with_retries(lambda: parameters_for(study, record, job["sweep"]["trial"]))
+        choose = by_optuna(job, inquire) if is_optuna(record) else asking.choose
+        number = job["sweep"]["trial"]
+        trial = trouble.with_retries(lambda: parameters_for(study, record, number, choose))
         if isinstance(trial, policy.Decision):
             return trial
         change(job, record, trial)
     except DAMAGE as error:
-        return policy.Decision("failed", "it has no parameters: {}".format(error or repr(error)))
+        return policy.Decision("failed", "no parameters: {}".format(error or repr(error)))
     trouble.with_retries(lambda: files.write_json(job_dir.job, job))
     return None
 
 
 def parameters_for(
-    study: Study, record: "StudyRecord", number: int
+    study: Study, record: "StudyRecord", number: int, choose: "Choose" = asking.choose
 ) -> "Any":  # Union[TrialRecord, policy.Decision]
     """Return the parameters of a trial: those that its configuration has already, or new ones; or
     why it does not start."""
@@ -95,7 +105,27 @@ def parameters_for(
         return policy.Decision("stopped", "the sweep is closed: " + reason)
     trials = {} if is_blind else study.trials()
     study.keep_cache()
-    return study.give(configuration, asking.choose(record, configuration, trials, results))
+    return study.give(configuration, choose(record, configuration, trials, results))
+
+
+def is_optuna(study: "StudyRecord") -> bool:
+    return optuna_question.is_optuna(study.get("sampler") or "")
+
+
+def by_optuna(job: "Description", inquire: "Optional[Inquire]") -> "Choose":
+    """Return what has a configuration chosen by a sampler of Optuna's."""
+
+    def choose(
+        study: "StudyRecord", configuration: int, trials: "Trials", results: "Results"
+    ) -> "TrialRecord":
+        if inquire is None:
+            raise optuna_question.NoAnswer("there is no Optuna to ask")
+        question = optuna_question.question(study, configuration, trials, results)
+        python = optuna_question.python_of(study, job["command"])
+        answer = inquire(python + optuna_question.MODULE, question)
+        return optuna_question.chosen(study, configuration, answer)
+
+    return choose
 
 
 def take_over(job_dir: "JobDir", job: "Description", study: Study) -> None:

@@ -1,0 +1,109 @@
+"""Sweeps against those who mean ill: a cluster that lies about its arrays, a trial that writes
+other trials' files, and what is carried from one cluster to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.errors import ClusterError, Refused
+from dray.job.model import JobState
+from dray.launcher import Launcher
+from dray.launcher.sweeping import Sweeping
+from dray.sweep.space import from_flag, whole
+from dray.sweep.study import MOST_TRIALS, Study
+from dray.testing import FakeCluster, launcher
+
+STUDY = Study(id="", space=whole([from_flag("lr=1e-5..1e-1:log")]), seed=3)
+
+
+class Two:
+    """A sweep with a secret on one cluster, and another one on a cluster that lies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.good, self.evil = FakeCluster("good"), FakeCluster("evil")
+        self.verbs: Launcher = launcher(folder, self.good, self.evil)
+        self.private = self.start("good", "private.py", secrets=("TOKEN",))
+        self.public = self.start("evil", "public.py")
+
+    def start(self, on: str, script: str, secrets: tuple[str, ...] = ()) -> str:
+        job: dict[str, Any] = {"job.on": on, "job.secrets": secrets}
+        self.verbs.context.config = self.verbs.context.config._replace(job=job)
+        return self.sweeping.start(STUDY, ["python", script], 2, snapshot=False)
+
+    @property
+    def sweeping(self) -> Sweeping:
+        return Sweeping(self.verbs.context)
+
+    def lie(self, *parts: dict[str, Any]) -> None:
+        self.evil.sweeps[self.public]["parts"] = list(parts)
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Two:
+    monkeypatch.setenv("TOKEN", "of the private sweep")
+    return Two(tmp_path)
+
+
+def part(name: str, first: int = 0, count: int = 2) -> dict[str, Any]:
+    return {"id": name, "first": first, "count": count, "at_once": None}
+
+
+def test_a_cluster_that_names_another_ones_array_gets_nothing_of_it(two: Two) -> None:
+    """Neither its command, its code and its secrets by way of ``add``, nor a say over its jobs."""
+    two.lie(part(two.private))
+    two.evil.sweeps[two.public]["results"]["0"] = {"state": "pruned", "value": 1.0, "step": 1}
+    before = set(two.evil.jobs)
+    assert two.sweeping.look(two.public).trials == ()
+    with pytest.raises(Refused, match="removed"):
+        two.sweeping.add(two.public, 1)
+    assert set(two.evil.jobs) == before
+    assert two.sweeping.stop(two.public, now=True) == 0
+    with pytest.raises(Refused, match="pruned"):
+        two.sweeping.go_on(two.public, 1)
+    assert {one.state for one in two.good.jobs.values()} == {JobState.QUEUED}
+
+
+def test_a_foreign_array_beside_its_own_does_not_become_part_of_the_sweep(two: Two) -> None:
+    """Else ``dray rm`` would remove that array with the sweep, later."""
+    two.lie(part(two.public), part(two.private, first=2))
+    assert [one.job for one in two.sweeping.look(two.public).trials] == [
+        f"{two.public}.0",
+        f"{two.public}.1",
+    ]
+    assert two.sweeping.add(two.public, 1) == 1
+    assert f"{two.private}.0" not in two.verbs.find_all([two.public])
+    assert two.evil.jobs[f"{two.public}-2.0"].spec.command == ("python", "public.py")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [part("a-1", first=number, count=MOST_TRIALS) for number in range(1000)],
+        [part("a-1", first=MOST_TRIALS)],
+        [part("a-1", first=10**9, count=1)],
+    ],
+)
+def test_arrays_of_more_trials_than_there_can_be_are_damage(
+    two: Two, parts: list[dict[str, Any]]
+) -> None:
+    two.lie(*parts)
+    with pytest.raises(ClusterError, match="damaged: a sweep has 1000000 trials at most"):
+        two.sweeping.look(two.public)
+
+
+def test_no_cluster_takes_the_trials_of_another_one(tmp_path: Path) -> None:
+    """It says that its array begins within that of the other cluster, whose trials would then be
+    neither seen nor stopped."""
+    one, two = FakeCluster("one"), FakeCluster("two")
+    verbs = launcher(tmp_path, one, two)
+    verbs.context.config = verbs.context.config._replace(job={"job.on": "one,two"})
+    sweep = Sweeping(verbs.context).start(STUDY, ["python", "train.py"], 8, snapshot=False)
+    two.sweeps[sweep]["parts"] = [part(f"{sweep}-2", first=1, count=MOST_TRIALS // 2)]
+    found = Sweeping(verbs.context).look(sweep).trials
+    assert [(each.number, each.cluster) for each in found] == [
+        *((number, "one") for number in range(4)),
+        *((number, "two") for number in range(4, 8)),
+    ]
