@@ -14,6 +14,7 @@ luck.py        what goes wrong, and when: by a seed, or as told
 laptop.py      the laptop's side, with the real cluster classes over a link that breaks
 truth.py       what really happened, kept apart from dray's files; the invariants
 world.py       all of it together, and the events that may happen in it
+study.py       the files of a sweep alone, on a network's file system: trials that ask and tell
 schedule.py    one schedule: a seed's events, then the faults are over, then nothing is left
 
 ``python -m tests.simulation SEED --trace`` shows what happens in one schedule.

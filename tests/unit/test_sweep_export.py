@@ -19,6 +19,7 @@ from tensorboard.plugins.hparams import metadata
 
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.node.metrics.tfevents import read
+from dray.node.sweeps import mlflow as mlflow_requests
 from dray.sweep import mlflow, space
 from dray.sweep.export import event_files, optuna, tables, tensorboard, to_mlflow
 from dray.sweep.export.points import points_of
@@ -185,7 +186,7 @@ def test_batches_keep_to_the_servers_limits() -> None:
     params = {f"p{at}": "v" for at in range(250)}
     metrics = [{"key": "m", "value": 1.0, "timestamp": at, "step": at} for at in range(3000)]
     long = {"note": "x" * 5000}
-    found = list(mlflow.batches(params, long, metrics))
+    found = list(mlflow_requests.batches(params, long, metrics))
     for batch in found:
         assert sum(map(len, batch.values())) <= 1000
         assert len(batch.get("params", ())) <= 100
@@ -193,7 +194,7 @@ def test_batches_keep_to_the_servers_limits() -> None:
     assert sum(len(one.get("params", ())) for one in found) == 250
     assert sum(len(one.get("metrics", ())) for one in found) == 3000
     big = [{"key": "m" * 240, "value": 1.0, "timestamp": 1, "step": at} for at in range(20000)]
-    assert all(len(json.dumps(one)) < 1_000_000 for one in mlflow.batches({}, {}, big))
+    assert all(len(json.dumps(one)) < 1_000_000 for one in mlflow_requests.batches({}, {}, big))
 
 
 def test_credentials_go_nowhere_in_the_clear() -> None:

@@ -6,6 +6,10 @@ import math
 import random
 from xml.etree import ElementTree
 
+from click.testing import CliRunner
+
+from dray.cli.sweep_export import picture
+from dray.errors import UsageError
 from dray.node.sweeps import sampler
 from dray.sweep import pictures, space
 from dray.sweep.importance import importances
@@ -95,3 +99,17 @@ def test_a_learning_rate_is_labelled_by_powers_of_ten() -> None:
     places = [place for place, _ in pictures.parameter_ticks(SPACE[0])]
     assert places == sorted(places)
     assert math.isclose(places[2], 0.5)
+
+
+def test_what_could_be_chance_is_called_so() -> None:
+    rng = random.Random(4)
+    lucky = [one._replace(value=rng.random()) for one in trials(14)]
+    assert not any(one.share for one in importances(study(), lucky))
+    assert pictures.terminal(study(), lucky)[-1] == pictures.BY_CHANCE
+    assert pictures.BY_CHANCE not in pictures.terminal(study(), trials(60))
+
+
+def test_a_picture_is_not_called_what_it_is_not() -> None:
+    told = CliRunner().invoke(picture, ["a-1", "--importance", "what.png"]).exception
+    assert isinstance(told, UsageError)
+    assert str(told) == "what.png: pictures are SVG files (what.svg)"

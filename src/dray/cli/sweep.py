@@ -227,6 +227,8 @@ def described(
         stop=stop_rule(settings.get("sweep.stop"), *steps, change),
         stop_if=tuple(settings.get("sweep.stop_if", ())),
         max_failures=settings.get("sweep.max_failures"),
+        mlflow=settings.get("sweep.mlflow", ""),
+        experiment=settings.get("sweep.experiment", ""),
     )
 
 
@@ -271,6 +273,7 @@ def begun(
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
     told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
+    told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))
         told.append(f"compared by {study.stop.rule} at step {steps}")
@@ -284,10 +287,20 @@ def begun(
 @click.argument("sweep", type=SweepId(), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Refresh every few seconds, until Ctrl-C.")
 @click.option("--all", "everything", is_flag=True, help="Every configuration.")
+@click.option(
+    "--columns",
+    metavar="METRIC[,METRIC…]",
+    help="Show these metrics instead of the parameters.",
+)
 @on_option
 @json_option
 def status(
-    sweep: str | None, follow: bool, everything: bool, on: str | None, as_json: bool
+    sweep: str | None,
+    follow: bool,
+    everything: bool,
+    columns: str | None,
+    on: str | None,
+    as_json: bool,
 ) -> None:
     """Show how a sweep stands: its configurations, the best first. Without SWEEP, list the
     sweeps."""
@@ -302,7 +315,8 @@ def status(
     def paint() -> list[str]:
         found = verbs.sweeping.look(sweep_id, on)
         most = len(found.trials) if everything else tables.USUAL_ROWS
-        shown = tables.status(found.study, found.trials, width(), most)
+        metrics = [one for one in (columns or "").split(",") if one]
+        shown = tables.status(found.study, found.trials, width(), most, metrics)
         return [*laid_out(shown), *state_lines(found), *problem_lines(found)]
 
     if follow:

@@ -1,37 +1,34 @@
-"""Talks to an MLflow server by its REST interface, with the standard library alone.
-
-The server's answers are data: bounded, and checked. No redirect is followed, since credentials go
-along; those come from the variables that MLflow itself reads, never from the address."""
+"""Talks to an MLflow server: its experiments and runs, as far as sweeps need them. The requests
+themselves are those of dray.node.sweeps.mlflow; what is answered is checked here."""
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from dray import checks
 from dray.checks import Malformed
 from dray.errors import ClusterError, NotFound, Refused, UsageError
+from dray.node.sweeps.mlflow import (
+    PASSWORD,
+    USER,
+    Connection,
+    NoAnswer,
+    pairs,
+    why_not_a_token,
+    why_not_an_address,
+)
 from dray.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PATH = "/api/2.0/mlflow/"
 PATIENCE = 60.0  # seconds for an answer
-LONGEST_ANSWER = 64 << 20
-MOST_ENTRIES, MOST_OF_A_KIND = 1000, 100  # of a batch in all; of its parameters, of its tags
-LONGEST_BATCH = 900_000  # bytes: the server takes 1 MB
 PAGE, LONGEST_HISTORY = 1000, 25_000
 MOST_PAGES = 10_000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-TOKEN, USER, PASSWORD = (f"MLFLOW_TRACKING_{one}" for one in ("TOKEN", "USERNAME", "PASSWORD"))
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Run(NamedTuple):
@@ -60,23 +57,21 @@ class Server:
     """``environment`` has the credentials, if any are needed."""
 
     def __init__(self, address: str, environment: Mapping[str, str]) -> None:
-        parts = urllib.parse.urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"'{address}' is not the address of a server: write http://HOST:5000")
-        if parts.username or parts.password:
-            raise UsageError(
-                "a password does not belong into an address, where others can see it",
-                hint=f"Set {USER} and {PASSWORD} instead.",
-            )
-        self.address = address.rstrip("/")
-        self.headers = {"Content-Type": "application/json", **credentials(environment)}
-        is_open = parts.scheme == "http" and parts.hostname not in LOOPBACK
-        if is_open and "Authorization" in self.headers:
+        if reason := why_not_an_address(address):
+            raise UsageError(reason, hint=f"Credentials are taken from {USER} and {PASSWORD}.")
+        if reason := why_not_a_token(environment):
+            raise UsageError(reason)
+        self._connection = Connection(address, environment, PATIENCE)
+        self.address = self._connection.address
+        if self._connection.is_exposed():
             raise Refused(
                 f"{address} is not encrypted, and your credentials would go to it in the clear",
                 hint="Use https://, or reach it through a tunnel as http://localhost:PORT.",
             )
-        self._opener = urllib.request.build_opener(NoRedirect())
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._connection.headers
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -84,35 +79,16 @@ class Server:
         return self._ask(f"{path}?{urllib.parse.urlencode(query)}", None)
 
     def post(self, path: str, **body: Any) -> Mapping[str, Any]:
-        return self._ask(path, json.dumps(body).encode())
+        return self._ask(path, body)
 
-    def _ask(self, path: str, body: bytes | None) -> Mapping[str, Any]:
-        request = urllib.request.Request(f"{self.address}{PATH}{path}", body, self.headers)
+    def _ask(self, path: str, body: dict[str, Any] | None) -> Mapping[str, Any]:
         try:
-            with self._opener.open(request, timeout=PATIENCE) as answer:
-                return checks.record(json.loads(answer.read(LONGEST_ANSWER)))
-        except urllib.error.HTTPError as error:
-            raise self._refusal(error) from None
-        except (OSError, ValueError, RecursionError) as error:
-            reason = getattr(error, "reason", error)
-            raise ClusterError(
-                f"the MLflow server at {self.address} did not answer as it should: {reason}"
-            ) from None
-
-    def _refusal(self, error: urllib.error.HTTPError) -> ClusterError:
-        with error:
-            try:
-                told = checks.record(json.loads(error.read(1 << 16)))
-            except (ValueError, RecursionError, OSError):
-                told = {}
-        code, message = str(told.get("error_code", "")), checks.note(str(told.get("message", "")))
-        if error.code in (401, 403):
-            message = f"it wants credentials: set {TOKEN}, or {USER} and {PASSWORD}"
-        return Answered(
-            f"the MLflow server at {self.address} answered {error.code}: {message or code}",
-            error.code,
-            code,
-        )
+            return self._connection.ask(path, body)
+        except NoAnswer as error:
+            message = checks.note(str(error))
+            if not error.code:
+                raise ClusterError(message) from None
+            raise Answered(message, error.code, error.kind) from None
 
     # -- experiments and runs -------------------------------------------------------------------
 
@@ -192,11 +168,6 @@ class Server:
                 return
 
 
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 class Answered(ClusterError):
     """The server has refused a request: HTTP's number, and MLflow's word for it."""
 
@@ -204,44 +175,6 @@ class Answered(ClusterError):
         super().__init__(message)
         self.code = code
         self.kind = kind
-
-
-def credentials(environment: Mapping[str, str]) -> dict[str, str]:
-    if token := environment.get(TOKEN):
-        return {"Authorization": f"Bearer {token}"}
-    user, password = environment.get(USER), environment.get(PASSWORD)
-    if not user or not password:
-        return {}
-    both = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
-    return {"Authorization": f"Basic {both}"}
-
-
-# -- what is sent -------------------------------------------------------------------------------
-
-
-def pairs(table: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"key": key, "value": value} for key, value in table.items()]
-
-
-def batches(
-    params: Mapping[str, str], tags: Mapping[str, str], metrics: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """Divide what is to be logged into batches that the server takes."""
-    given = [("params", one) for one in pairs(params)] + [("tags", one) for one in pairs(tags)]
-    given += [("metrics", dict(one)) for one in metrics]
-    batch: dict[str, list[Any]] = {}
-    size = 0
-    for kind, one in given:
-        length = len(json.dumps(one)) + 2
-        is_full = kind != "metrics" and len(batch.get(kind, ())) >= MOST_OF_A_KIND
-        is_full = is_full or sum(map(len, batch.values())) >= MOST_ENTRIES
-        if batch and (is_full or size + length > LONGEST_BATCH):
-            yield batch
-            batch, size = {}, 0
-        batch.setdefault(kind, []).append(one)
-        size += length
-    if batch:
-        yield batch
 
 
 # -- what comes back ----------------------------------------------------------------------------
@@ -260,7 +193,7 @@ def read_run(value: Any) -> Run:
             tags=table_in(data, "tags"),
             metrics=tuple(text_in(one, "key") for one in rows_in(data, "metrics")),
         )
-    except (Malformed, TypeError, ValueError) as error:
+    except (Malformed, TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"the MLflow server tells of a run that cannot be read: {error}"
         ) from None
@@ -270,8 +203,9 @@ def read_point(value: Any) -> Point:
     try:
         point = checks.record(value)
         step, time = int(point.get("step") or 0), int(point.get("timestamp") or 0)
-        return Point(checks.integer(step), float(point.get("value", "nan")), time)
-    except (Malformed, TypeError, ValueError) as error:
+        value = float(point.get("value", "nan"))
+        return Point(checks.integer(step), value, checks.integer(time))
+    except (Malformed, TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"the MLflow server tells of a value that cannot be read: {error}"
         ) from None

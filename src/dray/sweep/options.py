@@ -8,6 +8,7 @@ from dray.checks import Malformed
 from dray.job.options import Option
 from dray.job.options.values import Choice, count_from_zero, job_name, text, texts, words
 from dray.job.quantities import parse_count
+from dray.node.sweeps.mlflow import why_not_an_address
 from dray.sweep.study import MODES, RULES, Stop, sampler_name
 
 TYPE_CHECKING = False
@@ -27,6 +28,12 @@ def sampler(value: object) -> str:
         return sampler_name(text(value))
     except Malformed as error:
         raise ValueError(str(error)) from None
+
+
+def mlflow_address(value: object) -> str:
+    if reason := why_not_an_address(text(value)):
+        raise ValueError(reason)
+    return text(value)
 
 
 def seed(value: object) -> int:
@@ -182,6 +189,27 @@ SWEEP = (
         help="Start no further trial once more than this many have failed.",
         example="10",
         default_text="failures do not end the sweep",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.mlflow",
+        flag="--mlflow",
+        metavar="URI",
+        parse=mlflow_address,
+        help="An MLflow server that trials tell from their nodes how they do. Credentials are "
+        "secrets of the job: --secret MLFLOW_TRACKING_TOKEN.",
+        example='"https://mlflow.example.org"',
+        default_text="none",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.experiment",
+        flag="--mlflow-experiment",
+        metavar="NAME",
+        parse=text,
+        help="The experiment on that server.",
+        example='"robots"',
+        default_text="the sweep's id",
         harmless=True,
     ),
 )

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 TOO_FEW = f"what matters can be told once {FEWEST} configurations were trained to their end"
+BY_CHANCE = "no parameter alone explains more than chance does: more trials may tell"
 # From bad to good; people with any kind of colour vision see the order (Matplotlib's viridis).
 SCALE = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 BEST_COLOR, BAR_COLOR = "#d55e00", "#0072b2"
 MOST_LINES = 1000  # configurations in a picture: the best of them
+MOST_DRAWN = 1e300  # of a value: the span of larger ones is more than a float can hold
 MOST_TICKS = 12  # labels of a choice
 SPARKS = " ▁▂▃▄▅▆▇█"
 STRIP = 24  # characters of a terminal for a parameter's range
@@ -51,7 +53,7 @@ def terminal(study: Study, trials: Sequence[Trial], width: int = 80) -> list[str
     for name, one in zip(names, found, strict=True):
         share = f"{one.share:4.0%}"
         lines.append(cut(f"{name.ljust(wide)}  {share}  {where(one)}", width))
-    return lines
+    return lines if any(one.share for one in found) else [*lines, BY_CHANCE]
 
 
 def where(one: Importance) -> str:
@@ -156,7 +158,7 @@ def courses(study: Study, trials: Sequence[Trial], axes: Sequence[Parameter]) ->
         every = [place_of(parameter, one) for parameter in axes]
         places = [place for place in every if place is not None]
         mean = one.mean
-        if len(places) == len(axes) and mean is not None and math.isfinite(mean):
+        if len(places) == len(axes) and mean is not None and abs(mean) < MOST_DRAWN:
             found.append(Course(tuple(places), mean, one.is_full))
     return found
 

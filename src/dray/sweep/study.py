@@ -136,6 +136,8 @@ class Study(NamedTuple):
     stop: Stop | None = None
     stop_if: tuple[str, ...] = ()
     max_failures: int | None = None
+    mlflow: str = ""  # the address of a server that trials tell how they do
+    experiment: str = ""  # there; "": the sweep's id
 
     def to_dict(self) -> dict[str, Any]:
         """Return what sweep.json has in it."""
@@ -184,11 +186,13 @@ class Trial(NamedTuple):
     gpu_seconds: float = 0.0
     reason: str = ""
     metrics: tuple[str, ...] = ()  # names that were seen, as far as they are told
+    levels: Mapping[str, float] = MappingProxyType({})  # what these are, by name
 
     def to_dict(self) -> dict[str, Any]:
         """Return the documented form that ``--json`` prints."""
         record = self._asdict()
-        return {**record, "values": _plain(self.values), "rungs": dict(self.rungs)}
+        told = {"rungs": dict(self.rungs), "levels": dict(self.levels)}
+        return {**record, "values": _plain(self.values), **told}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trial:
@@ -339,6 +343,8 @@ STUDY: Mapping[str, checks.Check[Any]] = {
     "stop": optional(Stop.from_dict),
     "stop_if": checks.texts,
     "max_failures": optional(checks.count),
+    "mlflow": lambda value: checks.text(value, checks.LONGEST_NOTE),
+    "experiment": lambda value: checks.text(value, checks.LONGEST_NOTE),
 }
 TRIAL: Mapping[str, checks.Check[Any]] = {
     "number": lambda value: checks.integer(value, 0, MOST_TRIALS),
@@ -353,4 +359,5 @@ TRIAL: Mapping[str, checks.Check[Any]] = {
     "gpu_seconds": gpu_seconds,
     "reason": checks.note,
     "metrics": checks.texts,
+    "levels": checks.table(checks.number),
 }

@@ -493,6 +493,8 @@ class StudyRecord(TypedDict, total=False):
     stop: Optional[StopRule]
     stop_if: List[str]
     max_failures: Optional[int]
+    mlflow: str  # the address of a server that is told; '': none
+    experiment: str  # there; '': the sweep's id
 
 class TrialRecord(TypedDict, total=False):
     """trials/<configuration>.json: written once, by the first of its trials that starts."""
@@ -520,6 +522,7 @@ class ResultRecord(TypedDict, total=False):
     reason: str
     promoted: bool  # it was pruned, and somebody let it go on
     metrics: List[str]  # names that were seen, those that the sweep asks for first
+    levels: Dict[str, float]  # what these are, by name
     exchanges: List[Exchange]  # what it has taken over from others, or is about to
     taken: int  # how many of these it has
     values: Record  # its parameters since the last one

@@ -14,9 +14,11 @@ lock, and no server.
 Trial n has the configuration n // repeats. Whatever cannot be read counts as not there yet.
 """
 
+import errno
 import json
 import os
 import re
+import time
 
 from ..formats import files, shapes
 
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
     )
 
 NUMBER = re.compile(r"[0-9]{1,9}$")
+STEP = re.compile(r"[0-9]{1,18}$")
 NUMBERED = re.compile(r"([0-9]{1,9})\.json$")
 LARGEST_STUDY = 64 << 20  # bytes of sweep.json, which may have a value for each trial in it
 LARGEST_KNOWN = 256 << 20
 LONGEST_MARK = 100
+UNSEEN = 90.0  # seconds after which every node sees a file that another one has made
 WORTH_KEEPING = 20  # files that were read, from which on the cache is written anew
 STATES = ("running", "done", "failed", "pruned", "stopped")
 
@@ -45,8 +49,13 @@ STATES = ("running", "done", "failed", "pruned", "stopped")
 def is_rungs(value: "Any") -> bool:
     """Return whether these are values by step; null is one that is not a number."""
     return isinstance(value, dict) and all(
-        one is None or shapes.is_number(one) for one in value.values()
+        STEP.match(step) and (one is None or shapes.is_number(one)) for step, one in value.items()
     )
+
+
+def is_levels(value: "Any") -> bool:
+    """Return whether these are numbers by the names of metrics."""
+    return isinstance(value, dict) and all(shapes.is_number(one) for one in value.values())
 
 
 EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
@@ -68,6 +77,7 @@ RESULT = {
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
     "metrics": shapes.is_texts,
+    "levels": is_levels,
     "exchanges": is_exchanges,
     "taken": shapes.is_count,
     "values": shapes.is_record,
@@ -168,7 +178,17 @@ class Study:
         path = self._trials.path_of(configuration)
         if files.write_once(path, record):
             return record
-        return self.parameters(configuration) or record
+        until = time.monotonic() + UNSEEN
+        while True:  # a network's file system may hide for a while what another node has made
+            known = self.parameters(configuration)
+            if known is not None:
+                return known
+            if time.monotonic() > until:
+                break
+            time.sleep(1.0)
+        if files.exists(path):
+            raise ValueError("{} is damaged".format(path))
+        raise OSError(errno.ESTALE, "another trial's file cannot be seen yet", path)
 
     def result(self, trial: int) -> "ResultRecord":
         """Return what a trial has told so far, which may be nothing."""
@@ -323,8 +343,8 @@ def part_id(path: str) -> "Any":
     return (files.read_record(path) or {}).get("id")
 
 
-def trial_in(record: "Optional[Record]") -> "Optional[TrialRecord]":
-    if not record or not shapes.is_record(record.get("values")):
+def trial_in(record: "Any") -> "Optional[TrialRecord]":
+    if not isinstance(record, dict) or not shapes.is_record(record.get("values")):
         return None
     trial = {"values": record["values"], "by": str(record.get("by") or "")}  # type: TrialRecord
     if shapes.is_record(record.get("attrs")):
@@ -337,6 +357,8 @@ def for_people(trial: "TrialRecord") -> "TrialRecord":
     return {"values": trial["values"], "by": trial["by"]}
 
 
-def result_in(record: "Optional[Record]") -> "Optional[ResultRecord]":
+def result_in(record: "Any") -> "Optional[ResultRecord]":
+    if not isinstance(record, dict):
+        return None
     found = shapes.fitting(record, RESULT)  # type: ResultRecord
     return found if found.get("state") in STATES else None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dray.node.sweeps.mlflow import ANY_METRIC
 from dray.sweep.study import Study, Trial
 
 Curves = Mapping[str, Sequence[tuple[int, float]]]  # (step, value), by the job's id
-
-ANY_METRIC = "metric"  # what the main metric is called where the sweep names none
 
 
 def metric_name(study: Study) -> str:

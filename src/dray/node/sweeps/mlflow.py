@@ -1,0 +1,195 @@
+"""Requests to an MLflow server's REST interface, and what the run of a trial holds there.
+
+The laptop exports sweeps with it, and a trial that runs tells of itself. The server's answers are
+data: bounded, and checked by who uses them. No redirect is followed, since credentials go along;
+those come from the variables that MLflow itself reads, never from the address."""
+
+import base64
+import json
+import math
+import re
+from urllib.parse import urlsplit
+
+from .filling import text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+    from urllib.error import HTTPError
+
+PATH = "/api/2.0/mlflow/"
+LONGEST_ANSWER = 64 << 20
+MOST_ENTRIES, MOST_OF_A_KIND = 1000, 100  # of a batch in all; of its parameters, of its tags
+LONGEST_BATCH = 900000  # bytes: the server takes 1 MB
+LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
+TOKEN = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 (the name of a variable)
+USER, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"  # noqa: S105
+HEADER = re.compile(r"[!-~]+\Z")  # what a token can be; an error about any other would show it
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+NOT_A_NAME = re.compile(r"[^\w\-. :/]")  # characters that MLflow has in no name
+
+SWEEP, JOB = "dray.sweep", "dray.job"  # tags, by which a trial's run is found again
+STATUS = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING"}
+KILLED = "KILLED"  # of all other states
+ANY_METRIC = "metric"  # what the main metric is called where the sweep names none
+
+
+class NoAnswer(Exception):
+    """The server has refused a request, or did not answer as it should. ``code`` is HTTP's number,
+    ``kind`` MLflow's word for it, where there is any."""
+
+    def __init__(self, message: str, code: int = 0, kind: str = "") -> None:
+        Exception.__init__(self, message)
+        self.code = code
+        self.kind = kind
+
+
+def opener() -> "Any":
+    """Return what opens addresses, and follows no redirect."""
+    from urllib.request import HTTPRedirectHandler, build_opener  # only where somebody asks
+
+    class NoRedirect(HTTPRedirectHandler):
+        def redirect_request(self, *_: "Any", **__: "Any") -> None:
+            return None
+
+    return build_opener(NoRedirect())
+
+
+class Connection:
+    """``environment`` has the credentials, if any are needed."""
+
+    def __init__(self, address: str, environment: "Mapping[str, str]", patience: float) -> None:
+        self.address = address.rstrip("/")
+        self.patience = patience  # seconds for an answer
+        self.headers = dict({"Content-Type": "application/json"}, **credentials(environment))
+
+    def is_exposed(self) -> bool:
+        """Return whether credentials would go over a network in the clear."""
+        parts = urlsplit(self.address)
+        is_open = parts.scheme != "https" and parts.hostname not in LOOPBACK
+        return is_open and "Authorization" in self.headers
+
+    def ask(self, path: str, body: "Optional[Dict[str, Any]]" = None) -> "Dict[str, Any]":
+        """Return the answer to a request; raise NoAnswer."""
+        from http.client import HTTPException  # only where somebody asks
+        from urllib.error import HTTPError
+        from urllib.request import Request
+
+        data = None if body is None else json.dumps(body).encode("utf-8")
+        request = Request(self.address + PATH + path, data, self.headers)
+        try:
+            with opener().open(request, timeout=self.patience) as answer:
+                found = json.loads(answer.read(LONGEST_ANSWER).decode("utf-8"))
+        except HTTPError as error:
+            raise self._refusal(error)
+        except (OSError, ValueError, RecursionError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            message = "the MLflow server at {} did not answer as it should: {}"
+            raise NoAnswer(message.format(self.address, reason))
+        if not isinstance(found, dict):
+            message = "the MLflow server at {} did not answer as it should: no table"
+            raise NoAnswer(message.format(self.address))
+        return found
+
+    def _refusal(self, error: "HTTPError") -> NoAnswer:
+        from http.client import HTTPException
+
+        with error:
+            try:
+                told = json.loads(error.read(1 << 16).decode("utf-8"))
+            except (ValueError, RecursionError, OSError, HTTPException):
+                told = {}
+        told = told if isinstance(told, dict) else {}
+        kind, message = str(told.get("error_code", "")), str(told.get("message", ""))
+        if error.code in (401, 403):
+            message = "it wants credentials: set {}, or {} and {}".format(TOKEN, USER, PASSWORD)
+        text = "the MLflow server at {} answered {}: {}"
+        return NoAnswer(text.format(self.address, error.code, message or kind), error.code, kind)
+
+
+def why_not_a_token(environment: "Mapping[str, str]") -> str:
+    """Say what is wrong with the token, without showing it; '' where nothing is."""
+    if HEADER.match(environment.get(TOKEN) or "none"):
+        return ""
+    return TOKEN + " is no token: it has spaces, line ends or other signs in it"
+
+
+def credentials(environment: "Mapping[str, str]") -> "Dict[str, str]":
+    token = environment.get(TOKEN)
+    if token and not why_not_a_token(environment):
+        return {"Authorization": "Bearer " + token}
+    user, password = environment.get(USER), environment.get(PASSWORD)
+    if not user or not password:
+        return {}
+    both = "{}:{}".format(user, password).encode("utf-8")
+    return {"Authorization": "Basic " + base64.b64encode(both).decode("ascii")}
+
+
+def why_not_an_address(address: str) -> str:
+    """Say what is wrong with the address of a server; '' where nothing is."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname
+    except ValueError:
+        return "'{}' is not the address of a server: write http://HOST:5000".format(address)
+    if parts.username or parts.password:
+        return "a password does not belong into an address, where others can see it"
+    if parts.scheme not in ("http", "https") or not host:
+        return "'{}' is not the address of a server: write http://HOST:5000".format(address)
+    return ""
+
+
+# -- what the run of a trial holds ----------------------------------------------------------------
+
+
+def pairs(table: "Mapping[str, str]") -> "List[Dict[str, str]]":
+    return [{"key": key, "value": value} for key, value in table.items()]
+
+
+def name_of(name: str) -> str:
+    return NOT_A_NAME.sub("_", name)[:250]
+
+
+def params_of(values: "Mapping[str, Any]") -> "Dict[str, str]":
+    return {name_of(one): text_of(values[one], False)[:LONGEST_PARAMETER] for one in values}
+
+
+def metrics_of(
+    name: str, created: float, points: "Sequence[Any]"
+) -> "List[Dict[str, Any]]":  # points: pairs of step and value
+    """Return the points of a curve. A point is stamped with the sweep's time and its own step, so
+    the same point logged again is the same point."""
+    key, start = name_of(name or ANY_METRIC), int(created * 1000)
+    return [
+        {"key": key, "value": as_json(value), "timestamp": start + step, "step": step}
+        for step, value in points
+    ]
+
+
+def as_json(value: float) -> "Union[float, str]":
+    """Return a number; what is none as MLflow's text for it."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def batches(
+    params: "Mapping[str, str]", tags: "Mapping[str, str]", metrics: "Sequence[Mapping[str, Any]]"
+) -> "Iterator[Dict[str, Any]]":
+    """Divide what is to be logged into batches that the server takes."""
+    given = [("params", one) for one in pairs(params)]  # type: List[Any]
+    given += [("tags", one) for one in pairs(tags)]
+    given += [("metrics", dict(one)) for one in metrics]
+    batch = {}  # type: Dict[str, List[Any]]
+    size = 0
+    for kind, one in given:
+        length = len(json.dumps(one)) + 2
+        is_full = kind != "metrics" and len(batch.get(kind, ())) >= MOST_OF_A_KIND
+        is_full = is_full or sum(map(len, batch.values())) >= MOST_ENTRIES
+        if batch and (is_full or size + length > LONGEST_BATCH):
+            yield batch
+            batch, size = {}, 0
+        batch.setdefault(kind, []).append(one)
+        size += length
+    if batch:
+        yield batch
