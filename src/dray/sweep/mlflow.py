@@ -6,6 +6,7 @@ along; those come from the variables that MLflow itself reads, never from the ad
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import re
 import urllib.error
@@ -31,6 +32,7 @@ PAGE, LONGEST_HISTORY = 1000, 25_000
 MOST_PAGES = 10_000
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TOKEN, USER, PASSWORD = (f"MLFLOW_TRACKING_{one}" for one in ("TOKEN", "USERNAME", "PASSWORD"))
+HEADER = re.compile(r"[!-~]+")  # what a token can be; an error about any other would show it
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -93,7 +95,7 @@ class Server:
                 return checks.record(json.loads(answer.read(LONGEST_ANSWER)))
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise ClusterError(
                 f"the MLflow server at {self.address} did not answer as it should: {reason}"
@@ -103,7 +105,7 @@ class Server:
         with error:
             try:
                 told = checks.record(json.loads(error.read(1 << 16)))
-            except (ValueError, RecursionError, OSError):
+            except (ValueError, RecursionError, OSError, http.client.HTTPException):
                 told = {}
         code, message = str(told.get("error_code", "")), checks.note(str(told.get("message", "")))
         if error.code in (401, 403):
@@ -208,6 +210,8 @@ class Answered(ClusterError):
 
 def credentials(environment: Mapping[str, str]) -> dict[str, str]:
     if token := environment.get(TOKEN):
+        if not HEADER.fullmatch(token):
+            raise UsageError(f"{TOKEN} is no token: it has spaces, line ends or other signs in it")
         return {"Authorization": f"Bearer {token}"}
     user, password = environment.get(USER), environment.get(PASSWORD)
     if not user or not password:
@@ -260,7 +264,7 @@ def read_run(value: Any) -> Run:
             tags=table_in(data, "tags"),
             metrics=tuple(text_in(one, "key") for one in rows_in(data, "metrics")),
         )
-    except (Malformed, TypeError, ValueError) as error:
+    except (Malformed, TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"the MLflow server tells of a run that cannot be read: {error}"
         ) from None
@@ -270,8 +274,9 @@ def read_point(value: Any) -> Point:
     try:
         point = checks.record(value)
         step, time = int(point.get("step") or 0), int(point.get("timestamp") or 0)
-        return Point(checks.integer(step), float(point.get("value", "nan")), time)
-    except (Malformed, TypeError, ValueError) as error:
+        value = float(point.get("value", "nan"))
+        return Point(checks.integer(step), value, checks.integer(time))
+    except (Malformed, TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"the MLflow server tells of a value that cannot be read: {error}"
         ) from None

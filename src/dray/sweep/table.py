@@ -51,15 +51,23 @@ class Configuration(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        return statistics.fmean(self.measured) if self.measured else None
+        values = self.measured
+        try:
+            return statistics.fmean(values) if values else None
+        except (OverflowError, ValueError):  # their sum is too large, or none: inf and -inf
+            return sum(one / len(values) for one in values)
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over repeats; None where there are not two values."""
+        """The standard deviation over repeats; None where there are not two values, or no float
+        can hold it."""
         values = self.measured
         if len(values) < 2 or not all(map(math.isfinite, values)):
             return None
-        return statistics.stdev(values)
+        try:
+            return statistics.stdev(values)
+        except OverflowError:  # more than a float can hold
+            return None
 
     @property
     def step(self) -> int | None:
