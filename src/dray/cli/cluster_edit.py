@@ -14,7 +14,6 @@ from dray.errors import ConfigError, Refused, UsageError
 from dray.launcher import Launcher
 from dray.project import PROJECT_FILE
 
-
 REMOVED_ALL_THE_SAME = (
     "With --force it is removed all the same: they run on, and dray knows nothing of them."
 )
