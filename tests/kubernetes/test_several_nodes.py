@@ -118,8 +118,8 @@ def test_a_pod_that_is_deleted_costs_nothing_but_its_replacement(
     assert shown["state"] == "done", shown
     first, second = shown["attempts"]
     assert first["outcome"] == "interrupted"
-    host = name.removeprefix("pod/").rpartition("-")[0]
-    told = {"leader": "interrupted by SIGTERM", "follower": f"{host} is being taken away"}
+    gone = name.removeprefix("pod/")
+    told = {"leader": "interrupted by SIGTERM", "follower": f"{gone} is being taken away"}
     assert first["reason"] == told[who]
     assert second["from_checkpoint"] == first["checkpoint"] is not None
     outputs = far.job_dir(job) / "outputs"
