@@ -148,7 +148,9 @@ bench-stopping: $(READY)  ## early stopping at equal cost, simulated and with a 
 bench-trials: $(READY)  ## what a trial costs beside a bare array and Ray Tune; needs root
 	tests/rigs/install ip:iproute2
 	$(BIN)/python -m compileall -q src
-	$(BIN)/python -m bench.trials $$(tests/rigs/environment $(BIN)/python ray)/bin/python $(TRIALS)
+	ray=$$(tests/rigs/environment $(BIN)/python ray)/bin/python && \
+	$$ray -m pip install --quiet "ray[tune]==$$($$ray -c "import ray; print(ray.__version__)")" && \
+	$(BIN)/python -m bench.trials $$ray $(TRIALS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
