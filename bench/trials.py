@@ -23,7 +23,7 @@ from bench.processes import adopt_orphans, cpu_seconds
 from bench.slurm import Laptop, short_folder
 from dray.config import loading as configuration
 from dray.launcher import Launcher
-from dray.node.sweeps import sampler, trial
+from dray.node.sweeps import asking, sampler
 from dray.node.sweeps import study as node
 from dray.sweep.study import Parameter, Study
 
@@ -183,7 +183,7 @@ def submission(trials: int) -> str:
     )
 
 
-def asking(trials: int) -> str:
+def last_to_ask(trials: int) -> str:
     """Measure what the last trial of a sweep has to read and compute, once all others have told a
     value."""
     with short_folder() as root:
@@ -206,7 +206,9 @@ def asking(trials: int) -> str:
 def asked_once(root: Path, number: int) -> float:
     begin = time.process_time()
     study = node.Study(str(root), "s")
-    trial.parameters_for(study, study.record() or {}, number)
+    results, trials = study.results(), study.trials()
+    study.keep_cache()
+    study.give(number, asking.choose(study.record() or {}, number, trials, results))
     took = time.process_time() - begin
     (root / f"sweeps/s/trials/{number}.json").unlink()
     return took * 1000
@@ -217,7 +219,7 @@ def main(python: str, trials: int = TRIALS, in_tune: int = TRIALS) -> None:
     before = os.getloadavg()[0]
     parts = [on_slurm(trials), on_local(trials)]
     tune = under_tune(python, in_tune)
-    told = [submission(trials), "", asking(trials)]
+    told = [submission(trials), "", last_to_ask(trials)]
     load = f"the load was {before:.0f} before and {os.getloadavg()[0]:.0f} after"
     lines = [
         f"{pages.measured()}; {load}. The goal is at most 1.2× of dray's array without a sweep.",

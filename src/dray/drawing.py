@@ -11,6 +11,8 @@ from html import escape
 INK, FAINT, GRID = "#333333", "#888888", "#e6e6e6"
 LABEL_SIZE = 12
 CHARACTER_WIDTH = 7.0  # of a label, at most
+CLOSE = 1e-9  # of values themselves: what lies closer together is one point of an axis
+SMALLEST = 1e-300  # of a span that can be divided
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
     Of the spacings possible the one that reaches least beyond the data is taken, and of those
     the finest.
     """
-    high = high if high > low else low + 1
+    least = max(abs(low) * CLOSE, abs(high) * CLOSE, SMALLEST)
+    high = high if high - low > least else low + max(least, 1)
     magnitude = 10 ** math.floor(math.log10((high - low) / most))
     choices: list[tuple[float, float, int, int]] = []
     for step in (magnitude * factor for factor in (1, 2, 2.5, 5, 10, 20)):

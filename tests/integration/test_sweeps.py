@@ -113,6 +113,9 @@ def test_twenty_trials_from_start_to_removal(far: Dray, on: str) -> None:
     shown = far("sweep", "best", sweep).stdout
     assert f".{best['number']} " in shown.split("\n")[2]
     assert "done 20" in far("sweep", "status", sweep).stdout
+    columns = far("sweep", "status", "--columns", "reward", sweep).stdout.split("\n")
+    assert columns[2].split() == ["TRIAL", "VALUE", "STEP", "STATE", "reward"]
+    assert all(row.split()[1] == row.split()[-1] for row in columns[3:13])
     assert sweep in far("sweep", "status").stdout
     # What was submitted together is removed together.
     assert study_folder(far, sweep).is_dir()

@@ -103,7 +103,7 @@ def test_a_node_that_is_not_there(dray: Dray, pods: Pods) -> None:
     job = dray.run("--on", "k8s", "--gpus", "64", "--", "true")
     shown = wait_for(lambda: told(dray, job), 60)
     assert (shown["state"], shown["attempts"]) == ("queued", [])
-    assert "no GPU is free" in shown["reason"]
+    assert "no node that it may use is large enough" in shown["reason"]
     dray("stop", job)
     dray("rm", job)
     assert not Admin(pods).listed("jobs", job)

@@ -112,6 +112,7 @@ def test_nodes_of_a_job_meet_and_each_leaves_what_it_wrote(dray: Dray, ray: RayC
         "out, rank = Path(os.environ['DRAY_OUTPUTS']), os.environ['RANK']\n"
         "(out / f'of-{rank}').write_text(rank)\n"
         "(out / 'of-all').write_text(rank)\n"
+        "Path('elsewhere.txt').write_text(rank)\n"
         "print(Path('part/words.txt').read_text(), rank, os.environ['WORLD_SIZE'], flush=True)\n"
     )
     dray.write("part/words.txt", "hello")
@@ -125,6 +126,8 @@ def test_nodes_of_a_job_meet_and_each_leaves_what_it_wrote(dray: Dray, ray: RayC
     outputs = dray.job_dir(job) / "outputs"
     found = {one.name: one.read_text() for one in outputs.iterdir()}
     assert found == {"of-0": "0", "of-1": "1", "of-all": "0"}
+    left = dray.show(job)["attempts"][0]["left"]
+    assert {(attempt / "left" / one).read_text() for one in left} == {"0", "1"}
 
 
 def test_a_trial_is_compared_with_those_of_other_nodes(dray: Dray, ray: RayCluster) -> None:

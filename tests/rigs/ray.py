@@ -83,7 +83,7 @@ class Ray:
         self._bring_up(HEAD, self._start_head, self.alive)
 
     def _bring_up(self, node: int, start: Callable[[], None], is_up: Callable[[], object]) -> None:
-        """Start a node, and once more where Ray gives up: it does after half a minute, which a busy
+        """Start a node, and again where Ray gives up: it does after half a minute, which a busy
         machine may need."""
         for tries_left in range(5, -1, -1):
             start()
@@ -137,6 +137,11 @@ class Ray:
             "TMPDIR": str(self.scratch),
             "RAY_JOB_START_TIMEOUT_SECONDS": str(PATIENCE),
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+            # A busy machine is no reason to give anything up.
+            "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
+            "RAY_agent_register_timeout_ms": "600000",
+            "RAY_worker_register_timeout_seconds": "600",
+            "RAY_health_check_timeout_ms": "60000",
         }
         if self.token:
             env.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=self.token)

@@ -3,6 +3,8 @@ other trials' files, and what is carried from one cluster to another."""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,14 @@ import pytest
 from dray.errors import ClusterError, Refused
 from dray.job.model import JobState
 from dray.launcher import Launcher
+from dray.launcher.sweep_views import values_of
 from dray.launcher.sweeping import Sweeping
-from dray.sweep.space import from_flag, whole
-from dray.sweep.study import MOST_TRIALS, Study
+from dray.node.sweeps import trial as trials_on_node
+from dray.node.sweeps.study import Study as StudyOnNode
+from dray.sweep import pictures, table
+from dray.sweep.export import tables
+from dray.sweep.space import from_flag, records_of, whole
+from dray.sweep.study import MOST_TRIALS, Study, Trial
 from dray.testing import FakeCluster, launcher
 
 STUDY = Study(id="", space=whole([from_flag("lr=1e-5..1e-1:log")]), seed=3)
@@ -107,3 +114,77 @@ def test_no_cluster_takes_the_trials_of_another_one(tmp_path: Path) -> None:
         *((number, "one") for number in range(4)),
         *((number, "two") for number in range(4, 8)),
     ]
+
+
+# -- numbers and values ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(1.7e308, 1.7e308), (1.7e308, -1.7e308), (math.inf, -math.inf), (1e17, 1e17), (0.0, 5e-324)],
+)
+def test_values_of_any_size_are_shown(pair: tuple[float, float]) -> None:
+    """Those of a training that diverges are enough."""
+    study = STUDY._replace(id="policy-7f3k", repeats=2, created=1.7e9)
+    found = [
+        Trial(n, n // 2, f"policy-7f3k.{n}", "hpc", {"lr": 1e-4}, "done", pair[way], 5)
+        for n in range(40)
+        for way in [(n + (n // 2) % 2) % 2]
+    ]
+    for one in (found, [trial._replace(value=pair[trial.configuration % 2]) for trial in found]):
+        assert len(table.status(study, one).rows) == 20
+        assert len(table.best(study, one).rows) == 5
+        assert json.loads(tables.as_json(study, one))["counts"] == {"done": 40}
+        assert "</svg>" in pictures.parallel_picture(study, one)
+        assert "</svg>" in pictures.importance_picture(study, one)
+        assert pictures.terminal(study, one)
+
+
+@pytest.mark.parametrize("value", ["0.5", " 0.5\n", True, "0." + "0" * 1000 + "1", [0.5], None])
+def test_only_numbers_are_values_of_a_range(value: Any) -> None:
+    """A text would get into commands, and to other clusters, as it is."""
+    space = records_of(whole([from_flag("x=0..1:float"), from_flag("n=1..9:int")]))
+    assert values_of(space, {"values": {"x": 0.5, "n": 3}}, 0) == {"x": 0.5, "n": 3}
+    assert values_of(space, {"values": {"x": value, "n": 3}}, 0) == {}
+    assert values_of(space, {"values": {"x": 0.5, "n": 3.7}}, 0) == {}
+
+
+# -- files of a sweep that another job has written -------------------------------------------------
+
+
+def on_node(root: Path) -> StudyOnNode:
+    """A sweep whose sampler has enough to learn from."""
+    record: Any = STUDY._replace(id="policy-7f3k", created=1.0).to_dict()
+    study = StudyOnNode(str(root), "policy-7f3k")
+    study.begin(record, part("policy-7f3k", count=50))  # type: ignore[arg-type]
+    for number in range(20):
+        study.give(number, {"values": {"lr": 1e-4 * (number + 1)}, "by": "tpe"})
+        study.tell(number, {"job": f"policy-7f3k.{number}", "state": "done", "value": 1.0})
+    return study
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("results/3.json", '{"state": "done", "value": 1' + "0" * 400 + "}"),
+        ("others.json", '{"trials": {"60": [1]}, "results": {"60": 3}}'),
+        ("known.json", '{"trials": {}, "results": {"61": [1]}, "stamps": {"results": {"61": 1}}}'),
+    ],
+)
+def test_no_file_of_one_trial_keeps_the_others_from_starting(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    study = on_node(tmp_path)
+    Path(study.path, name).write_text(content)
+    study = StudyOnNode(str(tmp_path), "policy-7f3k")
+    record = study.record()
+    assert record is not None
+    assert trials_on_node.parameters_for(study, record, 40)["by"] == "tpe"
+    assert study.all_files() is not None
+
+
+def test_steps_that_are_none_are_no_rungs(tmp_path: Path) -> None:
+    """Else a trial with such a result would never be compared again."""
+    study = on_node(tmp_path)
+    study.tell(3, {"state": "running", "rungs": {"a": 1.0}, "step": 7})
+    assert study.result(3) == {"state": "running", "step": 7}

@@ -189,6 +189,12 @@ def test_an_output_of_two_nodes_is_the_leaders(node: Node, tmp_path: Path) -> No
     assert node.here() == {"mine"}
 
 
+def test_what_another_node_has_left_lies_beside_that_of_the_first(node: Node) -> None:
+    node.write("attempts/002/left-10.0.0.4-1/runs/notes", b"left")
+    node.mirror().bring_outputs()
+    assert (node.job / "attempts/002/left/10.0.0.4-1/runs/notes").read_bytes() == b"left"
+
+
 def test_what_cannot_be_listed_is_not_taken_to_be_gone(node: Node, monkeypatch: Any) -> None:
     mirror = node.mirror()
     node.write("outputs/model_1.pt", b"one")

@@ -320,6 +320,13 @@ def test_a_grid_needs_no_number_of_trials() -> None:
     assert "go on without end" in "\n".join(endless.notes)
 
 
+def test_without_a_metric_nothing_says_that_less_is_better() -> None:
+    content = "program: a.py\nmethod: grid\nparameters:\n  lr: {values: [0.1, 0.2]}\n"
+    assert "sweep.mode" not in wandb.read(Text("w", content)).settings
+    named = wandb.read(Text("w", content + "metric: {name: loss}\n"))
+    assert named.settings["sweep.mode"] == "min", "as it is there"
+
+
 # -- YAML ---------------------------------------------------------------------------------------
 
 

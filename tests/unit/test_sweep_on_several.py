@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,35 @@ def test_what_is_no_number_is_told_as_such() -> None:
     trial = Trial(0, 0, "s.0", "one", {"x": 1}, "done", math.nan, 3, rungs={1: math.inf, 3: 2.0})
     told = others_of("two", [trial])["results"]["0"]
     assert (told["value"], told["rungs"]) == ("nan", {"1": None, "3": 2.0})
+
+
+def test_two_that_add_at_once_lose_nothing(pair: Pair, tmp_path: Path) -> None:
+    sweep, more = pair.start(trials=4), []
+    real = pair.one.queue.submit
+
+    def add() -> None:
+        verbs = launcher(tmp_path, pair.one, pair.two)
+        verbs.sweeping.add(sweep, 2)
+
+    def submit(plan: Any, *others: Any) -> None:
+        if not more:
+            more.append(threading.Thread(target=add))
+            more[0].start()
+            more[0].join(1.0)  # as far as it comes while this one is under way
+        real(plan, *others)
+
+    pair.one.queue.submit = submit  # type: ignore[method-assign]
+    pair.sweeping.add(sweep, 2)
+    more[0].join()
+    jobs = {*pair.one.jobs, *pair.two.jobs}
+    assert len(jobs) == 8
+    assert {one.job for one in pair.sweeping.look(sweep).trials} == jobs
+    assert {*pair.verbs.find_all([sweep])} == jobs
+
+
+def test_an_array_that_came_to_nothing_does_not_damage_the_sweep(pair: Pair) -> None:
+    sweep = pair.start(trials=4)
+    pair.verbs.context.open_store().remove(f"{sweep}-2.0", f"{sweep}-2.1")
+    pair.two.jobs.clear()
+    pair.sweeping.add(sweep, 2)
+    assert len(pair.sweeping.look(sweep).trials) == 4

@@ -6,6 +6,10 @@ import math
 import random
 from xml.etree import ElementTree
 
+from click.testing import CliRunner
+
+from dray.cli.sweep_export import picture
+from dray.errors import UsageError
 from dray.node.sweeps import sampler
 from dray.sweep import pictures, space
 from dray.sweep.importance import importances
@@ -103,3 +107,9 @@ def test_what_could_be_chance_is_called_so() -> None:
     assert not any(one.share for one in importances(study(), lucky))
     assert pictures.terminal(study(), lucky)[-1] == pictures.BY_CHANCE
     assert pictures.BY_CHANCE not in pictures.terminal(study(), trials(60))
+
+
+def test_a_picture_is_not_called_what_it_is_not() -> None:
+    told = CliRunner().invoke(picture, ["a-1", "--importance", "what.png"]).exception
+    assert isinstance(told, UsageError)
+    assert str(told) == "what.png: pictures are SVG files (what.svg)"

@@ -16,6 +16,7 @@ from dray.job.model import JobSpec, Resume
 from dray.node.checkpoints import newest
 from dray.node.checkpoints.origin import NothingToGoOnFrom
 from dray.node.jobs.jobdir import JobDir
+from dray.node.metrics.sources import Point
 from dray.node.sweeps import population, trial
 from dray.node.sweeps.space import point_of
 from dray.node.sweeps.stopping import rungs_of
@@ -127,6 +128,85 @@ def test_where_there_is_nothing_to_take_over_nothing_changes(pair: Pair) -> None
     assert pair.found() == ["bad7", "bad6"]
     assert not population.has_checkpoint(pair.bad.root, "gone.0", RULES)
     assert population.has_checkpoint(pair.bad.root, "s.0", RULES)
+
+
+def test_the_first_at_a_rung_is_compared_once_others_have_come(pair: Pair) -> None:
+    study = Study(pair.bad.root, "s")
+    record: Any = {
+        "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
+        "mode": "max", "stop": {"rule": "pbt", "first": 5, "change": []},
+    }  # fmt: skip
+    study.begin(record, {"id": "s", "first": 0, "count": 4, "at_once": None})
+    for one in (pair.good, pair.bad):
+        job = one.description()
+        assert job is not None
+        assert trial.ask(one, job) is None
+    for number in (2, 3):  # they have begun, and told nothing yet
+        study.give(number, {"values": job["sweep"]["values"], "by": "spread"})
+    followed = trial.Following(pair.bad, job)
+    watch: Any = None
+
+    def reach(number: int, value: float) -> None:
+        told: Any = {"job": f"s.{number}", "state": "running", "rungs": {"5": value}}
+        study.tell(number, told)
+
+    for step in range(1, 6):
+        followed.note(Point("reward", step, 1.0, 0.0))
+    assert followed.look(watch) == "", "it is alone there"
+    followed.note(Point("reward", 6, 1.0, 0.0))
+    for number, value in ((0, 9.0), (2, 5.0)):
+        reach(number, value)
+        assert followed.look(watch) == "", "a quarter of three is nobody"
+    reach(3, 4.0)
+    assert followed.look(watch) == "goes on from s.0: 1 at step 5 is in the worst quarter of 4"
+    assert followed.look(watch) == "", "once at each rung"
+    assert [one["step"] for one in study.result(1)["exchanges"]] == [5]
+
+
+def test_a_training_at_its_end_takes_over_nothing(pair: Pair) -> None:
+    """Its value would stand beside parameters that were never trained with."""
+    study = Study(pair.bad.root, "s")
+    record: Any = {
+        "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
+        "mode": "max", "stop": {"rule": "pbt", "first": 5, "total": 8, "change": []},
+    }  # fmt: skip
+    study.begin(record, {"id": "s", "first": 0, "count": 4, "at_once": None})
+    for one in (pair.good, pair.bad):
+        job = one.description()
+        assert job is not None
+        assert trial.ask(one, job) is None
+    for number in (0, 2, 3):
+        told: Any = {"job": f"s.{number}", "state": "running", "rungs": {"5": 9.0}}
+        study.tell(number, told)
+    followed = trial.Following(pair.bad, job)
+    watch: Any = None
+    for step in range(1, 9):
+        followed.note(Point("reward", step, 1.0, 0.0))
+    assert followed.look(watch) == ""
+    followed.note(Point("reward", 7, 1.0, 0.0))
+    assert followed.look(watch).startswith("goes on from s.0")
+
+
+def test_where_all_were_compared_nobody_is_asked_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study(pair.bad.root, "s")
+    record: Any = {
+        "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
+        "mode": "max", "stop": {"rule": "pbt", "first": 5, "change": []},
+    }  # fmt: skip
+    study.begin(record, {"id": "s", "first": 0, "count": 2, "at_once": None})
+    job = pair.bad.description()
+    assert job is not None
+    assert trial.ask(pair.bad, job) is None
+    followed = trial.Following(pair.bad, job)
+    study.tell(0, {"job": "s.0", "state": "running", "rungs": {"5": 9.0}})
+    study.tell(2, {"job": "s.2", "state": "failed"})  # will never come
+    watch: Any = None
+    followed.note(Point("reward", 5, 1.0, 0.0))
+    assert followed.look(watch) == ""
+    monkeypatch.setattr(Study, "results", None)
+    assert followed.look(watch) == ""
 
 
 def test_a_description_is_changed_more_than_once(pair: Pair) -> None:

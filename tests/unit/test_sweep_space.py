@@ -292,3 +292,9 @@ def test_any_text_is_a_space_or_refused(text: str) -> None:
     except space.SpaceError:
         return
     assert Parameter.from_dict(json.loads(json.dumps(found[0].to_dict()))) == found[0]
+
+
+def test_a_table_without_a_row_for_the_first_configuration_says_which() -> None:
+    table = space.from_table("t", {"table": [[[512], "a"]], "of": ["--num_envs"]})
+    with pytest.raises(space.SpaceError, match=r"the table has no row for --num_envs = \d+"):
+        space.whole([space.from_flag("--num_envs=1024,2048"), table])

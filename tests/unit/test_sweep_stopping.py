@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dray.node.sweeps import asking
+from dray.node.sweeps import asking, trial
 from dray.node.sweeps.stopping import Points, newly_passed, rungs_of, why_not_on
 
 ASHA: Any = {"rule": "asha", "first": 100, "factor": 3, "total": 1500}
@@ -137,3 +137,11 @@ def test_who_chose_is_written_down() -> None:
         assert asking.choose({**STUDY, "sampler": name}, 3, trials, results)["by"] == name
     running = asking.choose(STUDY, 20, {**trials, 30: {"values": {"x": 0.9}}}, results)
     assert running["by"] == "tpe"
+
+
+def test_what_a_pattern_reads_is_not_taken_for_the_metric_of_a_condition() -> None:
+    job: Any = {"metrics": {"pattern": r"reward: ([-0-9.e]+)", "main": []}}
+    study: Any = {"metric": "", "stop_if": ["loss > 5"]}
+    assert trial.watched(job, study) == ["reward", "loss"]
+    assert trial.watched(job, {**study, "metric": "score"}) == ["score", "loss", "reward"]
+    assert trial.watched({"metrics": {"main": []}}, study) == ["loss"]

@@ -156,3 +156,16 @@ def test_nothing_has_begun() -> None:
     shown = table.status(study(), [trial(0, "queued", step=None)])
     assert shown.rows == ()
     assert "queued 1" in shown.above[1]
+
+
+def test_metrics_can_take_the_columns_of_the_parameters() -> None:
+    of = {"repeats": 2, "metrics": ("Episode/alive", "Loss")}
+    trials = [
+        trial(0, "done", 2.0, levels={"Episode/alive": 1.0, "Loss": 0.5}, **of),
+        trial(1, "done", 4.0, levels={"Episode/alive": 2.0}, **of),
+        trial(2, "running", 1.0, **of),
+    ]
+    shown = table.status(study(repeats=2), trials, metrics=["Episode/alive", "Loss", "Los"])
+    assert shown.header[4:] == ("alive", "Loss", "Los")
+    assert [row[4:] for row in shown.rows] == [("1.5", "0.5", ""), ("", "", "")]
+    assert "no trial has told 'Los'; there is Episode/alive, Loss" in shown.below

@@ -11,6 +11,7 @@ import pytest
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.job.model import JobState
 from dray.launcher import Launcher
+from dray.launcher.sweep_checks import notes_on_metric
 from dray.launcher.sweep_views import Part, as_submitted, most_promising, state_of
 from dray.node.sweeps.trial import as_filled
 from dray.sweep import table
@@ -310,3 +311,17 @@ def test_what_is_added_to_a_sweep_that_was_cut_off_has_its_code(
     assert code
     verbs.sweeping.add(sweep, 1)
     assert hpc.jobs[f"{sweep}-2.0"].spec.snapshot == code
+
+
+def test_what_is_named_and_what_is_read_from_the_log_are_compared() -> None:
+    pattern = r"it (?P<step>\d+) reward: ([-0-9.e]+)"
+    assert not notes_on_metric(STUDY, None)
+    assert not notes_on_metric(STUDY, pattern)
+    assert not notes_on_metric(
+        STUDY._replace(metric="Train/mean_reward", stop_if=("nan",)), pattern
+    )
+    assert not notes_on_metric(STUDY._replace(metric="loss"), "([0-9.]+)$"), "it has no other name"
+    (note,) = notes_on_metric(STUDY._replace(metric="loss", stop_if=("loss > 5",)), pattern)
+    assert note.startswith("the metric loss is what metrics.pattern reads from the log")
+    (note,) = notes_on_metric(STUDY._replace(stop_if=("reward < 1", "loss > 5")), pattern)
+    assert note.startswith("--stop-if 'loss > 5' never holds")

@@ -52,6 +52,7 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_metric: ("Metric",),
     shapes.is_sweep: ("SweepPart",),
     study.is_rungs: ("Dict[str, float]",),
+    study.is_levels: ("Dict[str, float]",),
     study.is_exchanges: ("List[Exchange]",),
     shapes.is_rule: ("TotalRule",),
     shapes.is_rules: ("List[Lookup]",),

@@ -79,7 +79,7 @@ def require_idle(verbs: Launcher, space: Namespace, name: str, settings: Mapping
     except ClusterError as error:
         what = f"{name} may have jobs, and cannot be asked: {error.message}"
         raise Refused(what, hint=f"{error.hint} {again}".strip()) from None
-    require_no_jobs(verbs, name)
+    require_no_jobs(verbs, name, again)
     if active:
         shown = ", ".join(active[:3]) + (" …" if len(active) > 3 else "")
         what = f"{name} has {len(active)} jobs of Ray's that are not over: {shown}"

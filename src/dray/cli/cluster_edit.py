@@ -14,6 +14,10 @@ from dray.errors import ConfigError, Refused, UsageError
 from dray.launcher import Launcher
 from dray.project import PROJECT_FILE
 
+REMOVED_ALL_THE_SAME = (
+    "With --force it is removed all the same: they run on, and dray knows nothing of them."
+)
+
 
 @click.command("default")
 @click.argument("name", type=ClusterName(), required=False)
@@ -86,15 +90,15 @@ def remove_cluster(name: str, force: bool) -> None:
         say(f"dray has forgotten the {forgotten} jobs that it knew there.")
 
 
-def require_no_jobs(verbs: Launcher, name: str) -> None:
+def require_no_jobs(verbs: Launcher, name: str, otherwise: str = REMOVED_ALL_THE_SAME) -> None:
+    """Raise an error where jobs of the user's are active; ``otherwise``: what can be done then."""
     if name in verbs.active_numbers():
         verbs.refresh(name)
     active = sum(verbs.active_numbers().get(name, {}).values())
     if active:
         raise Refused(
             f"{name} has {active} of your jobs, queued or running",
-            hint=f"dray ps --on {name} lists them. With --force it is removed all the same: they"
-            " run on, and dray knows nothing of them.",
+            hint=f"dray ps --on {name} lists them. {otherwise}",
         )
 
 

@@ -38,7 +38,7 @@ KIND = "ray"  # the only one that can be started, so far
 SHORTEST = 60.0  # seconds
 NO_STORAGE = (
     "Without --storage, jobs' files are on the disk of the head's pod: they end with it, and "
-    "workers cannot read them."
+    "are carried to workers and back."
 )
 
 

@@ -287,10 +287,20 @@ def begun(
 @click.argument("sweep", type=SweepId(), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Refresh every few seconds, until Ctrl-C.")
 @click.option("--all", "everything", is_flag=True, help="Every configuration.")
+@click.option(
+    "--columns",
+    metavar="METRIC[,METRIC…]",
+    help="Show these metrics instead of the parameters.",
+)
 @on_option
 @json_option
 def status(
-    sweep: str | None, follow: bool, everything: bool, on: str | None, as_json: bool
+    sweep: str | None,
+    follow: bool,
+    everything: bool,
+    columns: str | None,
+    on: str | None,
+    as_json: bool,
 ) -> None:
     """Show how a sweep stands: its configurations, the best first. Without SWEEP, list the
     sweeps."""
@@ -305,7 +315,8 @@ def status(
     def paint() -> list[str]:
         found = verbs.sweeping.look(sweep_id, on)
         most = len(found.trials) if everything else tables.USUAL_ROWS
-        shown = tables.status(found.study, found.trials, width(), most)
+        metrics = [one for one in (columns or "").split(",") if one]
+        shown = tables.status(found.study, found.trials, width(), most, metrics)
         return [*laid_out(shown), *state_lines(found), *problem_lines(found)]
 
     if follow:

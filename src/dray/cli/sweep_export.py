@@ -152,6 +152,9 @@ def picture(sweep: str, importance: Path | None, parallel: Path | None, on: str 
     pictures."""
     from dray.sweep import pictures
 
+    for path in (importance, parallel):
+        if path and path.suffix.lower() not in ("", ".svg"):
+            raise UsageError(f"{path}: pictures are SVG files", hint=f"{path.with_suffix('.svg')}")
     found = looked_at(launcher(), sweep, on)
     wanted = ((importance, pictures.importance_picture), (parallel, pictures.parallel_picture))
     for path, drawn in wanted:

@@ -79,7 +79,8 @@ def from_python(
 ) -> Imported:
     from dray.sweep.importing import python_space
 
-    say(f"running {(isaaclab or ray or '').rpartition(':')[0]} in a Python process of its own")
+    if file := (isaaclab or ray or "").rpartition(":")[0]:
+        say(f"running {file} in a Python process of its own")
     if isaaclab:
         return python_space.isaaclab(isaaclab, samples or python_space.ISAAC_SAMPLES, repeats)
     return python_space.ray(ray or "", samples or USUAL_TRIALS)

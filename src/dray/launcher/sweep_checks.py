@@ -8,6 +8,7 @@ from typing import Any
 from dray.errors import Refused, UsageError
 from dray.job.model import JobSpec
 from dray.job.quantities import show_count
+from dray.node.metrics.sources import NAMELESS, name_in_log
 from dray.node.sweeps import mlflow, optuna_question, sampler
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import names_in as names_in_words
@@ -118,6 +119,26 @@ def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
     missing = f"{study.repeats} repeats, and neither {{seed}} nor {{repeat}} in the command"
     unless = "unless it reads DRAY_SEED from its environment"
     return [f"{missing}: {unless}, all repeats of a configuration are the same"]
+
+
+def notes_on_metric(study: Study, pattern: str | None) -> list[str]:
+    """Say so where a metric is named, and something else may be read: with a pattern there is one
+    metric, whatever it is called."""
+    if not pattern:
+        return []
+    read = name_in_log(pattern)
+    named = study.metric or read
+    notes = []
+    if read != NAMELESS and read.lower() not in named.lower():
+        source = f"what metrics.pattern reads from the log, '{pattern}'"
+        unread = "values that the trainer reports, and TensorBoard's, are not looked at"
+        notes = [f"the metric {named} is {source}: {unread}"]
+    others = [one for one in map(Condition, study.stop_if) if one.name not in ("", named)]
+    return notes + [
+        f"--stop-if '{one.text}' never holds: metrics.pattern reads {named} from the log, and "
+        f"nothing tells {one.name}"
+        for one in others
+    ]
 
 
 def number_of(study: Study, asked: int | None) -> int:

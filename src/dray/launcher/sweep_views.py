@@ -20,7 +20,7 @@ from dray.sweep.study import MOST_TRIALS, Study, Trial
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
-MEASURES = ("value", "step", "rungs", "gpu_seconds", "metrics")  # of a result
+MEASURES = ("value", "step", "rungs", "gpu_seconds", "metrics", "levels")  # of a result
 ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
 
 

@@ -15,9 +15,11 @@ from dray.job.model import JobArray
 from dray.job.quantities import show_count
 from dray.launcher.asking import ask_each
 from dray.launcher.context import UNAVAILABLE, Context, message_of, unclaimed
+from dray.launcher.intents import Intents
 from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
 from dray.launcher.sweep_checks import (
+    notes_on_metric,
     notes_on_repeats,
     number_of,
     require_private,
@@ -97,6 +99,7 @@ class Sweeping:
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
         self.context.say_once(*(note for one in loads for note in one.common.notes))
         self.context.say_once(*notes_on_repeats(study, common.command))
+        self.context.say_once(*notes_on_metric(study, common.metrics.pattern))
         freezer = self.running.freezer(common) if snapshot else None
         self._submit(row, loads, freezer, notify)
         return study.id
@@ -112,6 +115,10 @@ class Sweeping:
         """Submit further configurations of a sweep, like the first ones and with their code; return
         how many trials were submitted. One that was stopped is open again."""
         self.context.config.require_trust()
+        with Intents(self.context).held(f"add+{sweep_id}"):  # two would forget each other's arrays
+            return self._add(sweep_id, configurations)
+
+    def _add(self, sweep_id: str, configurations: int) -> int:
         row, sweep = self._own(sweep_id), self.look(sweep_id)
         require_answers(sweep)
         if sweep.has_failed:
@@ -125,7 +132,8 @@ class Sweeping:
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
         places = places_of(row)
-        row = row._replace(parts=[one.in_store(places[one.cluster]) for one in sweep.parts])
+        there = [one for one in sweep.parts if one.size]  # an array may have come to nothing
+        row = row._replace(parts=[one.in_store(places[one.cluster]) for one in there])
         loads = dealt(self._loads_as_before(row, sweep), configurations, repeats)
         rest = -end % repeats  # of a configuration that was submitted in part
         loads[0] = loads[0]._replace(trials=loads[0].trials + rest)

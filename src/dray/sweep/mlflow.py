@@ -16,6 +16,7 @@ from dray.node.sweeps.mlflow import (
     Connection,
     NoAnswer,
     pairs,
+    why_not_a_token,
     why_not_an_address,
 )
 from dray.records import NamedTuple
@@ -58,6 +59,8 @@ class Server:
     def __init__(self, address: str, environment: Mapping[str, str]) -> None:
         if reason := why_not_an_address(address):
             raise UsageError(reason, hint=f"Credentials are taken from {USER} and {PASSWORD}.")
+        if reason := why_not_a_token(environment):
+            raise UsageError(reason)
         self._connection = Connection(address, environment, PATIENCE)
         self.address = self._connection.address
         if self._connection.is_exposed():
@@ -190,7 +193,7 @@ def read_run(value: Any) -> Run:
             tags=table_in(data, "tags"),
             metrics=tuple(text_in(one, "key") for one in rows_in(data, "metrics")),
         )
-    except (Malformed, TypeError, ValueError) as error:
+    except (Malformed, TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"the MLflow server tells of a run that cannot be read: {error}"
         ) from None
@@ -200,8 +203,9 @@ def read_point(value: Any) -> Point:
     try:
         point = checks.record(value)
         step, time = int(point.get("step") or 0), int(point.get("timestamp") or 0)
-        return Point(checks.integer(step), float(point.get("value", "nan")), time)
-    except (Malformed, TypeError, ValueError) as error:
+        value = float(point.get("value", "nan"))
+        return Point(checks.integer(step), value, checks.integer(time))
+    except (Malformed, TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"the MLflow server tells of a value that cannot be read: {error}"
         ) from None

@@ -32,6 +32,7 @@ BY_CHANCE = "no parameter alone explains more than chance does: more trials may 
 SCALE = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 BEST_COLOR, BAR_COLOR = "#d55e00", "#0072b2"
 MOST_LINES = 1000  # configurations in a picture: the best of them
+MOST_DRAWN = 1e300  # of a value: the span of larger ones is more than a float can hold
 MOST_TICKS = 12  # labels of a choice
 SPARKS = " ▁▂▃▄▅▆▇█"
 STRIP = 24  # characters of a terminal for a parameter's range
@@ -157,7 +158,7 @@ def courses(study: Study, trials: Sequence[Trial], axes: Sequence[Parameter]) ->
         every = [place_of(parameter, one) for parameter in axes]
         places = [place for place in every if place is not None]
         mean = one.mean
-        if len(places) == len(axes) and mean is not None and math.isfinite(mean):
+        if len(places) == len(axes) and mean is not None and abs(mean) < MOST_DRAWN:
             found.append(Course(tuple(places), mean, one.is_full))
     return found
 

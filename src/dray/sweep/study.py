@@ -186,11 +186,13 @@ class Trial(NamedTuple):
     gpu_seconds: float = 0.0
     reason: str = ""
     metrics: tuple[str, ...] = ()  # names that were seen, as far as they are told
+    levels: Mapping[str, float] = MappingProxyType({})  # what these are, by name
 
     def to_dict(self) -> dict[str, Any]:
         """Return the documented form that ``--json`` prints."""
         record = self._asdict()
-        return {**record, "values": _plain(self.values), "rungs": dict(self.rungs)}
+        told = {"rungs": dict(self.rungs), "levels": dict(self.levels)}
+        return {**record, "values": _plain(self.values), **told}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trial:
@@ -357,4 +359,5 @@ TRIAL: Mapping[str, checks.Check[Any]] = {
     "gpu_seconds": gpu_seconds,
     "reason": checks.note,
     "metrics": checks.texts,
+    "levels": checks.table(checks.number),
 }

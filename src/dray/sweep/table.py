@@ -51,15 +51,23 @@ class Configuration(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        return statistics.fmean(self.measured) if self.measured else None
+        values = self.measured
+        try:
+            return statistics.fmean(values) if values else None
+        except (OverflowError, ValueError):  # their sum is too large, or none: inf and -inf
+            return sum(one / len(values) for one in values)
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over repeats; None where there are not two values."""
+        """The standard deviation over repeats; None where there are not two values, or no float
+        can hold it."""
         values = self.measured
         if len(values) < 2 or not all(map(math.isfinite, values)):
             return None
-        return statistics.stdev(values)
+        try:
+            return statistics.stdev(values)
+        except OverflowError:  # more than a float can hold
+            return None
 
     @property
     def step(self) -> int | None:
@@ -111,9 +119,14 @@ def configurations(study: Study, trials: Iterable[Trial]) -> list[Configuration]
 
 
 def status(
-    study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = USUAL_ROWS
+    study: Study,
+    trials: Sequence[Trial],
+    width: int = WIDTH,
+    most: int = USUAL_ROWS,
+    metrics: Sequence[str] = (),
 ) -> Table:
-    """Show how the sweep stands: the best first, then what runs, then what was cut short."""
+    """Show how the sweep stands: the best first, then what runs, then what was cut short; with
+    further metrics in the place of the parameters, where any are named."""
     every = configurations(study, trials)
     begun = [one for one in every if one.state != "queued"]
     ordered = sorted(begun, key=lambda one: standing(study, one))
@@ -121,7 +134,13 @@ def status(
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
     below += [*never_seen(study, trials), *never_begun(trials)]
     above = [headline(study), summary(study, trials), *by_cluster(trials)]
-    return drawn_up(study, shown, width, above, below)
+    columns = measures(shown, metrics) if metrics else chosen(study, shown)
+    below += [
+        f"no trial has told '{name}'{reported(trials)}"
+        for name in metrics
+        if not any(name in one.levels for one in trials)
+    ]
+    return drawn_up(study, shown, width, above, below, columns)
 
 
 def never_begun(trials: Sequence[Trial]) -> list[str]:
@@ -143,7 +162,8 @@ def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 
     if rest:
         below.append(f"not judged, since not trained to the end: {counted(rest)}")
     below += promising(study, ranked, rest)
-    return drawn_up(study, ranked[:most], width, [headline(study)], below)
+    columns = chosen(study, ranked[:most])
+    return drawn_up(study, ranked[:most], width, [headline(study)], below, columns)
 
 
 def ranking(study: Study, found: Iterable[Configuration]) -> list[Configuration]:
@@ -181,8 +201,9 @@ def drawn_up(
     width: int,
     above: Sequence[str],
     below: Sequence[str],
+    wanted: Mapping[str, list[str]],
 ) -> Table:
-    """Lay out rows, with as many parameters as there is room for."""
+    """Lay out rows, with as many further columns as there is room for, by their full names."""
     lead = [("TRIAL", "VALUE", "STEP", "STATE")]
     lead += [
         (label(study, one), show_measure(one), show_step(one.step), show_state(one))
@@ -191,18 +212,37 @@ def drawn_up(
     used = sum(max(map(len, column)) + GAP for column in zip(*lead, strict=True))
     columns: list[list[str]] = []
     missing: list[str] = []
-    for parameter in displayed(study):
-        cells = [short_name(parameter.name)]
-        cells += [show_value(one.values.get(parameter.name)) for one in shown]
+    for name, cells in wanted.items():
         wide = max(map(len, cells)) + (GAP if columns else 0)
         if missing or used + wide > width:
-            missing.append(parameter.name)
+            missing.append(name)
         else:
             columns.append(cells)
             used += wide
     rows = [(*one, *cells) for one, *cells in zip(lead, *columns, strict=True)]
     below = [*below, *([f"no room for {', '.join(missing)}: --json has them"] if missing else [])]
     return Table(tuple(above), rows[0], tuple(rows[1:]), tuple(below), lead[0].index("STATE"))
+
+
+def chosen(study: Study, shown: Sequence[Configuration]) -> dict[str, list[str]]:
+    """Return a column for each parameter: its head, and a cell for each row."""
+    return {
+        one.name: [
+            short_name(one.name),
+            *(show_value(row.values.get(one.name)) for row in shown),
+        ]
+        for one in displayed(study)
+    }
+
+
+def measures(shown: Sequence[Configuration], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return a column for each metric, with the mean over a configuration's repeats."""
+    found = {}
+    for name in names:
+        told = [[one.levels[name] for one in row.trials if name in one.levels] for row in shown]
+        cells = [f"{statistics.fmean(levels):.4g}" if levels else "" for levels in told]
+        found[name] = [name.rpartition("/")[2], *cells]
+    return found
 
 
 # -- what is said around it ---------------------------------------------------------------------

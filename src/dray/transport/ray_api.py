@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ MOST_WORDS = 500  # characters of a complaint
 VARIABLE, VARIABLE_OF_FILE, FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token"
 # One in front of the API, as Kubernetes' API server, may keep the usual header for itself.
 HEADER, HEADER_BEHIND = "Authorization", "X-Ray-Authorization"
+TOKEN = re.compile(r"[!-~]+")  # what a header can hold; an error about any other would show it
 
 
 class Reply(NamedTuple):
@@ -97,6 +99,12 @@ class RayApi:
     headers_of_token: tuple[str, ...] = (HEADER, HEADER_BEHIND)
 
     def __init__(self, address: str, token: str = "") -> None:
+        if token and not TOKEN.fullmatch(token):
+            raise ConfigError(
+                "what was found in the place of Ray's token is none: there are spaces, line ends "
+                "or other signs in it",
+                hint="'ray get-auth-token' on the head prints it; see the setting token.",
+            )
         self.address = address.rstrip("/")
         parts = urlsplit(self.address)
         self._prefix = parts.path

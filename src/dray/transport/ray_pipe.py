@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -36,6 +37,9 @@ FAILED = 255  # the exit code where the way itself failed, as ssh's
 END = "end"  # the name of the last package
 ENDING = 5.0  # seconds for the other end to end
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+HEAD = re.compile(rb"([OEAX]) ([0-9]{1,8})\n")  # of a frame
+LONGEST_HEAD = 11
+NUMBER = re.compile(rb"-?[0-9]{1,15}")
 
 
 # What Ray is told to run: it reads the program from the first package. Ray's list of jobs shows
@@ -62,13 +66,22 @@ class Frames:
 
     def take(self, piece: bytes) -> Iterator[tuple[str, bytes]]:
         self._rest += piece
-        while (end := self._rest.find(b"\n")) >= 0:
-            kind, _, length = self._rest[:end].decode("ascii").partition(" ")
-            size = int(length)
-            if len(self._rest) < end + 1 + size:
+        while found := HEAD.match(self._rest):
+            end, size = found.end(), int(found[2])
+            if size > LARGEST:
+                raise LinkLost(f"a frame of {size} bytes came from Ray's head")
+            if len(self._rest) < end + size:
                 return
-            yield kind, bytes(self._rest[end + 1 : end + 1 + size])
-            del self._rest[: end + 1 + size]
+            yield found[1].decode(), bytes(self._rest[end : end + size])
+            del self._rest[: end + size]
+        if len(self._rest) >= LONGEST_HEAD or b"\n" in self._rest:
+            raise LinkLost(f"what came from Ray's head is no frame: {bytes(self._rest[:60])!r}")
+
+
+def number_in(data: bytes) -> int:
+    if not NUMBER.fullmatch(data):
+        raise LinkLost(f"what came from Ray's head is no number: {data[:60]!r}")
+    return int(data)
 
 
 class Pipe:
@@ -127,7 +140,8 @@ class Pipe:
         status = found.get("status") if isinstance(found, dict) else None
         if status in OVER:
             logs = self.api.ask("GET", f"/api/jobs/{self.job}/logs").record()
-            said = str(logs.get("logs", "")).strip() or str(found.get("message"))
+            said = str(logs.get("logs", "")).strip() if isinstance(logs, dict) else ""
+            said = said or str(found.get("message"))
             raise ClusterError("\n".join(said.splitlines()[-5:]))
         if time.monotonic() > until:
             raise LinkLost(f"{self.api.address} has not started a job in {STARTING:g} s")
@@ -236,9 +250,9 @@ def run(connect: Callable[[], RayApi], python: str, words: Sequence[str]) -> int
         threading.Thread(target=work, daemon=True).start()
     for kind, data in pipe.answers():
         if kind == "A":
-            pipe.acknowledge(int(data))
+            pipe.acknowledge(number_in(data))
         elif kind == "X":
-            return int(data) & 255
+            return number_in(data) & 255
         else:
             os.write(1 if kind == "O" else 2, data)
     return FAILED

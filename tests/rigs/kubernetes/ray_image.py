@@ -23,8 +23,8 @@ UNUSED = ("pip", "setuptools", "ray/rllib", "ray/serve/tests", "ray/jars", "ray/
 
 def is_used(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     name = entry.name.removeprefix(f"{PACKAGES}/")
-    is_unused = name.startswith(tuple(f"{one}/" for one in UNUSED)) or "/__pycache__" in name
-    return None if is_unused else entry
+    # What was compiled stays: Ray gives up on parts of its own that take long to start.
+    return None if name.startswith(tuple(f"{one}/" for one in UNUSED)) else entry
 
 
 def layer_of(environment: Path) -> bytes:

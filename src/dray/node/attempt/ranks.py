@@ -29,6 +29,7 @@ from ..formats.messages import print_message
 from ..jobs import trouble
 from ..processes import layout, process
 from ..processes.process import describe_end
+from ..schedulers.gathered import STAND_IN
 from .command import LEFTOVER_GRACE, NOT_TO_BE_KILLED, SAME_NODE, SIGNALLED
 
 TYPE_CHECKING = False
@@ -315,7 +316,8 @@ class Ranks:
         """Move what other nodes have kept into this attempt's folder, each into one of its own."""
         kept = []
         for host, paths in sorted(self.left.items()):
-            os.makedirs(self.attempt.left, mode=0o700, exist_ok=True)
-            os.rename(self.attempt.left_on(host), os.path.join(self.attempt.left, host))
+            if STAND_IN not in os.environ:  # else whoever brings it home puts it there
+                os.makedirs(self.attempt.left, mode=0o700, exist_ok=True)
+                os.rename(self.attempt.left_on(host), os.path.join(self.attempt.left, host))
             kept += [os.path.join(host, path) for path in paths]
         return kept

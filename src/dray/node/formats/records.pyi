@@ -522,6 +522,7 @@ class ResultRecord(TypedDict, total=False):
     reason: str
     promoted: bool  # it was pruned, and somebody let it go on
     metrics: List[str]  # names that were seen, those that the sweep asks for first
+    levels: Dict[str, float]  # what these are, by name
     exchanges: List[Exchange]  # what it has taken over from others, or is about to
     taken: int  # how many of these it has
     values: Record  # its parameters since the last one

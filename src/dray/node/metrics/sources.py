@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REPORTS = "metrics.jsonl"  # in the outputs: see dray.training
 EVENT_FILES = "**/events.out.tfevents.*"
 PIECE = 1 << 20
+NAMELESS = "value"  # what a pattern's value is called that has no word before it
 LONGEST_LINE = 1000  # a pattern may take forever on a long one
 LARGEST_STEP = 1 << 62  # the laptop takes no larger one
 MOST_ATTEMPT = 10**6
@@ -203,9 +204,8 @@ class Logs(Source):
     def __init__(self, attempts: "List[AttemptDir]", pattern: str, name: str) -> None:
         self.tails = [(one.number, Tail(one.log)) for one in attempts]
         self.pattern = re.compile(pattern)
-        step = self.pattern.groupindex.get("step")
-        self.group = 2 if step == 1 else 1
-        self.name = name or name_in(pattern, self.group)
+        self.group = value_group(pattern)
+        self.name = name or name_in_log(pattern)
         self.count = 0
 
     def skip(self) -> None:
@@ -229,11 +229,16 @@ class Logs(Source):
         return Point(self.name, step, value, 0.0, attempt)
 
 
-def name_in(pattern: str, group: int) -> str:
+def value_group(pattern: str) -> int:
+    """Return which group of a pattern is the value: the first that is not the step."""
+    return 2 if re.compile(pattern).groupindex.get("step") == 1 else 1
+
+
+def name_in_log(pattern: str) -> str:
     """Return the word before the value in a pattern: 'reward' of 'reward: ([-0-9.e]+)'."""
-    before = "(".join(pattern.split("(")[:group]).rpartition(")")[2]
+    before = "(".join(pattern.split("(")[: value_group(pattern)]).rpartition(")")[2]
     words = re.findall(r"[A-Za-z]\w*", re.sub(r"\\.", " ", before))
-    return words[-1] if words else "value"
+    return words[-1] if words else NAMELESS
 
 
 def sources(

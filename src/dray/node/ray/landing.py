@@ -13,7 +13,7 @@ from .host import digest, read_at, write_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple  # noqa: F401
+    from typing import Callable, List, Optional, Tuple  # noqa: F401
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 MOST_PARTS = 64
@@ -53,9 +53,13 @@ def link_inside(path: str, target: str, top: str) -> str:
 
 
 class Landing:
-    """``top`` is there. ``waiting``: a folder on the same disk for files that are not whole yet."""
+    """``top`` is there. ``waiting``: a folder on the same disk for files that are not whole yet.
+    ``placed`` says where a file goes that is elsewhere on its node."""
 
-    def __init__(self, top: str, waiting: str) -> None:
+    def __init__(
+        self, top: str, waiting: str, placed: "Optional[Callable[[str], str]]" = None
+    ) -> None:
+        self.placed = placed
         self.top = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
         os.makedirs(waiting, mode=0o700, exist_ok=True)
         self.waiting = os.open(waiting, FOLDER)
@@ -63,6 +67,9 @@ class Landing:
     def close(self) -> None:
         os.close(self.top)
         os.close(self.waiting)
+
+    def _parts(self, path: str) -> "List[str]":
+        return parts_of(self.placed(path) if self.placed is not None else path)
 
     def _folder(self, parts: "List[str]", make: bool) -> int:
         """Open a folder below the top; a link or file in its place is replaced by a folder."""
@@ -90,7 +97,7 @@ class Landing:
         return os.open(part, FOLDER, dir_fd=at)
 
     def make_folder(self, path: str) -> None:
-        os.close(self._folder(parts_of(path), make=True))
+        os.close(self._folder(self._parts(path), make=True))
 
     def new(self) -> "Tuple[str, int]":
         """Open a file for what is not whole yet; return its name, too."""
@@ -103,7 +110,7 @@ class Landing:
 
     def put(self, name: str, path: str) -> None:
         """Put a file that is whole now in its place."""
-        parts = parts_of(path)
+        parts = self._parts(path)
         at = self._folder(parts[:-1], make=True)
         try:
             if self._is_folder(at, parts[-1]):
@@ -114,7 +121,7 @@ class Landing:
 
     def append(self, path: str, content: bytes, offset: "Optional[int]" = None) -> None:
         """Write at the end of a file, or where it was known to end."""
-        parts = parts_of(path)
+        parts = self._parts(path)
         at = self._folder(parts[:-1], make=True)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -153,7 +160,7 @@ class Landing:
             os.close(fd)
 
     def _open(self, path: str) -> int:
-        parts = parts_of(path)
+        parts = self._parts(path)
         at = self._folder(parts[:-1], make=False)
         try:
             return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
@@ -161,7 +168,7 @@ class Landing:
             os.close(at)
 
     def link(self, path: str, target: str) -> None:
-        parts = parts_of(path)
+        parts = self._parts(path)
         at = self._folder(parts[:-1], make=True)
         try:
             if self._is_folder(at, parts[-1]):
@@ -174,7 +181,7 @@ class Landing:
 
     def remove(self, path: str) -> None:
         """Remove what is there of this name; a folder only once it is empty."""
-        parts = parts_of(path)
+        parts = self._parts(path)
         try:
             at = self._folder(parts[:-1], make=False)
         except OSError:

@@ -37,6 +37,7 @@ STATES = re.compile(r"(attempt|heartbeat|edits|door|ranks/[0-9]{1,6}\.door)\.jso
 DOOR = re.compile(r"attempts/[0-9]{3,5}/(ranks/[0-9]{1,6}\.)?door\.json$")
 LOGS = re.compile(r"(log|log-times|ranks/[0-9]{1,6}\.log)$")
 LEFT = re.compile(r"left(-[A-Za-z0-9.-]{1,255})?(/|$)")
+LEFT_ELSEWHERE = re.compile(r"^(attempts/[0-9]{3,5}/left)-([A-Za-z0-9.-]{1,255})(?=/|$)")
 OUTCOME = "outcome.json"
 BEAT = "/heartbeat.json"  # its time is that of this disk: by it one sees that a job is silent
 INCOMING = "incoming"  # in the job's directory: what is not whole yet
@@ -61,6 +62,12 @@ def sort_of(path: str, first: int) -> str:
         if pattern.match(name):
             return sort
     return NOTHING
+
+
+def placed(path: str) -> str:
+    """Return where a file of a node goes: what is left of a work tree lies with that of the first
+    node, in a folder of its own."""
+    return LEFT_ELSEWHERE.sub(r"\1/\2", path)
 
 
 def stamp_in(row: "Row") -> "Stamp":
@@ -175,7 +182,7 @@ class Mirror:
         self.ask = ask
         self.yields = more.get("yields") or (lambda path: False)
         self.pause = more.get("pause") or (lambda: None)
-        self.landing = Landing(job_path, os.path.join(job_path, INCOMING))
+        self.landing = Landing(job_path, os.path.join(job_path, INCOMING), placed)
         self.known = {}  # type: Dict[str, Stamp]
         self.links = {}  # type: Dict[str, str]
         self.folders = set()  # type: Any

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import socket
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +19,7 @@ PATIENCE = 30.0  # seconds
 LARGEST = 64 << 20  # bytes of an answer
 LONGEST = 500  # characters of a complaint
 TOKEN_FILE = "~/.ray/auth_token"
+TOKEN = re.compile(r"[!-~]*$")  # what a header can hold; an error about any other would show it
 
 
 class Refused(SchedulerError):
@@ -32,15 +34,17 @@ class Refused(SchedulerError):
 
 def find_token() -> str:
     """Return the token of this cluster, where Ray's own programs look for it; '' for none."""
-    token = os.environ.get("RAY_AUTH_TOKEN")
-    if token:
-        return token.strip()
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or TOKEN_FILE
+    token = os.environ.get("RAY_AUTH_TOKEN") or ""
     try:
-        with open(os.path.expanduser(path)) as file:
-            return file.read().strip()
+        if not token:
+            with open(os.path.expanduser(path), encoding="ascii", errors="replace") as file:
+                token = file.read()
     except OSError:
         return ""
+    if not TOKEN.match(token.strip()):
+        raise SchedulerError("what is in the place of Ray's token is none")
+    return token.strip()
 
 
 class Api:

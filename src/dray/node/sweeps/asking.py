@@ -9,6 +9,7 @@ five is chosen without the model, as it has seen little of what does well only l
 import math
 import re
 
+from ..formats import shapes
 from . import sampler, stopping
 
 TYPE_CHECKING = False
@@ -114,7 +115,7 @@ def value_of(result: "ResultRecord") -> "Optional[float]":
     value = result.get("value")  # type: Any
     if isinstance(value, str):
         return math.nan
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if isinstance(value, float) or shapes.is_number(value) else None
 
 
 def means_by_configuration(study: "StudyRecord", values: "Dict[int, float]") -> "Losses":

@@ -24,6 +24,7 @@ LONGEST_BATCH = 900000  # bytes: the server takes 1 MB
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
 TOKEN = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 (the name of a variable)
 USER, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"  # noqa: S105
+HEADER = re.compile(r"[!-~]+\Z")  # what a token can be; an error about any other would show it
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NOT_A_NAME = re.compile(r"[^\w\-. :/]")  # characters that MLflow has in no name
 
@@ -70,7 +71,8 @@ class Connection:
 
     def ask(self, path: str, body: "Optional[Dict[str, Any]]" = None) -> "Dict[str, Any]":
         """Return the answer to a request; raise NoAnswer."""
-        from urllib.error import HTTPError  # only where somebody asks
+        from http.client import HTTPException  # only where somebody asks
+        from urllib.error import HTTPError
         from urllib.request import Request
 
         data = None if body is None else json.dumps(body).encode("utf-8")
@@ -80,7 +82,7 @@ class Connection:
                 found = json.loads(answer.read(LONGEST_ANSWER).decode("utf-8"))
         except HTTPError as error:
             raise self._refusal(error)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             message = "the MLflow server at {} did not answer as it should: {}"
             raise NoAnswer(message.format(self.address, reason))
@@ -90,10 +92,12 @@ class Connection:
         return found
 
     def _refusal(self, error: "HTTPError") -> NoAnswer:
+        from http.client import HTTPException
+
         with error:
             try:
                 told = json.loads(error.read(1 << 16).decode("utf-8"))
-            except (ValueError, RecursionError, OSError):
+            except (ValueError, RecursionError, OSError, HTTPException):
                 told = {}
         told = told if isinstance(told, dict) else {}
         kind, message = str(told.get("error_code", "")), str(told.get("message", ""))
@@ -103,9 +107,16 @@ class Connection:
         return NoAnswer(text.format(self.address, error.code, message or kind), error.code, kind)
 
 
+def why_not_a_token(environment: "Mapping[str, str]") -> str:
+    """Say what is wrong with the token, without showing it; '' where nothing is."""
+    if HEADER.match(environment.get(TOKEN) or "none"):
+        return ""
+    return TOKEN + " is no token: it has spaces, line ends or other signs in it"
+
+
 def credentials(environment: "Mapping[str, str]") -> "Dict[str, str]":
     token = environment.get(TOKEN)
-    if token:
+    if token and not why_not_a_token(environment):
         return {"Authorization": "Bearer " + token}
     user, password = environment.get(USER), environment.get(PASSWORD)
     if not user or not password:

@@ -40,7 +40,10 @@ def connect(
     address = study.get("mlflow")
     if not address or mlflow.why_not_an_address(address):
         return None
-    found = mlflow.Connection(address, secrets_of(job_dir), patience)
+    secrets = secrets_of(job_dir)
+    if mlflow.why_not_a_token(secrets):
+        print_message(mlflow.why_not_a_token(secrets))
+    found = mlflow.Connection(address, secrets, patience)
     if found.is_exposed():
         print_message("{} is not encrypted: MLflow is told nothing".format(address))
         return None

@@ -121,9 +121,19 @@ def raster(parameter: "Parameter") -> "List[Any]":
 def point_of(space: "Space", values: "Values") -> "Point":
     """Return the point of a configuration; raise NoSuchPoint where it is not of this space."""
     try:
-        return [to_unit(one, values[one["name"]]) for one in learnt(space)]
+        found = [(one, values[one["name"]]) for one in learnt(space)]
     except KeyError as error:
         raise NoSuchPoint(str(error))
+    for one, value in found:
+        if not is_choice(one) and not is_of_kind(one, value):
+            raise NoSuchPoint(one["name"])
+    return [to_unit(one, value) for one, value in found]
+
+
+def is_of_kind(parameter: "Parameter", value: "Any") -> bool:
+    """Return whether this is a number such as the parameter has: float() would read texts, too."""
+    kinds = int if parameter["kind"] == "int" else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def values_at(space: "Space", point: "Point", number: int) -> "Values":
@@ -169,4 +179,8 @@ def follow(parameter: "Parameter", values: "Values", number: int) -> "Any":
 
 def look_up(parameter: "Parameter", key: "List[Any]") -> "Any":
     rows = parameter["rows"]
-    return rows[place_of(key, [row[0] for row in rows])][1]
+    try:
+        return rows[place_of(key, [row[0] for row in rows])][1]
+    except NoSuchPoint:
+        names = ", ".join(needs_of(parameter))
+        raise NoSuchPoint("the table has no row for {} = {}".format(names, json.dumps(key)[1:-1]))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 NUMBER = re.compile(r"[0-9]{1,9}$")
+STEP = re.compile(r"[0-9]{1,18}$")
 NUMBERED = re.compile(r"([0-9]{1,9})\.json$")
 LARGEST_STUDY = 64 << 20  # bytes of sweep.json, which may have a value for each trial in it
 LARGEST_KNOWN = 256 << 20
@@ -48,8 +49,13 @@ STATES = ("running", "done", "failed", "pruned", "stopped")
 def is_rungs(value: "Any") -> bool:
     """Return whether these are values by step; null is one that is not a number."""
     return isinstance(value, dict) and all(
-        one is None or shapes.is_number(one) for one in value.values()
+        STEP.match(step) and (one is None or shapes.is_number(one)) for step, one in value.items()
     )
+
+
+def is_levels(value: "Any") -> bool:
+    """Return whether these are numbers by the names of metrics."""
+    return isinstance(value, dict) and all(shapes.is_number(one) for one in value.values())
 
 
 EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
@@ -71,6 +77,7 @@ RESULT = {
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
     "metrics": shapes.is_texts,
+    "levels": is_levels,
     "exchanges": is_exchanges,
     "taken": shapes.is_count,
     "values": shapes.is_record,
@@ -336,8 +343,8 @@ def part_id(path: str) -> "Any":
     return (files.read_record(path) or {}).get("id")
 
 
-def trial_in(record: "Optional[Record]") -> "Optional[TrialRecord]":
-    if not record or not shapes.is_record(record.get("values")):
+def trial_in(record: "Any") -> "Optional[TrialRecord]":
+    if not isinstance(record, dict) or not shapes.is_record(record.get("values")):
         return None
     trial = {"values": record["values"], "by": str(record.get("by") or "")}  # type: TrialRecord
     if shapes.is_record(record.get("attrs")):
@@ -350,6 +357,8 @@ def for_people(trial: "TrialRecord") -> "TrialRecord":
     return {"values": trial["values"], "by": trial["by"]}
 
 
-def result_in(record: "Optional[Record]") -> "Optional[ResultRecord]":
+def result_in(record: "Any") -> "Optional[ResultRecord]":
+    if not isinstance(record, dict):
+        return None
     found = shapes.fitting(record, RESULT)  # type: ResultRecord
     return found if found.get("state") in STATES else None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Exchange,
         Record,
         ResultRecord,
+        StopRule,
         StudyRecord,
         TrialRecord,
     )
@@ -202,8 +203,12 @@ def variables(
 
 def watched(job: "Description", study: "StudyRecord") -> "List[str]":
     """Return the names of the metrics that matter: the sweep's, then those of its conditions. Where
-    the sweep names none, the trainer's own come first."""
+    the sweep names none, the trainer's own come first: what a pattern reads from the log bears the
+    first of these names, and must not be taken for that of a condition."""
     own = list((job.get("metrics") or {}).get("main") or ())
+    pattern = (job.get("metrics") or {}).get("pattern")
+    if pattern and not own:
+        own = [sources.name_in_log(pattern)]
     first = [study["metric"]] if study.get("metric") else own
     found = first + [one.name for one in conditions_of(study) if one.name] + own
     return sorted(set(found), key=found.index)
@@ -236,6 +241,7 @@ class Following:
         self.conditions = conditions_of(self.record)
         self.met = ""  # the first condition that holds
         self.is_exchange = False  # whether it is to go on from another trial's checkpoint
+        self.settled = 0  # the rung at which all that run were compared with
         self.result = self.study.result(self.number)
         self.live = self._tell_mlflow()
         self._take_up()
@@ -299,7 +305,8 @@ class Following:
         if self.result.get("promoted"):
             return ""
         if is_population(self.record):
-            return self.met or (self._exchange_at(passed[-1]) if passed and not last else "")
+            is_over = last or not points or is_at_end(rule, points)
+            return self.met or ("" if is_over else self._exchange_at(self._newest_rung()))
         reasons = [self._why_not_on(rung) for rung in passed]
         return self.met or next((one for one in reasons if one), "")
 
@@ -310,11 +317,23 @@ class Following:
         self.live.name = self.live.name or (watch.value() or {}).get("name") or ""  # type: ignore[call-overload]
         (self.live.end if last else self.live.begin)()
 
+    def _newest_rung(self) -> int:
+        """Return where a trial of a population is compared; 0 where nothing is to be learnt there
+        any more. The first ones to come to a rung find nobody: they look again, as others come."""
+        rung = max(map(int, self._rungs()), default=0)
+        exchanges = self.result.get("exchanges") or []
+        done = max(self.settled, exchanges[-1]["step"] if exchanges else 0)
+        return rung if rung > done else 0
+
     def _exchange_at(self, rung: int) -> str:
         """Say from which trial this one goes on, having written that down; '' where it goes on by
         itself."""
+        if not rung:
+            return ""
         results, trials = self.study.results(), self.study.trials()
         results[self.number] = self.result
+        if not any(may_come_to(rung, results.get(number)) for number in trials):
+            self.settled = rung
         values = {
             number: asking.rungs_of(one)[rung]
             for number, one in results.items()
@@ -380,6 +399,7 @@ class Following:
             self.result["value"] = level if finite else "nan"  # type: ignore[typeddict-item]
         if self.points:
             self.result["metrics"] = self._names_told()
+            self.result["levels"] = self._levels(self.result["metrics"])
         try:
             self.study.tell(self.number, self.result)
         except OSError as error:
@@ -392,6 +412,15 @@ class Following:
         asked = [self.record.get("metric")] + [one.name for one in self.conditions]
         names = sorted(self.points, key=lambda name: (name not in asked, name))
         return [name for name in names if len(name) <= LONGEST_TOLD][:NAMES_TOLD]
+
+    def _levels(self, names: "List[str]") -> "Dict[str, float]":
+        """Return what these metrics are by now, those that are numbers."""
+        found = {}
+        for name in names:
+            level = self.points[name].level()
+            if level is not None and math.isfinite(level):
+                found[name] = level
+        return found
 
 
 # -- when it has ended --------------------------------------------------------------------------
@@ -419,6 +448,19 @@ def tell_end(job_dir: "JobDir", job: "Description", end: "policy.Decision") -> N
         from . import mlflow_live  # with threads and HTTP: not for every sweep
 
         mlflow_live.tell_end(job_dir, job, record, result, attempts)
+
+
+def is_at_end(rule: "Optional[StopRule]", points: "stopping.Points") -> bool:
+    """Return whether a whole training is behind this one: it could only take over parameters that
+    it is not trained with any more."""
+    total = (rule or {}).get("total")
+    return bool(total) and points.last_step() >= total  # type: ignore[operator]
+
+
+def may_come_to(rung: int, result: "Optional[ResultRecord]") -> bool:
+    """Return whether a trial that has begun is still on its way to a rung. Before its first one it
+    has told nothing."""
+    return not result or (result.get("state") == "running" and rung not in asking.rungs_of(result))
 
 
 def state_of(state: str) -> str:

@@ -92,9 +92,10 @@ class Reader:
         metric = self.table(("metric",), content.get("metric", {}))
         if "name" in metric:
             self.settings["sweep.metric"] = str(metric["name"])
-        self.settings["sweep.mode"] = self.one_of(
-            {"goal": "minimize", **metric}, "goal", GOALS, ("metric",)
-        )
+        if metric:  # a grid or a random search there may do without
+            self.settings["sweep.mode"] = self.one_of(
+                {"goal": "minimize", **metric}, "goal", GOALS, ("metric",)
+            )
         if "target" in metric:
             self.notes.append("metric.target is left out: a sweep ends after its trials")
 

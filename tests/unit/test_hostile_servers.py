@@ -1,0 +1,128 @@
+"""Servers that mean ill, or are broken: an MLflow server, and the API of a Ray cluster."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from dray.errors import ClusterError, ConfigError, DrayError, UsageError
+from dray.node.schedulers import ray_api as on_head
+from dray.node.schedulers.scheduler import SchedulerError
+from dray.node.sweeps.mlflow import TOKEN
+from dray.sweep import mlflow
+from dray.transport.channel import LinkLost
+from dray.transport.ray_api import RayApi
+from dray.transport.ray_pipe import Frames, number_in
+
+ANSWERS = {
+    "nothing": b"",
+    "no HTTP": b"\x00\xff\x1b]0;title\x07\r\n\r\n",
+    "a line without end": b"HTTP/1.1 200 " + b"a" * 100_000,
+    "many headers": b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+    "a bad piece": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "half of it": b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"a',
+    "half a refusal": b"HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a deep one": b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000,
+}
+Serve = Callable[[bytes], str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers: list[socketserver.TCPServer] = []
+
+    def start(answer: bytes) -> str:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.recv(1 << 16)
+                self.request.sendall(answer)
+
+        server = socketserver.TCPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for one in servers:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_an_answer_that_is_none_is_an_error_in_one_sentence(serve: Serve, answer: bytes) -> None:
+    address = serve(answer)
+    with pytest.raises(ClusterError):
+        mlflow.Server(address, {}).experiment("robots")
+    with closing(RayApi(address)) as api, pytest.raises(LinkLost):
+        api.ask("GET", "/api/version").record()
+
+
+@pytest.mark.parametrize("token", ["a warning\nhidden", "hidden\r\nHost: elsewhere", "hidden…"])
+def test_a_token_that_is_none_is_not_shown(
+    serve: Serve, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's own complaint about a header has all of it."""
+    address = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    asked: list[tuple[Callable[[], Any], type[Exception]]] = [
+        (lambda: mlflow.Server(address, {TOKEN: token}).experiment("a"), UsageError),
+        (lambda: RayApi(address, token).ask("GET", "/"), ConfigError),
+        (lambda: on_head.Api(address).ask("GET", "/"), SchedulerError),
+    ]
+    for ask, kind in asked:
+        with pytest.raises(kind, match="token") as caught:
+            ask()
+        error = caught.value
+        assert "hidden" not in f"{error} {error.hint if isinstance(error, DrayError) else ''}"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"value": 10**400},
+        {"step": float("inf")},
+        {"timestamp": 10**400},
+        {"timestamp": float("-inf")},
+    ],
+)
+def test_numbers_beyond_all_bounds_are_no_points(told: dict[str, Any]) -> None:
+    with pytest.raises(ClusterError, match="cannot be read"):
+        mlflow.read_point({"step": 1, "value": 1.0, "timestamp": 1, **told})
+    with pytest.raises(ClusterError, match="cannot be read"):
+        mlflow.read_run({"info": {"run_id": "a", "start_time": float("inf")}})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"O -5\n",  # it was taken for an empty one, again and again
+        b"O 99999999\n",
+        b"O 999999999999999999\n",
+        b"O x\n",
+        b"\xff 5\nhello",
+        b"Z 5\nhello",
+        b"\n",
+        b"x" * 100,  # it was kept, and searched, with every further piece
+    ],
+)
+def test_what_is_no_frame_ends_the_connection(sent: bytes) -> None:
+    with pytest.raises(LinkLost, match="Ray's head"):
+        list(islice(Frames().take(sent), 10))
+
+
+def test_frames_arrive_in_any_pieces() -> None:
+    sent = b"A 1\n1O 5\nhello" + b"O 0\n" + b"X 2\n-9"
+    whole = [("A", b"1"), ("O", b"hello"), ("O", b""), ("X", b"-9")]
+    for size in (1, 2, 3, 7, 100):
+        frames = Frames()
+        pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
+        assert [one for piece in pieces for one in frames.take(piece)] == whole
+    assert number_in(b"-9") == -9
+    with pytest.raises(LinkLost, match="no number"):
+        number_in(b"1e9")
