@@ -28,6 +28,13 @@ sys.exit(3 if own["how"] == "crash" else 0)
 """
 
 
+ENDS = (
+    ("FINISHED", "done", {"how": "ends"}),
+    ("FAILED", "failed", {"how": "crash"}),
+    ("FINISHED", "done", {"how": "slow"}),
+)
+
+
 def found_on(server: mlflow.Server, experiment: str) -> dict[str, mlflow.Run]:
     try:
         return runs_by_job(server, experiment)
@@ -40,6 +47,7 @@ def test_trials_tell_while_they_run_and_an_export_adds_nothing(
 ) -> None:
     dray.write("train.py", TRAINER)
     server, gate = mlflow.Server(mlflow_server, {}), tmp_path / "gate"
+    server.ensure_experiment("live robots")  # its first answer takes long
     flags = ("--sampler", "grid", "--space", "how=ends,crash,slow", "--metric", "reward")
     flags += ("--mlflow", mlflow_server, "--mlflow-experiment", "live robots")
     words = (*flags, "--", sys.executable, "train.py", f"gate={gate}")
@@ -58,15 +66,27 @@ def test_trials_tell_while_they_run_and_an_export_adds_nothing(
     dray("wait", "--timeout", "100s", sweep, check=False)
     assert [one["state"] for one in trials(dray, sweep)] == ["done", "failed", "done"]
     runs = runs_by_job(server, "live robots")
-    assert [runs[f"{sweep}.{one}"].status for one in range(3)] == ["FINISHED", "FAILED", "FINISHED"]
-    assert runs[f"{sweep}.1"].params == {"how": "crash"}
-    assert runs[f"{sweep}.1"].tags["dray.state"] == "failed"
-    assert "exit code 3" in runs[f"{sweep}.1"].tags["dray.reason"]
-    before = {job: sorted(server.history(one.id, "reward")) for job, one in runs.items()}
-    assert [point.step for point in before[f"{sweep}.2"]] == list(range(1, 21))
+    before = {job: steps_of(server, one) for job, one in runs.items()}
+    for number in (one for one in range(3) if heard_the_end(dray, f"{sweep}.{one}")):
+        run = runs[f"{sweep}.{number}"]
+        assert (run.status, run.tags["dray.state"], run.params) == ENDS[number]
+        assert before[f"{sweep}.{number}"] == list(range(1, 21))
     dray("sweep", "export", sweep, "--mlflow", mlflow_server)
     again = runs_by_job(server, "live robots")
-    assert {job: one.id for job, one in again.items()} == {job: one.id for job, one in runs.items()}
-    for job, one in again.items():
-        points = sorted(server.history(one.id, "reward"))
-        assert [point.step for point in points] == [point.step for point in before[job]]
+    assert {job: again[job].id for job in runs} == {job: one.id for job, one in runs.items()}
+    assert [again[f"{sweep}.{one}"].status for one in range(3)] == [one[0] for one in ENDS]
+    assert again[f"{sweep}.1"].tags["dray.reason"] == "exit code 3"
+    for one in again.values():  # what was told already is not there twice
+        steps = steps_of(server, one)
+        assert len(steps) == len(set(steps))
+
+
+def steps_of(server: mlflow.Server, run: mlflow.Run) -> list[int]:
+    return sorted(point.step for point in server.history(run.id, "reward"))
+
+
+def heard_the_end(dray: Dray, job: str) -> bool:
+    """Whether the server has answered in time when the trial ended, as its log tells: on a busy
+    machine it may not have. That is what an export is for."""
+    log = dray.jobs / job / "dray.log"
+    return not log.exists() or "was not told how the trial has ended" not in log.read_text()

@@ -19,6 +19,7 @@ from dray.node.root.root import Root
 from dray.node.schedulers.local import Local, overview
 from dray.node.schedulers.slots import Held, slots_of
 from dray.node.sweeps import asking, trial
+from dray.node.sweeps import study as studies
 from dray.node.sweeps.study import Study, Taken
 
 SPACE = [
@@ -213,6 +214,21 @@ def test_what_cannot_be_read_is_not_there_yet(tmp_path: Path, content: str) -> N
     assert set(again.results()) == {2}
     assert set(again.trials()) == {2}
     assert asking.choose(RECORD, 5, again.trials(), again.results())["values"]
+
+
+def test_nobody_goes_on_with_a_choice_that_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another trial was quicker, and what it has written cannot be read."""
+    monkeypatch.setattr(studies, "UNSEEN", -1.0)
+    study, own = begun(tmp_path), {"values": {"lr": 1e-3, "--act": "elu"}, "by": "x"}
+    path = tmp_path / "sweeps/policy-7f3k/trials/4.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"4\.json is damaged"):
+        study.give(4, own)  # type: ignore[arg-type]
+    monkeypatch.setattr(files, "exists", lambda _: False)  # as a network's file system may have it
+    with pytest.raises(OSError, match="cannot be seen yet"):
+        study.give(4, own)  # type: ignore[arg-type]
 
 
 def test_a_damaged_sweep_fails_its_trials_and_says_where(tmp_path: Path) -> None:
