@@ -251,6 +251,7 @@ class Apart:
         for place, mirror in enumerate(self.mirrors):
             try:
                 mirror.bring_news()
+                mirror.pass_calls()
                 mirror.bring_outputs(is_last=True)
                 self._bring_printed(place, mirror)
                 if place == LEADER:
