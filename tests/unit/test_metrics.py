@@ -288,6 +288,26 @@ def test_a_tag_that_looks_like_the_reward(job: Job, tags: list[str], main: str) 
     assert job.series()[0] == main
 
 
+def test_a_tag_is_found_by_its_plain_spelling_too(job: Job) -> None:
+    name = "Reward_/_Total_reward_mean"
+    job.wanted = {"main": [name]}
+    watch = job.watch(1)
+    for tag in ("Reward / Total reward (max)", "Reward / Total reward (mean)", "Loss"):
+        job.log_event("run", tag, float(len(tag)), 1)
+    watch.look(last=True)
+    assert job.series() == (name, [[1, 28.0, 1]])
+    found = watch.value()
+    assert found is not None
+    assert (found["name"], found["value"]) == (name, 28.0)
+
+
+def test_a_tag_that_is_spelled_as_asked_for_is_no_other(job: Job) -> None:
+    job.wanted = {"main": ["a b", "a_b"]}
+    job.log_event("run", "a b", 1.0, 1)
+    job.log_event("run", "a_b", 2.0, 1)
+    assert job.series() == ("a b", [[1, 1.0, 1]])
+
+
 def test_only_the_event_files_that_are_named(job: Job) -> None:
     job.wanted = {"tensorboard": "train/**/events.out.tfevents.*"}
     job.log_event("eval", "reward", 1.0, 1)

@@ -158,8 +158,9 @@ class Events(Source):
     def __init__(self, outputs: str, pattern: str, main: "Sequence[str]") -> None:
         self.pattern = os.path.join(glob.escape(outputs), pattern)
         self.offsets = {}  # type: Dict[str, int]
-        tags = b"|".join(re.escape(tag.encode("utf-8")) for tag in main)
-        self.wanted = re.compile(tags) if main else REWARD_LIKE
+        self.main = main
+        tags = "|".join(re.escape(tag) + "|" + tags_spelled(tag) for tag in main)
+        self.wanted = re.compile(tags.encode("utf-8")) if main else REWARD_LIKE
         self.seen = False  # whether anything of that was there
 
     def skip(self) -> None:
@@ -184,7 +185,11 @@ class Events(Source):
                 continue
             found, self.offsets[path] = tfevents.read(path, offset, self.wanted)
             for tag, step, value, moment in found:
-                yield Point(tag, step, finite(value), moment)
+                yield Point(self._name_of(tag), step, finite(value), moment)
+
+    def _name_of(self, tag: str) -> str:
+        """Return a tag as it was asked for: as it is, or in its plain spelling."""
+        return tag if tag in self.main or plain(tag) not in self.main else plain(tag)
 
     def _fall_back(self, paths: "List[str]", offsets: "Dict[str, int]") -> bool:
         """Fall back to the likeliest tag if none of the wanted ones is there. Return whether one
@@ -227,6 +232,17 @@ class Logs(Source):
         except (ValueError, TypeError):
             return None
         return Point(self.name, step, value, 0.0, attempt)
+
+
+def plain(tag: str) -> str:
+    """Spell a tag as Isaac Lab's tuner does: 'Reward_/_Total_reward_mean' of
+    'Reward / Total reward (mean)'."""
+    return re.sub("_+", "_", re.sub("[^0-9A-Za-z_./]", "_", tag)).strip("_")
+
+
+def tags_spelled(name: str) -> str:
+    """Return an expression for the tags whose plain spelling is this."""
+    return "[^0-9A-Za-z./]{1,20}".join(re.escape(part) for part in re.split("_+", name))
 
 
 def value_group(pattern: str) -> int:
