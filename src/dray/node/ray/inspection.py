@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple  # noqa: F401
 
 MOST_NODES = 200
-ANSWERING = 60.0  # seconds
+ANSWERING = 30.0  # seconds
 BUSY = "not looked at: none of its GPUs is free now"
 
 

@@ -35,7 +35,7 @@ MARK = "job"  # what Ray's metadata says of a driver
 STARTING = "its driver is being started by Ray"
 STOP_SECONDS = 600  # what Ray leaves a driver to end its nodes before it is killed
 IMPORT_SECONDS = 60.0
-INSPECTION_SECONDS = 180.0
+INSPECTION_SECONDS = 90.0
 LEAVING = 30.0  # seconds for a driver that has nothing left to do
 LEAVING_LOOK = 0.5
 # What Ray sets for its own workers: with the first, breakpoint() would wait for Ray's debugger.
