@@ -87,6 +87,20 @@ class Pair:
         Path(made.job).write_text(json.dumps(record))
         return made
 
+    def begin(self, **more: Any) -> tuple[Study, Any]:
+        """A sweep in which both have their parameters: its files, and the bad one's description."""
+        study = Study(self.bad.root, "s")
+        record: Any = {
+            "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
+            "mode": "max", "stop": {"rule": "pbt", "first": 5, "change": [], **more},
+        }  # fmt: skip
+        study.begin(record, {"id": "s", "first": 0, "count": 4, "at_once": None})
+        for one in (self.good, self.bad):
+            job = one.description()
+            assert job is not None
+            assert trial.ask(one, job) is None
+        return study, job
+
     def save(self, job: JobDir, step: int, content: str) -> None:
         Path(job.outputs, f"run/model_{step}.pt").write_text(content + str(step))
 
@@ -131,16 +145,7 @@ def test_where_there_is_nothing_to_take_over_nothing_changes(pair: Pair) -> None
 
 
 def test_the_first_at_a_rung_is_compared_once_others_have_come(pair: Pair) -> None:
-    study = Study(pair.bad.root, "s")
-    record: Any = {
-        "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
-        "mode": "max", "stop": {"rule": "pbt", "first": 5, "change": []},
-    }  # fmt: skip
-    study.begin(record, {"id": "s", "first": 0, "count": 4, "at_once": None})
-    for one in (pair.good, pair.bad):
-        job = one.description()
-        assert job is not None
-        assert trial.ask(one, job) is None
+    study, job = pair.begin()
     for number in (2, 3):  # they have begun, and told nothing yet
         study.give(number, {"values": job["sweep"]["values"], "by": "spread"})
     followed = trial.Following(pair.bad, job)
@@ -165,16 +170,7 @@ def test_the_first_at_a_rung_is_compared_once_others_have_come(pair: Pair) -> No
 
 def test_a_training_at_its_end_takes_over_nothing(pair: Pair) -> None:
     """Its value would stand beside parameters that were never trained with."""
-    study = Study(pair.bad.root, "s")
-    record: Any = {
-        "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
-        "mode": "max", "stop": {"rule": "pbt", "first": 5, "total": 8, "change": []},
-    }  # fmt: skip
-    study.begin(record, {"id": "s", "first": 0, "count": 4, "at_once": None})
-    for one in (pair.good, pair.bad):
-        job = one.description()
-        assert job is not None
-        assert trial.ask(one, job) is None
+    study, job = pair.begin(total=8)
     for number in (0, 2, 3):
         told: Any = {"job": f"s.{number}", "state": "running", "rungs": {"5": 9.0}}
         study.tell(number, told)
@@ -187,18 +183,26 @@ def test_a_training_at_its_end_takes_over_nothing(pair: Pair) -> None:
     assert followed.look(watch).startswith("goes on from s.0")
 
 
+def test_one_that_is_done_has_nothing_to_give(pair: Pair) -> None:
+    """Its checkpoint is the end of a training: nothing would be trained with the parameters."""
+    study, job = pair.begin()
+    for number, state in ((0, "done"), (2, "running"), (3, "running")):
+        told: Any = {"job": f"s.{number}", "state": state, "rungs": {"5": 9.0 - number}}
+        study.tell(number, told)
+    followed = trial.Following(pair.bad, job)
+    watch: Any = None
+    followed.note(Point("reward", 5, 1.0, 0.0))
+    assert followed.look(watch) == ""
+    told = {"job": "s.0", "state": "running", "rungs": {"5": 9.0}}
+    study.tell(0, told)
+    followed.settled = 0
+    assert followed.look(watch).startswith("goes on from s.0")
+
+
 def test_where_all_were_compared_nobody_is_asked_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = Study(pair.bad.root, "s")
-    record: Any = {
-        "id": "s", "created": 1.0, "space": SPACE, "seed": 1, "repeats": 1, "metric": "reward",
-        "mode": "max", "stop": {"rule": "pbt", "first": 5, "change": []},
-    }  # fmt: skip
-    study.begin(record, {"id": "s", "first": 0, "count": 2, "at_once": None})
-    job = pair.bad.description()
-    assert job is not None
-    assert trial.ask(pair.bad, job) is None
+    study, job = pair.begin()
     followed = trial.Following(pair.bad, job)
     study.tell(0, {"job": "s.0", "state": "running", "rungs": {"5": 9.0}})
     study.tell(2, {"job": "s.2", "state": "failed"})  # will never come

@@ -343,7 +343,7 @@ class Following:
         better = [
             number
             for number in population.better_ones(mode, self.number, values)
-            if number in trials and self._has_checkpoint(results[number])
+            if number in trials and self._can_give(results[number])
         ]
         if not better:
             return ""
@@ -362,8 +362,12 @@ class Following:
             results[other]["job"], values[self.number], rung, len(values)
         )
 
-    def _has_checkpoint(self, result: "ResultRecord") -> bool:
+    def _can_give(self, result: "ResultRecord") -> bool:
+        """Return whether another trial has a checkpoint to go on from. From that of a training that
+        is done there is nothing to go on to: the parameters would never be trained with."""
         rules, name = self.job["resume"], result.get("job", "")
+        if result.get("state") == "done":
+            return False
         if population.has_checkpoint(self.job_dir.root, name, rules):
             return True
         return name in self.study.resumable_elsewhere()
