@@ -354,7 +354,7 @@ def test_preemption_that_reaches_another_node_first(
         os.kill(daemon, signal.SIGCONT)
     shown = far.wait(job)
     assert shown["state"] == "done", shown
-    assert shown["attempts"][0]["reason"] == "interrupted by SIGTERM"
+    assert shown["attempts"][0]["reason"] == "interrupted by SIGTERM", shown["attempts"]
 
 
 def test_one_that_leaves_at_once_does_not_cut_short_another_that_saves(far: Dray) -> None:

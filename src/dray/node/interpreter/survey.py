@@ -75,6 +75,7 @@ MODULES = (
     "typing",
     "unicodedata",
     "urllib.error",
+    "urllib.parse",
     "urllib.request",
     "zipfile",
     "zlib",

@@ -85,8 +85,8 @@ class Host:
 
     def open(self, folder: str, name: str, turn: str) -> str:
         """Make the folder that stands in for the root in this turn, and return its path. ``name``
-        is that of the root; ``folder`` is where others may write, too."""
-        os.umask(0o077)
+        is that of the root; ``folder`` is where others may write, too. All that is below is private
+        by it: the umask stays the one that the job is to have."""
         top = os.path.join(folder, "dray-ray-{}".format(os.getuid()))
         make_private(top)
         self._sweep(top, OLD)
