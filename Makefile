@@ -87,7 +87,7 @@ CORE := tests/contract $(patsubst %,tests/kubernetes/test_%.py,interruptions exa
 test-kubernetes: kubernetes-rig  ## a real Kubernetes of two nodes; built once with Go, for minutes; needs root
 	$(BIN)/pytest $(ON_KUBERNETES) -m "kubernetes and not kubernetes_long"
 
-test-kubernetes-core: kubernetes-alone  ## the part of it that is tried before a change lands
+test-kubernetes-core: kubernetes-alone  ## the part of it to try after every change there
 	$(BIN)/pytest -n 2 --dist loadgroup $(CORE) -m "kubernetes and not kubernetes_long"
 
 test-kubernetes-long: kubernetes-rig  ## the tests there that wait for long
