@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 
 from dray.node.processes.process import parents
+from dray.programs import shipping
 from tests.rigs.containers import TRAIN, Apptainer, Podman
 from tests.rigs.host import Host, OrdinaryUser, OtherDebian
 from tests.rigs.kubernetes.cluster import Kubernetes, Namespace, Unavailable
@@ -43,6 +44,9 @@ class Dray:
         }
         self.jobs = home / "dray" / "local" / "jobs"
         (home / "user").mkdir()
+        # As after a first command, but for the half a second that building it takes.
+        node_side = shipping.app()
+        shipping.keep(home / "dray/cache/node" / node_side.kept.name, node_side.content)
 
     def __call__(
         self, *arguments: str | bytes, check: bool = True, **env: str
