@@ -28,6 +28,7 @@ from dray.clusters.kube.situation import KubernetesSituation
 from dray.clusters.options import kubernetes as options
 from dray.errors import ClusterError, DrayError
 from dray.job.model import JobSpec, JobState, JobView
+from dray.node.formats import web
 from dray.transport import frames, kube_api
 from dray.transport.channel import LinkLost
 from dray.transport.kube_api import Api, Reply
@@ -390,7 +391,7 @@ class Dripping(BaseHTTPRequestHandler):
 def test_an_answer_that_never_ends_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kube_api, "WHOLE_SECONDS", 0.5)
+    monkeypatch.setattr(web, "WHOLE", 0.5)
     with Proxy(str(tmp_path / "near"), Dripping) as server:
         server.over = threading.Event()  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()

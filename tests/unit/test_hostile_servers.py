@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import http.server
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
 from typing import Any
 
 import pytest
 
 from dray.errors import ClusterError, ConfigError, DrayError, UsageError
+from dray.node.formats import web
 from dray.node.schedulers import ray_api as on_head
 from dray.node.schedulers.scheduler import SchedulerError
-from dray.node.sweeps.mlflow import TOKEN
+from dray.node.sweeps import mlflow as mlflow_requests
+from dray.node.sweeps.mlflow import TOKEN, Connection, NoAnswer
 from dray.sweep import mlflow
+from dray.transport import ray_api
 from dray.transport.channel import LinkLost
 from dray.transport.ray_api import RayApi
 from dray.transport.ray_pipe import Frames, number_in
@@ -31,6 +36,13 @@ ANSWERS = {
     "a deep one": b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000,
 }
 Serve = Callable[[bytes], str]
+# All would be whole in the end: each byte comes in time, and they are good answers together.
+SLOW = {
+    "body": (b"HTTP/1.1 200 OK\r\n\r\n", b" ", b"{}"),
+    "body of a refusal": (b"HTTP/1.1 400 No\r\n\r\n", b" ", b"{}"),
+    "headers": (b"HTTP/1.1 200 OK\r\nA: ", b"a", b"\r\nContent-Length: 2\r\n\r\n{}"),
+}
+DRIPS, PAUSE = 400, 0.05
 
 
 @pytest.fixture
@@ -61,6 +73,112 @@ def test_an_answer_that_is_none_is_an_error_in_one_sentence(serve: Serve, answer
         mlflow.Server(address, {}).experiment("robots")
     with closing(RayApi(address)) as api, pytest.raises(LinkLost):
         api.ask("GET", "/api/version").record()
+
+
+@pytest.fixture
+def drip() -> Iterator[Callable[[tuple[bytes, bytes, bytes]], str]]:
+    """Serve answers whose middle comes byte by byte."""
+    servers: list[socketserver.TCPServer] = []
+    over = threading.Event()
+
+    def start(answer: tuple[bytes, bytes, bytes]) -> str:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.recv(1 << 16)
+                first, byte, last = answer
+                with suppress(OSError):
+                    for piece in (first, *[byte] * DRIPS, last):
+                        self.request.sendall(piece)
+                        if over.wait(PAUSE):
+                            return
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    over.set()
+    for one in servers:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.mark.parametrize("answer", SLOW.values(), ids=SLOW.keys())
+def test_an_answer_that_comes_byte_by_byte_is_given_up(
+    drip: Callable[[tuple[bytes, bytes, bytes]], str],
+    answer: tuple[bytes, bytes, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = drip(answer)
+    monkeypatch.setattr(web, "WHOLE", 0.5)
+    monkeypatch.setattr(on_head, "WHOLE", 0.5)
+    with pytest.raises(NoAnswer) as told:
+        Connection(address, {}, 60.0).ask("experiments", seconds=0.5)
+    assert "no whole answer in 0.5 s" in str(told.value) or told.value.code == 400
+    with closing(RayApi(address)) as api, pytest.raises(LinkLost, match="no whole answer"):
+        api.ask("GET", "/api/version")
+    with pytest.raises(SchedulerError, match="no whole answer"):
+        on_head.Api(address).ask("GET", "/api/version")
+
+
+def test_an_answer_that_is_too_large_is_given_up(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = serve(b"HTTP/1.1 200 OK\r\n\r\n{}" + b" " * (2 << 20))
+    for module in (mlflow_requests, ray_api, on_head):
+        largest = "LONGEST_ANSWER" if module is mlflow_requests else "LARGEST"
+        monkeypatch.setattr(module, largest, 1 << 20)
+    with pytest.raises(ClusterError, match="more than 1 MB"):
+        mlflow.Server(address, {}).experiment("robots")
+    with closing(RayApi(address)) as api, pytest.raises(LinkLost, match="more than 1 MB"):
+        api.ask("GET", "/api/version")
+    with pytest.raises(SchedulerError, match="more than 1 MB"):
+        on_head.Api(address).ask("GET", "/api/version")
+
+
+def test_a_connection_is_kept_and_each_answer_has_its_own_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is left of one answer's time is no matter of the next one."""
+    monkeypatch.setattr(web, "WHOLE", 0.5)
+
+    class Kept(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            time.sleep(0.3)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Kept) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        with closing(RayApi(f"http://127.0.0.1:{server.server_port}")) as api:
+            assert [api.ask("GET", "/").record() for _ in range(4)] == [{}] * 4
+            assert api._connection is not None
+            assert api._connection.sock.gettimeout() == api.patience
+        server.shutdown()
+
+
+def test_a_list_without_end_is_an_error_and_no_list(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"runs": [], "metrics": [], "next_page_token": "again"}'
+    server = mlflow.Server(serve(b"HTTP/1.1 200 OK\r\n\r\n" + body), {})
+    monkeypatch.setattr(mlflow, "MOST_PAGES", 3)
+    with pytest.raises(ClusterError, match="no end: more than 3 pages"):
+        list(server.runs("1"))
+    with pytest.raises(ClusterError, match="no end"):
+        list(server.history("a", "reward"))
+    monkeypatch.setattr(mlflow, "LISTING", 0.0)
+    with pytest.raises(ClusterError, match="no whole list of runs"):
+        list(server.runs("1"))
 
 
 @pytest.mark.parametrize("token", ["a warning\nhidden", "hidden\r\nHost: elsewhere", "hidden…"])

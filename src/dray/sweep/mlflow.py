@@ -4,8 +4,9 @@ themselves are those of dray.node.sweeps.mlflow; what is answered is checked her
 from __future__ import annotations
 
 import re
+import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from dray import checks
 from dray.checks import Malformed
@@ -25,9 +26,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PATIENCE = 60.0  # seconds for an answer
+PATIENCE = 60.0  # seconds in which the server has to say something
+LISTING = 900.0  # seconds for all pages of a list
 PAGE, LONGEST_HISTORY = 1000, 25_000
-MOST_PAGES = 10_000
+MOST_PAGES = 100  # of a list
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -116,10 +118,9 @@ class Server:
 
     def runs(self, experiment: str, wanted: str = "") -> Iterator[Run]:
         """Yield the runs of an experiment that a filter lets through."""
-        token = ""
-        for _ in range(MOST_PAGES):
-            more = {"page_token": token} if token else {}
-            answer = self.post(
+
+        def ask(more: Mapping[str, str]) -> Mapping[str, Any]:
+            return self.post(
                 "runs/search",
                 experiment_ids=[experiment],
                 filter=wanted,
@@ -127,11 +128,8 @@ class Server:
                 order_by=["attributes.start_time ASC"],
                 **more,
             )
-            for one in rows_in(answer, "runs"):
-                yield read_run(one)
-            token = str(answer.get("next_page_token") or "")
-            if not token:
-                return
+
+        return map(read_run, self._listed("runs", ask, MOST_PAGES * PAGE))
 
     def create(self, experiment: str, name: str, start: int, tags: Mapping[str, str]) -> str:
         answer = self.post(
@@ -151,21 +149,36 @@ class Server:
 
     def history(self, run: str, metric: str) -> Iterator[Point]:
         """Yield the curve of a metric."""
-        token = ""
-        for _ in range(MOST_PAGES):
-            more = {"page_token": token} if token else {}
-            answer = self.get(
+
+        def ask(more: Mapping[str, str]) -> Mapping[str, Any]:
+            return self.get(
                 "metrics/get-history",
                 run_id=run,
                 metric_key=metric,
                 max_results=LONGEST_HISTORY,
                 **more,
             )
-            for one in rows_in(answer, "metrics"):
-                yield read_point(one)
+
+        return map(read_point, self._listed("metrics", ask, MOST_PAGES * LONGEST_HISTORY))
+
+    def _listed(
+        self, key: str, ask: Callable[[Mapping[str, str]], Mapping[str, Any]], most: int
+    ) -> Iterator[Any]:
+        """Yield what all pages of a list hold. Half of one would look like all of it, so that a
+        list without end is an error."""
+        token, until = "", time.monotonic() + LISTING
+        for _ in range(MOST_PAGES):
+            answer = ask({"page_token": token} if token else {})
+            yield from rows_in(answer, key)
             token = str(answer.get("next_page_token") or "")
             if not token:
                 return
+            if time.monotonic() > until:
+                raise ClusterError(f"{self.address} gave no whole list of {key} in {LISTING:g} s")
+        raise ClusterError(
+            f"{self.address} gives a list of {key} that has no end: more than {MOST_PAGES} pages",
+            hint=f"dray reads {most:,} at most; divide the experiment.",
+        )
 
 
 class Answered(ClusterError):

@@ -26,7 +26,6 @@ from dray.transport.kubectl import Kubectl
 from dray.transport.session import Session
 
 PATIENCE = 60.0  # seconds in which the API server has to say something, and kubectl all
-WHOLE_SECONDS = 180.0  # for the whole of an answer, however much of it trickles in
 LARGEST = 64 << 20  # bytes of an answer
 PATH = re.compile(r"/[!-~]*")
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1, application/json"
@@ -118,12 +117,14 @@ class Api:
             return None
         from http.client import HTTPException  # only where there is a proxy
 
+        from dray.node.formats.web import bound, read_whole
+
         headers = {"Accept": accept, "Host": "localhost"}
         body = None
         if thing is not None:
             headers["Content-Type"] = PATCH if method == "PATCH" else JSON
             body = json.dumps(thing)
-        connection = proxy_connection(self.proxy)
+        connection = bound(proxy_connection(self.proxy))
         try:
             connection.connect()
         except OSError:
@@ -131,7 +132,7 @@ class Api:
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
-            return reply_of(answer.status, read_whole(answer))
+            return reply_of(answer.status, read_whole(answer, LARGEST))
         except (OSError, HTTPException) as error:
             if method == "GET" and isinstance(error, ConnectionError):
                 return None
@@ -176,16 +177,6 @@ def namespace_of(kubectl: Kubectl) -> str:
     if code:
         raise ClusterError(f"kubectl: {complaint.strip()}", hint="See 'kubectl config view'.")
     return said.decode("utf-8", "replace").strip() or "default"
-
-
-def read_whole(answer: Any) -> bytes:
-    """Read what comes of an answer, within bounds: whether it is whole shows in its JSON."""
-    found, until = bytearray(), time.monotonic() + WHOLE_SECONDS
-    while len(found) <= LARGEST and (piece := answer.read1(frames.PIECE)):
-        if time.monotonic() > until:
-            raise TimeoutError(f"no whole answer in {WHOLE_SECONDS:g} s")
-        found += piece
-    return bytes(found)
 
 
 def run(argv: Sequence[str], text: str = "") -> tuple[int, bytes, str]:

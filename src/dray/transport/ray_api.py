@@ -19,10 +19,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dray.errors import ClusterError, ConfigError, DrayError, LoginNeeded
+from dray.node.formats.web import Answer, bound, read_whole
 from dray.records import NamedTuple
 from dray.transport.channel import LinkLost
 
-PATIENCE = 60.0  # seconds
+PATIENCE = 60.0  # seconds in which something has to come; all of an answer: web.WHOLE
 LARGEST = 64 << 20  # bytes of an answer
 PIECE = 1 << 16
 MOST_WORDS = 500  # characters of a complaint
@@ -125,7 +126,7 @@ class RayApi:
         kept = self._connection is not None
         try:
             answer = self._request(method, path, raw, headers)
-            content = answer.read(LARGEST)
+            content = read_whole(answer, LARGEST)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if kept and isinstance(error, (ConnectionError, http.client.BadStatusLine)):
@@ -137,15 +138,15 @@ class RayApi:
 
     def follow(self, path: str) -> Iterator[bytes]:
         """Yield what comes of an answer that has no end, on a connection of its own."""
-        connection = self._connect()
+        connection = bound(self._connect())
         try:
             connection.request("GET", self._prefix + path, headers=self._headers)
             answer = connection.getresponse()
             if answer.status != 200:
-                reply = self._checked(Reply(answer.status, answer.read(LARGEST)))
+                reply = self._checked(Reply(answer.status, read_whole(answer, LARGEST)))
                 raise ClusterError(f"{self.address}: {reply.text}")
-            if connection.sock is not None:
-                connection.sock.settimeout(None)  # it may be silent for long
+            assert isinstance(answer, Answer)
+            answer.timed.wait_for_ever()  # it may be silent for long
             while piece := answer.read1(PIECE):
                 yield piece
         except (OSError, http.client.HTTPException) as error:
@@ -157,7 +158,7 @@ class RayApi:
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection = bound(self._connect())
         self._connection.request(method, self._prefix + path, body, headers)
         return self._connection.getresponse()
 

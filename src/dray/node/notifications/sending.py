@@ -3,12 +3,11 @@
 import os
 import time
 
-from ..formats.interpreters import certificates
 from . import notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List  # noqa: F401
+    from typing import Dict
 
     from ..formats.records import Notice
 
@@ -50,19 +49,15 @@ def send(channel: str, address: str, facts: "Notice") -> str:
 
 
 def post(request: notify.Request) -> str:
-    """Send the request. Certificates are verified and the environment's proxies are used; no
-    redirect is followed, as it could lead anywhere."""
+    """Send the request; no redirect is followed, as it could lead anywhere."""
     import urllib.error
     import urllib.request
 
-    class NoRedirect(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: "Any", **__: "Any") -> None:
-            return None
+    from ..formats.web import opener  # only where there is something to send
 
-    opener = urllib.request.build_opener(NoRedirect(), *own_trust())
     asked = urllib.request.Request(request.url, request.body, request.headers, method="POST")
     try:
-        opener.open(asked, timeout=STEP).close()
+        opener(PATIENCE).open(asked, timeout=STEP).close()
     except urllib.error.HTTPError as error:
         error.close()
         return "it answered {}".format(error.code)
@@ -70,20 +65,6 @@ def post(request: notify.Request) -> str:
         reason = error.reason
         return described(reason) if isinstance(reason, Exception) else "it cannot be reached"
     return ""
-
-
-def own_trust() -> "List[Any]":
-    """Return what makes a copied Python trust the authorities that came along with it, too: there
-    may be none where it runs."""
-    authorities = certificates()
-    if authorities is None:
-        return []
-    import ssl
-    import urllib.request
-
-    context = ssl.create_default_context()
-    context.load_verify_locations(authorities)
-    return [urllib.request.HTTPSHandler(context=context)]
 
 
 def described(error: Exception) -> str:

@@ -7,6 +7,7 @@ import re
 import socket
 from urllib.parse import quote, urlsplit
 
+from ..formats.web import bound, read_whole
 from .scheduler import NoAnswer, SchedulerError
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 DASHBOARD = "DRAY_RAY_DASHBOARD"  # where it is, by the word of ray.bridge
 DEFAULT = "http://127.0.0.1:8265"
-PATIENCE = 30.0  # seconds
+PATIENCE, WHOLE = 30.0, 90.0  # seconds in which something has to come, and all of it
 LARGEST = 64 << 20  # bytes of an answer
 LONGEST = 500  # characters of a complaint
 TOKEN_FILE = "~/.ray/auth_token"
@@ -57,7 +58,7 @@ class Api:
         parts = urlsplit(self.address)
         is_secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE)
+        connection = bound(kind(parts.hostname or "", parts.port, timeout=PATIENCE), WHOLE)
         try:
             try:
                 connection.connect()
@@ -82,7 +83,7 @@ class Api:
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
-            content = answer.read(LARGEST)
+            content = read_whole(answer, LARGEST)
         except (OSError, socket.timeout, http.client.HTTPException) as error:
             raise NoAnswer("Ray's API at {} broke off: {}".format(self.address, error))
         if answer.status >= 300:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from urllib.error import HTTPError
 
 PATH = "/api/2.0/mlflow/"
-LONGEST_ANSWER = 64 << 20
+LONGEST_ANSWER, LONGEST_REFUSAL = 64 << 20, 1 << 16
+WHOLE = 3  # times the patience: for an answer of which something comes again and again
 MOST_ENTRIES, MOST_OF_A_KIND = 1000, 100  # of a batch in all; of its parameters, of its tags
 LONGEST_BATCH = 900000  # bytes: the server takes 1 MB
 LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
@@ -44,23 +45,13 @@ class NoAnswer(Exception):
         self.kind = kind
 
 
-def opener() -> "Any":
-    """Return what opens addresses, and follows no redirect."""
-    from urllib.request import HTTPRedirectHandler, build_opener  # only where somebody asks
-
-    class NoRedirect(HTTPRedirectHandler):
-        def redirect_request(self, *_: "Any", **__: "Any") -> None:
-            return None
-
-    return build_opener(NoRedirect())
-
-
 class Connection:
     """``environment`` has the credentials, if any are needed."""
 
     def __init__(self, address: str, environment: "Mapping[str, str]", patience: float) -> None:
         self.address = address.rstrip("/")
-        self.patience = patience  # seconds for an answer
+        self.patience = patience  # seconds in which the server has to say something
+        self.whole = WHOLE * patience  # seconds for all of an answer
         self.headers = dict({"Content-Type": "application/json"}, **credentials(environment))
 
     def is_exposed(self) -> bool:
@@ -69,17 +60,26 @@ class Connection:
         is_open = parts.scheme != "https" and parts.hostname not in LOOPBACK
         return is_open and "Authorization" in self.headers
 
-    def ask(self, path: str, body: "Optional[Dict[str, Any]]" = None) -> "Dict[str, Any]":
-        """Return the answer to a request; raise NoAnswer."""
+    def ask(
+        self,
+        path: str,
+        body: "Optional[Dict[str, Any]]" = None,
+        seconds: "Optional[float]" = None,
+    ) -> "Dict[str, Any]":
+        """Return the answer to a request, of which all has to come in so many seconds; raise
+        NoAnswer."""
         from http.client import HTTPException  # only where somebody asks
         from urllib.error import HTTPError
         from urllib.request import Request
 
+        from ..formats.web import opener, read_whole
+
+        whole = self.whole if seconds is None else min(seconds, self.whole)
         data = None if body is None else json.dumps(body).encode("utf-8")
         request = Request(self.address + PATH + path, data, self.headers)
         try:
-            with opener().open(request, timeout=self.patience) as answer:
-                found = json.loads(answer.read(LONGEST_ANSWER).decode("utf-8"))
+            with opener(whole).open(request, timeout=min(whole, self.patience)) as answer:
+                found = json.loads(read_whole(answer, LONGEST_ANSWER).decode("utf-8"))
         except HTTPError as error:
             raise self._refusal(error)
         except (OSError, ValueError, RecursionError, HTTPException) as error:
@@ -94,9 +94,11 @@ class Connection:
     def _refusal(self, error: "HTTPError") -> NoAnswer:
         from http.client import HTTPException
 
+        from ..formats.web import read_whole
+
         with error:
             try:
-                told = json.loads(error.read(1 << 16).decode("utf-8"))
+                told = json.loads(read_whole(error, LONGEST_REFUSAL).decode("utf-8"))
             except (ValueError, RecursionError, OSError, HTTPException):
                 told = {}
         told = told if isinstance(told, dict) else {}

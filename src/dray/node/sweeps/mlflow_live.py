@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import JobDir
 
 EVERY, SELDOM = 20.0, 600.0  # seconds between two tellings; where the server does not answer
-PATIENCE, PATIENCE_AT_END = 60.0, 20.0  # seconds for each answer
+PATIENCE, PATIENCE_AT_END = 60.0, 20.0  # seconds in which something has to come
 ALL_AT_END = 60.0  # seconds for all that is told at the end
 LAST_WORDS = 5.0  # seconds for what is being told at that moment
 MOST_WAITING = 1000  # points that are kept for the next time
@@ -126,9 +126,10 @@ class Run:
             self._ask("runs/log-batch", dict(batch, run_id=self.id))
 
     def _ask(self, path: str, body: "Optional[Dict[str, Any]]" = None) -> "Dict[str, Any]":
-        if self.is_over or (self.until is not None and time.monotonic() > self.until):
+        left = None if self.until is None else self.until - time.monotonic()
+        if self.is_over or (left is not None and left <= 0):
             raise mlflow.NoAnswer("the trial has ended")
-        return self.connection.ask(path, body)
+        return self.connection.ask(path, body, left)
 
 
 class Live:
