@@ -165,7 +165,18 @@ def test_too_many_failures_close_a_sweep(far: Dray, on: str) -> None:
     (reason,) = reasons
     assert reason.endswith("2 trials of the sweep have failed, more than max_failures = 1")
     assert not [one for one in found if one["state"] == "stopped" and one["values"]]
-    assert "closed, 2 trials failed, more than max_" in far("sweep", "status", sweep).stdout
+    shown = far("sweep", "status", sweep).stdout
+    assert "closed, 2 trials failed, more than max_" in shown
+    (why,) = {one["reason"] for one in found if one["state"] == "failed"}
+    assert f"\n2 failed: {why}\n" in shown
+    assert status(far, sweep)["failures"] == [{"reason": why, "trials": 2}]
+    for words in (("status", sweep), ("status",), ("best", sweep), ("picture", sweep)):
+        wrong = far("sweep", *words, "--on", f"{on}x", check=False)
+        assert f"there is no cluster '{on}x'" in wrong.stderr
+        assert f"'{on}'" in wrong.stderr
+    wrong = far("sweep", "export", sweep, "--csv", "-", "--on", f"{on}x", check=False)
+    assert (wrong.stdout, wrong.returncode == 0) == ("", False)
+    assert "they are resumed one by one" in far("resume", sweep, check=False).stderr
     refused = far("sweep", "add", sweep, "1", check=False)
     assert "would start" in refused.stderr
 

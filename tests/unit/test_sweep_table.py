@@ -152,6 +152,23 @@ def test_machines_get_everything() -> None:
     assert told["counts"] == {"done": 1, "pruned": 1}
 
 
+def test_the_reasons_of_failures_are_counted() -> None:
+    trials = [
+        trial(0, "failed", reason="exit code 1"),
+        trial(1, "failed", reason="killed by signal 9 (out of memory)"),
+        trial(2, "failed", reason="killed by signal 9 (out of memory)"),
+        trial(3, "failed"),
+        trial(4, "stopped", reason="stopped by you"),
+    ]
+    told = table.as_record(study(), trials)["failures"]
+    assert told == [
+        {"reason": "killed by signal 9 (out of memory)", "trials": 2},
+        {"reason": "exit code 1", "trials": 1},
+        {"reason": "no reason is known", "trials": 1},
+    ]
+    assert table.as_record(study(), trials[4:])["failures"] == []
+
+
 def test_nothing_has_begun() -> None:
     shown = table.status(study(), [trial(0, "queued", step=None)])
     assert shown.rows == ()

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from dray.cli import sweep as cli
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.job.model import JobState
 from dray.launcher import Launcher
-from dray.launcher.sweep_checks import notes_on_metric
+from dray.launcher.sweep_checks import notes_on_metric, require_metric
 from dray.launcher.sweep_views import Part, as_submitted, most_promising, state_of
 from dray.node.sweeps.trial import as_filled
+from dray.reporter import Reporter
 from dray.sweep import table
 from dray.sweep.space import from_flag, whole
 from dray.sweep.study import Stop, Study
@@ -313,15 +315,74 @@ def test_what_is_added_to_a_sweep_that_was_cut_off_has_its_code(
     assert hpc.jobs[f"{sweep}-2.0"].spec.snapshot == code
 
 
+def test_a_metric_that_the_pattern_does_not_read_is_refused_before_anything_is_there(
+    tmp_path: Path, hpc: FakeCluster
+) -> None:
+    config = launcher(tmp_path, hpc).context.config
+    job = {**config.job, "job.metrics.pattern": r"reward: ([-0-9.e]+)"}
+    verbs = Launcher(config._replace(job=job), Reporter(), {hpc.name: hpc})
+    with pytest.raises(UsageError, match="is not what metrics"):
+        start(verbs, STUDY._replace(metric="loss"))
+    assert not hpc.jobs
+    assert start(verbs, STUDY._replace(metric="mean_reward"))
+
+
+def test_a_cluster_that_is_not_there_or_has_no_trial_is_told(
+    tmp_path: Path, hpc: FakeCluster
+) -> None:
+    verbs = launcher(tmp_path, hpc, FakeCluster("box"))
+    sweep = start(verbs)
+    assert len(verbs.sweeping.look(sweep, "hpc").trials) == 6
+    assert [one.id for one in verbs.sweeping.known("hpc")] == [sweep]
+    for ask in (verbs.sweeping.look, lambda _, on: verbs.sweeping.known(on)):
+        with pytest.raises(NotFound, match=r"no cluster 'hpd'.*hpc"):
+            ask(sweep, "hpd")
+    with pytest.raises(UsageError, match=f"{sweep} is on hpc, not on box"):
+        verbs.sweeping.look(sweep, "box")
+    assert verbs.sweeping.known("box") == []
+
+
+def test_reasons_of_failures_fit_the_terminal_and_do_not_act_on_it(
+    verbs: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "width", lambda: 40)
+    seen = verbs.sweeping.look(start(verbs))
+    reasons = ["\x1b[2J\nfake " * 20, "a", "a", "b", "c"]
+    trials = tuple(
+        one._replace(state="failed", reason=reason, values={"lr": 1.0})
+        for one, reason in zip(seen.trials, reasons, strict=False)
+    )
+    told = cli.failure_lines(seen._replace(trials=trials))
+    assert told[0] == "2 failed: a"
+    assert told[1].startswith(r"1 failed: \x1b[2J\nfake")
+    assert told[1].endswith("…")
+    assert (len(told[1]), told[1].isprintable()) == (40, True)
+    assert told[3].startswith("1 failed for other reasons: --json")
+
+
+def test_a_sweep_is_not_resumed_as_a_whole(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=3)
+    begin(hpc, sweep, 1, f"{sweep}.1")
+    hpc.end(f"{sweep}.1", "failed", exit_code=1)
+    verbs.sweeping.look(sweep)
+    with pytest.raises(UsageError, match="3 jobs, and they are resumed one by one") as refused:
+        verbs.resume(sweep)
+    assert f"dray resume {sweep}.1." in refused.value.hint
+    assert f"dray sweep go-on {sweep} --best" in refused.value.hint
+
+
 def test_what_is_named_and_what_is_read_from_the_log_are_compared() -> None:
     pattern = r"it (?P<step>\d+) reward: ([-0-9.e]+)"
-    assert not notes_on_metric(STUDY, None)
-    assert not notes_on_metric(STUDY, pattern)
-    assert not notes_on_metric(
-        STUDY._replace(metric="Train/mean_reward", stop_if=("nan",)), pattern
-    )
-    assert not notes_on_metric(STUDY._replace(metric="loss"), "([0-9.]+)$"), "it has no other name"
-    (note,) = notes_on_metric(STUDY._replace(metric="loss", stop_if=("loss > 5",)), pattern)
-    assert note.startswith("the metric loss is what metrics.pattern reads from the log")
+    alike = STUDY._replace(metric="Train/mean_reward", stop_if=("nan",))
+    other = STUDY._replace(metric="loss", stop_if=("loss > 5",))
+    for study, read in [
+        (STUDY, None), (STUDY, pattern), (alike, pattern), (other, None),
+        (other, "([0-9.]+)$"),  # it has no other name
+    ]:  # fmt: skip
+        require_metric(study, read)
+        assert not notes_on_metric(study, read)
+    with pytest.raises(UsageError, match="loss is not what metrics") as refused:
+        require_metric(other, pattern)
+    assert "--metric reward" in refused.value.hint
     (note,) = notes_on_metric(STUDY._replace(stop_if=("reward < 1", "loss > 5")), pattern)
     assert note.startswith("--stop-if 'loss > 5' never holds")

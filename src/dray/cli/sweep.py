@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from dray.cli.output import age, launcher, one_line, print_json, table, terminal_width
+from dray.cli.output import age, cut, launcher, one_line, print_json, table, terminal_width
 from dray.cli.parameters import (
     ClusterName,
     declared,
@@ -36,6 +36,7 @@ from dray.sweep import table as tables
 from dray.sweep.options import SWEEP
 from dray.sweep.study import Parameter, Stop, Study
 
+MOST_REASONS = 3  # of failed trials
 WIDEST = 200  # columns of a table that goes to no terminal
 BEHIND = "dray.cli.sweep.command"  # the words of the command, in the context
 LARGEST_SEED = 2**31
@@ -306,7 +307,7 @@ def status(
     sweeps."""
     verbs = launcher()
     if sweep is None:
-        list_sweeps(verbs, as_json)
+        list_sweeps(verbs, on, as_json)
         return
     if follow and as_json:
         raise UsageError("--follow is for people: call it with --json again and again instead")
@@ -317,7 +318,8 @@ def status(
         most = len(found.trials) if everything else tables.USUAL_ROWS
         metrics = [one for one in (columns or "").split(",") if one]
         shown = tables.status(found.study, found.trials, width(), most, metrics)
-        return [*laid_out(shown), *state_lines(found), *problem_lines(found)]
+        about = [*failure_lines(found), *state_lines(found), *problem_lines(found)]
+        return [*laid_out(shown), *about]
 
     if follow:
         from dray.cli.watching import watch_jobs  # only here
@@ -330,8 +332,8 @@ def status(
     tell(lines(paint()))
 
 
-def list_sweeps(verbs: Launcher, as_json: bool) -> None:
-    found = verbs.sweeping.known()
+def list_sweeps(verbs: Launcher, on: str | None, as_json: bool) -> None:
+    found = verbs.sweeping.known(on)
     if as_json:
         print_json(
             [
@@ -347,7 +349,11 @@ def list_sweeps(verbs: Launcher, as_json: bool) -> None:
         )
         return
     if not found:
-        say("no sweeps; start one with: dray sweep start --space lr=1e-5..1e-1:log -- COMMAND")
+        say(
+            f"no sweeps on {on}"
+            if on
+            else "no sweeps; start one with: dray sweep start --space lr=1e-5..1e-1:log -- COMMAND"
+        )
         return
     rows = [
         (one.id, one.where, str(sum(part["count"] for part in one.parts)), age(one.created))
@@ -363,6 +369,15 @@ def width() -> int:
 def laid_out(shown: tables.Table) -> list[str]:
     body = table(shown.header, shown.rows, shown.state_column) if shown.rows else ""
     return [*map(visible, shown.above), *map(Shown, body.split("\n")), *map(visible, shown.below)]
+
+
+def failure_lines(sweep: Sweep) -> list[str]:
+    """Say why trials have failed, the commonest reasons first, each on one line of the terminal."""
+    found = tables.failures([one for one in sweep.trials if one.values])
+    told = [f"{number} failed: {reason}" for reason, number in found[:MOST_REASONS]]
+    rest = sum(number for _, number in found[MOST_REASONS:])
+    told += [f"{rest} failed for other reasons: --json has them"] if rest else []
+    return [Shown(cut(visible(one), width())) for one in told]
 
 
 def state_lines(sweep: Sweep) -> list[str]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dray.images.verbs import ImageVerbs
 
 
+RESUMABLE = (JobState.FAILED, JobState.STOPPED, JobState.LOST)
+
+
 class Changes(TypedDict, total=False):
     """What is to differ from the last attempt."""
 
@@ -53,6 +56,7 @@ class Resuming:
         """Start another attempt of an ended job from its newest valid checkpoint, or from the one
         that ``start_from`` names."""
         self.context.config.require_trust()
+        self._require_one(reference)
         view = self.watching.show(reference)
         if view.state.active:
             raise Refused(f"{view.id} is {view.state}: it goes on by itself")
@@ -83,6 +87,28 @@ class Resuming:
         queued = replace(view, state=JobState.QUEUED, reason="", ended=None)
         store.save_own(replace(queued, spec=submission.job))
         return view.id
+
+    def _require_one(self, reference: str) -> None:
+        """Refuse to resume a sweep, or an array, as a whole: which of its jobs are worth it, and
+        from which checkpoint, is for the user to say."""
+        store = self.context.open_store()
+        trials = store.in_sweep(reference)
+        together = trials or store.in_array(reference)
+        if len(together) < 2:
+            return
+        views = filter(None, map(store.view, together))
+        ended = [one.id for one in views if one.state in RESUMABLE]
+        one = ended[0] if ended else together[-1]
+        hint = f"One of them: dray resume {one}."
+        if trials:
+            look = f"dray sweep status --all {reference}"
+            pruned = f"dray sweep go-on {reference} --best 3"
+            hint += f" '{look}' shows which have failed; '{pruned}' resumes those that were pruned."
+        else:
+            hint += f" 'dray ps --all {reference}' shows which have failed."
+        raise UsageError(
+            f"'{reference}' is {len(together)} jobs, and they are resumed one by one", hint=hint
+        )
 
     def _ours(self, view: JobView, secrets: Sequence[str]) -> JobSpec:
         """Return the job's description, in which no cluster has a say over what leaves this

@@ -121,20 +121,29 @@ def notes_on_repeats(study: Study, command: Sequence[str]) -> list[str]:
     return [f"{missing}: {unless}, all repeats of a configuration are the same"]
 
 
+def require_metric(study: Study, pattern: str | None) -> None:
+    """Refuse a metric that is not what is read: with a pattern there is one metric alone, and all
+    trials would be ranked by that one, under another one's name. A pattern without a word before
+    its value may be any."""
+    read = name_in_log(pattern) if pattern else NAMELESS
+    if not study.metric or read == NAMELESS or read.lower() in study.metric.lower():
+        return
+    raise UsageError(
+        f"the metric {study.metric} is not what metrics.pattern reads from the log, '{pattern}': "
+        "values that the trainer reports, and TensorBoard's, are not looked at beside a pattern",
+        hint=f"Name what it reads: --metric {read}. Or change the pattern (--metric-pattern), or "
+        "take it out of [job.metrics].",
+    )
+
+
 def notes_on_metric(study: Study, pattern: str | None) -> list[str]:
-    """Say so where a metric is named, and something else may be read: with a pattern there is one
-    metric, whatever it is called."""
+    """Say so where a condition can never hold: with a pattern there is one metric, whatever it is
+    called."""
     if not pattern:
         return []
-    read = name_in_log(pattern)
-    named = study.metric or read
-    notes = []
-    if read != NAMELESS and read.lower() not in named.lower():
-        source = f"what metrics.pattern reads from the log, '{pattern}'"
-        unread = "values that the trainer reports, and TensorBoard's, are not looked at"
-        notes = [f"the metric {named} is {source}: {unread}"]
+    named = study.metric or name_in_log(pattern)
     others = [one for one in map(Condition, study.stop_if) if one.name not in ("", named)]
-    return notes + [
+    return [
         f"--stop-if '{one.text}' never holds: metrics.pattern reads {named} from the log, and "
         f"nothing tells {one.name}"
         for one in others

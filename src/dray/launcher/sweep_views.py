@@ -181,11 +181,18 @@ def trial_of(
     chosen = result if result.get("values") else record_in(told, "trials", configuration)
     values = values_of(space, chosen, configuration)
     own = {"number": number, "configuration": configuration, "job": job, "cluster": part.cluster}
-    own.update(values=values, state=state, reason=row.reason if row else "")
+    own.update(values=values, state=state, reason=reason_of(row, result, state))
     try:
         return Trial.from_dict({**record, **own})
     except Malformed as error:
         return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
+
+
+def reason_of(row: Row | None, result: Mapping[str, Any], state: str) -> str:
+    """Return why a trial ended: what its job says, or, where that has been removed, what the trial
+    itself has told."""
+    told = result.get("reason") if state == "failed" else ""
+    return (row.reason if row else "") or (told if isinstance(told, str) else "")
 
 
 def failures_in(told: Mapping[str, Any], cluster: str, parts: Iterable[Part]) -> int:

@@ -22,6 +22,7 @@ from dray.launcher.sweep_checks import (
     notes_on_metric,
     notes_on_repeats,
     number_of,
+    require_metric,
     require_private,
     require_python,
     require_resumable,
@@ -90,6 +91,7 @@ class Sweeping:
         require_sound(study)
         require_python(study, common.command)
         require_private(study, common.secrets)
+        require_metric(study, common.metrics.pattern)
         for one in loads if study.stop and study.stop.rule == PBT else ():
             require_resumable(one.common)
         loads = limited(loads, common.id, at_once)
@@ -217,9 +219,15 @@ class Sweeping:
 
     # -- looking --------------------------------------------------------------------------------
 
-    def known(self) -> list[SweepRow]:
-        """Return the sweeps that were submitted from here, the newest first."""
-        return self.context.open_store().sweeps()
+    def known(self, on: str | None = None) -> list[SweepRow]:
+        """Return the sweeps that were submitted from here, the newest first; with ``on``, those
+        that have trials on one of these clusters."""
+        names, found = self._named(on), self.context.open_store().sweeps()
+        return [one for one in found if not names or not names.isdisjoint(places_of(one))]
+
+    def _named(self, on: str | None) -> set[str]:
+        """Return the clusters that a user names, each of which has to be there."""
+        return {self.context.cluster(name).name for name in (names_in(on) if on else ())}
 
     def sizes_of(self, sweep_id: str) -> dict[str, int]:
         """Return how many trials of a sweep have been submitted from here, by cluster."""
@@ -246,8 +254,14 @@ class Sweeping:
     def look(self, sweep_id: str, on: str | None = None) -> Sweep:
         """Ask the sweep's clusters how it is, and tell each what the others know. ``on``: of a
         sweep that another machine has submitted."""
+        named = self._named(on)
         row = next((one for one in self.known() if one.id == sweep_id), None)
         places = places_of(row) if row else dict.fromkeys(names_in(on) if on else (), None)
+        if not named <= places.keys():
+            raise UsageError(
+                f"{sweep_id} is on {','.join(places)}, not on {','.join(sorted(named))}",
+                hint="Leave out --on: it is known here where this sweep is.",
+            )
         if not places:
             raise NotFound(
                 f"there is no sweep '{sweep_id}'", hint="Another machine's: --on CLUSTER"
@@ -257,12 +271,12 @@ class Sweeping:
         try:
             first = next((one["study"] for one in told.values() if "study" in one), None)
             study = Study.from_dict(row.study if row else checks.record(first))
-            named = parts_of(row, told, places)
+            told_parts = parts_of(row, told, places)
         except Malformed as error:
             raise ClusterError(f"{sweep_id} on {where} is damaged: {error}") from error
-        named = tuple(one for one in named if self._is_of(sweep_id, one))
-        rows = self._rows(named, told)
-        parts = as_submitted(named, rows, told)
+        own = tuple(one for one in told_parts if self._is_of(sweep_id, one))
+        rows = self._rows(own, told)
+        parts = as_submitted(own, rows, told)
         trials = trials_of(study, parts, rows, told)
         closed = all(one.get("closed") is True for one in told.values())
         failures = sum(failures_in(one, name, parts) for name, one in told.items())

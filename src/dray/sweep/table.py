@@ -27,6 +27,7 @@ WIDTH = 80
 GAP = 2
 LONGEST_CELL = 18
 USUAL_ROWS = 20
+NO_REASON = "no reason is known"
 MOST_NAMES = 8  # of metrics, in a line
 
 
@@ -150,6 +151,12 @@ def never_begun(trials: Sequence[Trial]) -> list[str]:
         return []
     often = max(reasons, key=reasons.count)
     return [f"{show_count(len(reasons), 'trial')} failed without parameters: {often}"]
+
+
+def failures(trials: Iterable[Trial]) -> list[tuple[str, int]]:
+    """Return the reasons of those that have failed, and how many have each, the commonest first."""
+    reasons = Counter(one.reason or NO_REASON for one in trials if one.state == "failed")
+    return reasons.most_common()
 
 
 def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 5) -> Table:
@@ -410,6 +417,7 @@ def as_record(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
         "counts": dict(Counter(one.state for one in trials)),
         "gpu_seconds": sum(one.gpu_seconds for one in trials),
         "saved_gpu_seconds": saved_seconds(study, trials),
+        "failures": [{"reason": reason, "trials": number} for reason, number in failures(trials)],
         "configurations": [
             {
                 "number": one.number,
