@@ -24,10 +24,12 @@ from dray.node.attempt.loop import AttemptLoop
 from dray.node.formats import files
 from dray.node.jobs.jobdir import JobDir, described
 from dray.node.processes import process
+from dray.node.ray import driver, placing, refusals
 from dray.node.ray.apart import Apart
 from dray.node.ray.driver import Waiting
 from dray.node.ray.host import Host
 from dray.node.ray.placing import Lost
+from dray.node.schedulers import ray_view
 from dray.node.schedulers.gathered import ADDRESS, NODE
 from dray.programs import shipping
 from tests.conftest import wait_for
@@ -61,6 +63,7 @@ class Here:
     def __init__(self, scratch: Path) -> None:
         scratch.mkdir(parents=True)
         self.scratch = scratch
+        self.addresses = ["127.0.0.1"]
         self.hosts = [Host()]
         self.is_dead = False
 
@@ -207,6 +210,142 @@ def test_a_job_goes_on_on_another_node_from_what_came_home(rooted: Rooted) -> No
     assert sorted(set(rooted.steps())) == list(range(1, max(rooted.steps()) + 1))
     log = Path(rooted.job_dir.attempts, "002/log").read_text().split()
     assert [int(one) for one in log][-1] == max(rooted.steps())
+
+
+class Named(Here):
+    """A node by its address; one that is full has a file where a folder should be."""
+
+    def __init__(self, rooted: Rooted, address: str, is_full: bool) -> None:
+        super().__init__(rooted.folder / f"scratch-{address}-{os.urandom(4).hex()}")
+        self.addresses = [address]
+        if is_full:
+            self.scratch /= "full"
+            self.scratch.write_text("no room")
+
+    def __enter__(self) -> Named:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def is_ready(self) -> bool:
+        return True
+
+    def start(self) -> list[str]:
+        return self.addresses
+
+    def sees(self, *_: object) -> bool:
+        return False
+
+
+class Placed:
+    """Nodes as Ray gives them: always the first one, unless another is asked for by name."""
+
+    def __init__(self, rooted: Rooted, monkeypatch: pytest.MonkeyPatch, **full: bool) -> None:
+        self.rooted = rooted
+        self.full = full
+        self.given: list[str] = []
+        self.reasons: list[str] = []
+        monkeypatch.setattr(driver, "Turn", self.turn)
+        monkeypatch.setattr(driver, "fitting", lambda *_: list(full))
+        monkeypatch.setattr(driver, "wanted_in_words", lambda *_: "waiting for 1 CPU")
+        self.driver = driver.Driver(rooted.job_dir.path, None)
+        monkeypatch.setattr(self.driver, "pause", self.look)
+
+    def turn(self, _ray: Any, _job: Any, wanted: Sequence[str]) -> Named:
+        self.given.append([*wanted, *self.full][0])
+        turn = Named(self.rooted, self.given[-1], self.full[self.given[-1]])
+        self.rooted.turns.append(turn)
+        return turn
+
+    def look(self, _seconds: float) -> None:
+        """See what people are told while the job waits."""
+        self.driver._show(None, described(self.rooted.job_dir))
+        seen = ray_view.read(self.rooted.job_dir.path) or {}
+        self.reasons += [why for _, why in seen.values()]
+
+    def care(self) -> dict[str, Any]:
+        """Have the driver care for the job until its end."""
+        (work,) = self.driver._works(described(self.rooted.job_dir))
+        self.driver.active.append(work)
+        work.care()
+        end: Any = self.rooted.job_dir.ended()
+        return dict(end)
+
+
+def test_another_node_is_preferred_to_one_that_cannot_take_files(
+    rooted: Rooted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooted.submit(replace(JOB, command=(sys.executable, "-c", "pass")))
+    placed = Placed(rooted, monkeypatch, a=True, b=False)
+    assert placed.care()["state"] == "done"
+    assert placed.given == ["a", "b"]
+    (reason,) = placed.reasons
+    assert reason.startswith("a could not take its files: [Errno 20] Not a directory")
+
+
+def test_a_job_that_no_node_can_take_is_given_up(
+    rooted: Rooted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooted.submit(JOB)
+    placed = Placed(rooted, monkeypatch, a=True, b=True)
+    end = placed.care()
+    assert end["state"] == "failed"
+    assert end["reason"].startswith("no node could take its files, tried 20 times on 2 nodes; ")
+    assert "[Errno 20] Not a directory" in end["reason"]
+    assert placed.given == ["a", "b"] * refusals.MOST_TRIES
+    assert "(tried 2 times so far)" in placed.reasons[1]
+    assert not rooted.job_dir.numbers()
+
+
+def test_a_job_that_is_stopped_while_no_node_takes_it_is_stopped(
+    rooted: Rooted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooted.submit(JOB)
+    placed = Placed(rooted, monkeypatch, a=True)
+    monkeypatch.setattr(
+        placed.driver, "pause", lambda _: files.write_json(rooted.job_dir.stop, {"now": True})
+    )
+    assert placed.care()["state"] == "stopped"
+    assert placed.given == ["a"]
+
+
+def test_refusals_are_counted_for_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = refusals.Refusals()
+    assert found.preferred("abc") == []
+    found.add("a", "full")
+    assert [found.preferred("abc") for _ in range(3)] == [["b", "c"], ["c", "b"], ["b", "c"]]
+    assert found.preferred("a") == []
+    for _ in range(refusals.MOST_TRIES):
+        found.add("a", "full")
+    assert found.end("ab") == ""
+    assert found.end("a") == found.end("")
+    assert found.end("a").endswith("on 1 node; the last one: a could not take its files: full")
+    monkeypatch.setattr(refusals, "AVOIDED", 0.0)
+    assert found.preferred("abc") == [], "somebody may have tidied up"
+    found.forget()
+    assert (found.end("a"), found.why()) == ("", "")
+
+
+def test_nodes_are_asked_for_by_name_where_they_are_wanted() -> None:
+    class Known:
+        def nodes(self) -> list[dict[str, Any]]:
+            whole = {"Resources": {"CPU": 8.0, "GPU": 1.0}, "Alive": True}
+            return [
+                {**whole, "NodeManagerAddress": "10.0.0.1"},
+                {**whole, "NodeManagerAddress": "10.0.0.2", "Alive": False},
+                {**whole, "NodeManagerAddress": "10.0.0.3", "Resources": {"CPU": 8.0}},
+            ]
+
+    job: Any = replace(JOB, resources=Resources(cpus=2, gpus=1)).to_dict()
+    assert placing.fitting(Known(), job) == ["10.0.0.1"]
+    assert placing.fitting(None, job) == []
+    assert placing.bundles_of({"CPU": 1.0}, 2, []) == [{"CPU": 1.0}] * 2
+    assert placing.bundles_of({"CPU": 1.0}, 2, ["a"]) == [
+        {"CPU": 1.0, "node:a": 0.001},
+        {"CPU": 1.0},
+    ]
+    assert len(placing.bundles_of({"CPU": 1.0}, 1, ["a", "b"])) == 1
 
 
 def test_one_node_at_a_time_has_a_job(rooted: Rooted) -> None:

@@ -20,7 +20,8 @@ from ..schedulers.gathered import STAND_IN
 from ..sweeps.study import Study, result_in
 from . import sending
 from .mirror import LARGEST_STATE, PIECE, Mirror, Pace
-from .placing import Lost
+from .placing import Lost, Refused
+from .refusals import said
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Apart:
             try:
                 self._furnish()
             except OSError as error:
-                raise Lost("its node could not take its files: {}".format(error))
+                raise Lost("its files could not be sent: {}".format(said(error)))
             thread = threading.Thread(target=self._keep_up, daemon=True)
             thread.start()
             words = ["bash", "-l", self._there("batch.sh"), "node"]
@@ -104,7 +105,7 @@ class Apart:
     def _furnish(self) -> None:
         """Make the folder that stands in for the root on every node: one path for all, as nodes
         tell each other paths."""
-        folder = self.turn.ask(LEADER, "scratch")
+        folder = self._giver(LEADER)("scratch")
         said = "{}\n{}".format(socket.gethostname(), self.job_dir.root)
         name = hashlib.sha256(os.fsencode(said)).hexdigest()[:16]
         number = os.urandom(8).hex()
@@ -112,10 +113,10 @@ class Apart:
         parcel = sending.parcel_of(self.job_dir, job)
         rules = given.known(self.job_dir, job)["resume"]
         for place in range(layout.nodes_of(job)):
-            ask = self.turn.asker(place)
-            self.stand_in = ask("open", folder, name, number)
+            ask, give = self.turn.asker(place), self._giver(place)
+            self.stand_in = give("open", folder, name, number)
             base = os.path.dirname(os.path.dirname(self.stand_in))
-            stamps = sending.send(parcel, base, self.stand_in, ask)
+            stamps = sending.send(parcel, base, self.stand_in, give)
             mirror = Mirror(
                 self.job_dir.path,
                 self.stand_in,
@@ -130,7 +131,19 @@ class Apart:
                 if path.startswith(mirror.prefix + "outputs/"):
                     mirror.remember(path[len(mirror.prefix) :], stamp)
             if place != LEADER:
-                ask("hold", self._there("alive"))
+                give("hold", self._there("alive"))
+
+    def _giver(self, place: int) -> "Callable[..., Any]":
+        """Return what asks a node that is given files. Where it cannot take them, that is told with
+        its address: another one may."""
+
+        def give(method: str, *arguments: "Any") -> "Any":
+            try:
+                return self.turn.ask(place, method, *arguments)
+            except OSError as error:
+                raise Refused(self.turn.addresses[place], said(error))
+
+        return give
 
     def _own(self, name: str) -> str:
         """Return the path of a file of the job's directory, below the root."""

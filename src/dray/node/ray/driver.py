@@ -17,13 +17,14 @@ from ..attempt.loop import AttemptLoop, Site
 from ..attempt.outcomes import record_lost
 from ..formats import files, shapes
 from ..formats.messages import print_message
-from ..jobs import arrays, trouble
+from ..jobs import arrays, policy, trouble
 from ..jobs.arrays import ArrayDir, is_array
 from ..jobs.jobdir import JobDir, described
 from ..schedulers import ray_view as view
 from ..schedulers.gathered import ADDRESS, CODES, INDEX, INTERRUPTED, NODE
 from .apart import Apart
-from .placing import Lost, Turn, connect, wanted_in_words
+from .placing import Lost, Refused, Turn, connect, fitting, wanted_in_words
+from .refusals import Refusals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Work:
         self.index = index
         self.is_placed = False
         self.loop = None  # type: Optional[AttemptLoop]
+        self.refusals = Refusals()
+        self.trouble = ""  # why no attempt has begun, though there were nodes
 
     @property
     def job_dir(self) -> JobDir:
@@ -115,22 +118,48 @@ class Work:
             before = self.job_dir.next_number()
             if not self._take_turn():
                 return
-            losses = 0 if self.job_dir.next_number() > before else losses + 1
-            self.driver.pause(min(2.0**losses, LONGEST_PAUSE) if losses else 0.0)
+            if self.job_dir.next_number() > before:
+                losses, self.trouble = 0, ""
+                self.refusals.forget()
+                continue
+            if self._is_given_up():
+                return
+            losses += 1
+            self.driver.pause(min(2.0**losses, LONGEST_PAUSE))
+
+    def _is_given_up(self) -> bool:
+        """End the job where no node can take its files, however often they are asked."""
+        assert self.loop is not None
+        if not self.refusals.reason:
+            return False
+        reason = self.refusals.end(fitting(self.driver.ray, self.loop.job))
+        if reason and not self.is_over():
+            self.loop.end(policy.Decision("failed", reason))
+        return bool(reason)
+
+    def _chosen(self) -> "List[str]":
+        """Return the nodes to ask for by name: others than those that could not take the files."""
+        assert self.loop is not None
+        if not self.refusals.reason:
+            return []
+        return self.refusals.preferred(fitting(self.driver.ray, self.loop.job))
 
     def _take_turn(self) -> bool:
         """Place the job once; return whether it may have to be placed again."""
         assert self.loop is not None
-        with Turn(self.driver.ray, self.loop.job) as turn:
+        with Turn(self.driver.ray, self.loop.job, self._chosen()) as turn:
             while not turn.is_ready():
                 if self.driver.is_ending or self.is_over():
                     return False
+                if turn.is_in_vain():
+                    turn.choose(self._chosen())
             self.is_placed = True
             try:
                 variables = self._variables(turn.start())
                 codes = self._run(turn, variables)
             except Lost as error:
                 print_message("{}: {}".format(self.id, error))
+                self._remember(error)
                 return True
             finally:
                 self.is_placed = False
@@ -141,6 +170,12 @@ class Work:
             print_message("{}: its nodes ended with {}".format(self.id, codes))
             return False
         return True
+
+    def _remember(self, error: Lost) -> None:
+        self.trouble = str(error)
+        if isinstance(error, Refused):
+            self.refusals.add(error.address, error.reason)
+            self.trouble = self.refusals.why()
 
     def _run(self, turn: Turn, variables: "List[Dict[str, str]]") -> "Optional[List[int]]":
         """Have attempts made on the turn's nodes; return their exit codes, None where the job has
@@ -240,10 +275,11 @@ class Driver:
             active = list(self.active)
         waiting = [one.id for one in active if not one.is_placed] + [one.id for one in self.left]
         running = [one.id for one in active if one.is_placed]
-        now = (waiting, running)
+        troubles = {one.id: one.trouble for one in active if one.trouble and not one.is_placed}
+        now = (waiting, running, troubles)
         if now != shown:
             why = wanted_in_words(self.ray, job) if waiting else ""
-            view.write(self.directory.path, waiting, running, why)
+            view.write(self.directory.path, waiting, running, why, troubles)
         return now
 
     def forget(self, work: Work) -> None:

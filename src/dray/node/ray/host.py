@@ -90,13 +90,15 @@ class Host:
         top = os.path.join(folder, "dray-ray-{}".format(os.getuid()))
         make_private(top)
         self._sweep(top, OLD)
-        self.base = os.path.join(top, name)
-        self._join(self.base)
+        base = os.path.join(top, name)
+        self._join(base)
+        self.base = base
         turns = os.path.join(self.base, TURNS)
         make_private(turns)
         self._sweep(turns, 0.0)
-        self.root = os.path.join(turns, turn)
-        self._join(self.root)
+        root = os.path.join(turns, turn)
+        self._join(root)
+        self.root = root
         for one in SHARED:
             make_private(os.path.join(self.base, one))
             os.symlink(os.path.join(self.base, one), os.path.join(self.root, one))

@@ -7,6 +7,7 @@ import time
 
 from ..processes import layout
 from . import host
+from .refusals import said
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 STARTING = 300.0  # seconds for Ray to start an actor on a node that it has given us
 CLEARING = 120.0  # seconds for the other nodes of a job once one is lost
 LOOK = 1.0
+CHOICE = 30.0  # seconds in which a node that was chosen has to be free
 THREADS = 4  # of an actor: one waits for the program, and others care for files
 ASKING = 600.0  # seconds for a node to answer, which may have to read much
 NAMESPACE = "dray"
@@ -24,6 +26,15 @@ NAMESPACE = "dray"
 
 class Lost(Exception):
     """A node died, or Ray has ended what ran there."""
+
+
+class Refused(Lost):
+    """A node that is there cannot take the job's files."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        Lost.__init__(self, "its node {} could not take its files: {}".format(address, reason))
+        self.address = address
+        self.reason = reason
 
 
 def connect() -> "Any":
@@ -65,6 +76,29 @@ def wanted_in_words(ray: "Any", job: "Description") -> str:
     return "waiting for {}; free in the whole cluster: {}".format(wanted, ", ".join(known))
 
 
+def fitting(ray: "Any", job: "Description") -> "List[str]":
+    """Return the addresses of the nodes that could have the job, whether they are free or not."""
+    bundle = bundle_of(job)
+    try:
+        nodes = list(ray.nodes())
+    except Exception:  # nothing is known, then
+        return []
+    found = []  # type: List[str]
+    for node in nodes:
+        have = node.get("Resources") or {}
+        if node.get("Alive") and all(have.get(name, 0.0) >= bundle[name] for name in bundle):
+            found.append(str(node.get("NodeManagerAddress")))
+    return found
+
+
+def bundles_of(
+    bundle: "Dict[str, float]", nodes: int, wanted: "Sequence[str]"
+) -> "List[Dict[str, float]]":
+    """Return what each node has to have, with the nodes that are wanted by name."""
+    named = [{"node:" + one: 0.001} for one in wanted[:nodes]]  # each node has such a resource
+    return [dict(bundle, **one) for one in named] + [bundle] * (nodes - len(named))
+
+
 def make_host(ray: "Any") -> "Any":
     """Make the actor's class. Its module is sent to the nodes as it is, since dray is not there."""
     ray.cloudpickle.register_pickle_by_value(host)
@@ -72,29 +106,50 @@ def make_host(ray: "Any") -> "Any":
 
 
 class Turn:
-    """The nodes of one placement, for as long as they last."""
+    """The nodes of one placement, for as long as they last. ``wanted``: addresses of those that it
+    is to have; others are not taken."""
 
-    def __init__(self, ray: "Any", job: "Description") -> None:
+    def __init__(self, ray: "Any", job: "Description", wanted: "Sequence[str]" = ()) -> None:
         self.ray = ray
         self.bundle = bundle_of(job)
         self.nodes = layout.nodes_of(job)
+        self.wanted = wanted
         self.group = None  # type: Any
+        self.asked = 0.0
         self.hosts = []  # type: List[Any]
         self.addresses = []  # type: List[str]
 
     def __enter__(self) -> "Turn":
+        self._ask_for_nodes()
+        return self
+
+    def _ask_for_nodes(self) -> None:
         from ray.util.placement_group import placement_group
 
         strategy = "STRICT_SPREAD" if self.nodes > 1 else "PACK"
-        self.group = placement_group([self.bundle] * self.nodes, strategy=strategy)
-        return self
+        bundles = bundles_of(self.bundle, self.nodes, self.wanted)
+        self.group = placement_group(bundles, strategy=strategy)
+        self.asked = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        from ray.util.placement_group import remove_placement_group
-
         for one in self.hosts:
             self.ray.kill(one)
+        self._leave_nodes()
+
+    def _leave_nodes(self) -> None:
+        from ray.util.placement_group import remove_placement_group
+
         remove_placement_group(self.group)
+
+    def is_in_vain(self) -> bool:
+        """Return whether the nodes that it is to have are busy, and others may be free."""
+        return bool(self.wanted) and time.monotonic() - self.asked > CHOICE
+
+    def choose(self, wanted: "Sequence[str]") -> None:
+        """Wait for other nodes instead."""
+        self._leave_nodes()
+        self.wanted = wanted
+        self._ask_for_nodes()
 
     def is_ready(self) -> bool:
         """Wait a moment; return whether all nodes are there."""
@@ -156,8 +211,8 @@ class Turn:
             done, running = self.ray.wait(running, num_returns=1, timeout=LOOK)
             try:
                 codes += self._get(done, STARTING)
-            except Lost as error:
-                lost = lost or str(error)
+            except (Lost, OSError) as error:  # the program could not even be started
+                lost = lost or said(error)
             is_over = look is not None and first not in running
             if (lost or is_over or ends()) and until is None:
                 until = time.monotonic() + CLEARING
@@ -175,5 +230,4 @@ class Turn:
         try:
             return list(self.ray.get(references, timeout=seconds))
         except (exceptions.RayActorError, exceptions.GetTimeoutError) as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise Lost("a node was lost: {}".format(lines[-1][:300]))
+            raise Lost("a node was lost: {}".format(said(error)))
