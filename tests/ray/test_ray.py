@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,23 @@ def steps(dray: Dray, job: str) -> list[str]:
 def raw_log(dray: Dray, job: str, attempt: int = 1) -> str:
     path = dray.job_dir(job) / f"attempts/{attempt:03d}/log"
     return path.read_text() if path.exists() else ""
+
+
+@contextmanager
+def without_its_node(dray: Dray, ray: RayCluster, job: str) -> Iterator[None]:
+    """Switch the job's node off, and wait until it goes on elsewhere from its checkpoint; the node
+    is there again in the end."""
+    (node,) = ray.rig.running(job)
+    assert node != HEAD
+    ray.rig.kill_node(node)
+    try:
+        wait_for(lambda: len(dray.show(job)["attempts"]) == 2, 2 * WAIT)
+        first, second = dray.show(job)["attempts"]
+        assert first["outcome"] == "lost"
+        assert second["from_checkpoint"] == first["checkpoint"]
+        yield
+    finally:
+        ray.rig.add_node(node)
 
 
 def gate(dray: Dray, name: str) -> Path:
@@ -145,19 +164,10 @@ def test_a_job_goes_on_from_its_checkpoint_when_its_node_is_killed(
 ) -> None:
     job = dray.run("--on", "ray", "--gpus", str(GPUS), *RESUMABLE, *COUNTING)
     wait_for(lambda: len(steps(dray, job)) > 3, WAIT)
-    (node,) = ray.rig.running(job)
-    assert node != HEAD
-    ray.rig.kill_node(node)
-    try:
-        wait_for(lambda: len(dray.show(job)["attempts"]) == 2, 2 * WAIT)
-        first, second = dray.show(job)["attempts"]
-        assert first["outcome"] == "lost"
-        assert second["from_checkpoint"] == first["checkpoint"]
+    with without_its_node(dray, ray, job):
         dray("stop", job)
         assert dray.wait(job)["state"] == "stopped"
         assert sorted({int(one) for one in steps(dray, job)})[0] == 1
-    finally:
-        ray.rig.add_node(node)
 
 
 def test_a_head_that_is_replaced_is_noticed(dray: Dray, ray: RayCluster) -> None:
