@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pip
 import pytest
 
 from dray.errors import NotFound, Refused
@@ -67,6 +70,78 @@ def test_a_profile_is_built_on_its_base(dray: Dray, laptop: Podman) -> None:
     assert laptop("run", "--rm", "isaac-lab-base", "cat", "/shell") == "python\n"
     found = engine.find("isaac-lab-ros2")
     assert (found.id, found.name) == (number, "isaac-lab-ros2:latest")
+
+
+RAY = """\
+import os, sys
+def main():
+    print("ray, version 2.60.0 of", os.environ.get("PYTHON_SH", "python3"), *sys.argv[1:])
+if __name__ == "__main__":
+    main()
+"""
+
+
+def stand_in(folder: Path, name: str, version: str, **files: str) -> None:
+    """Make a wheel: no package index is asked."""
+    about = f"{name}-{version}.dist-info"
+    texts = {f"{name}/{path.replace('__', '/')}.py": text for path, text in files.items()}
+    texts[f"{about}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nProvides-Extra: default\n"
+    )
+    texts[f"{about}/WHEEL"] = (
+        "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    record = f"{about}/RECORD"
+    texts[record] = "".join(f"{one},,\n" for one in [*texts, record])
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in texts.items():
+            wheel.writestr(path, text)
+
+
+def test_ray_is_put_on_top_by_the_images_own_python(dray: Dray, laptop: Podman) -> None:
+    """As in Isaac Sim's image: Python is a script, and containers are not root's."""
+    stand_in(
+        dray.project / "wheels", "ray", "2.60.0", init="", scripts__init="", scripts__scripts=RAY
+    )
+    stand_in(dray.project / "wheels", "optuna", "4.0.0", init="")
+    shutil.copytree(Path(pip.__file__).parent, dray.project / "pip")
+    dray.write("python.sh", '#!/bin/sh\nexport PYTHON_SH=python.sh\nexec python3 "$@"\n')
+    dray.write("bash", '#!/bin/sh\nexec sh "$@"\n')
+    dray.write(
+        "Dockerfile",
+        f"FROM {BASE}\nCOPY bash /bin/bash\nCOPY python.sh /sim/python.sh\n"
+        "RUN chmod 755 /bin/bash /sim/python.sh\nCOPY pip /opt/pip/pip\nCOPY wheels /wheels\n"
+        "ENV PYTHONPATH=/opt/pip PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels\n"
+        'SHELL ["python3", "-c"]\nUSER 1000:1000\n',
+    )
+    words = ("image", "build", "--python", "/sim/python.sh", "--with", "optuna", "--tag", "sim:1")
+    planned = dray(*words, "--ray", "--plan").stdout
+    assert "'ray[default]==2.60.0' 'optuna'\n" in planned
+    assert planned.endswith("\nUSER 1000:1000\n")
+    number = dray(*words, "--ray").stdout.strip()
+    assert engine.find("sim:1").id == number
+    # KubeRay's own words: a login shell.
+    said = laptop("run", "--rm", "sim:1", "bash", "-lc", "ray start --head; id -u")
+    assert said == "ray, version 2.60.0 of python.sh start --head\n1000\n"
+    assert (
+        laptop("run", "--rm", "sim:1", "/sim/python.sh", "-c", "import optuna; print(1)") == "1\n"
+    )
+    again = dray("image", "build", "--ray", "2.60.0", "--from", "sim:1").stdout.strip()
+    assert engine.find("sim-ray:2.60.0").id == again
+
+
+def test_ray_is_refused_where_it_makes_no_sense(dray: Dray, laptop: Podman) -> None:
+    dray.write("Dockerfile", f"FROM {BASE}\n")
+    assert "goes with --ray" in refuse(dray, 2, "image", "build", "--with", "optuna")
+    assert "in front of --ray" in refuse(dray, 2, "image", "build", "--ray", "Dockerfile")
+    both = ("image", "build", "Dockerfile", "--ray=2.60.0", "--from", BASE)
+    assert "name one of them" in refuse(dray, 2, *both)
+    assert "cannot pull it" in refuse(
+        dray, 4, "image", "build", "--ray", "--from", "localhost/no:1"
+    )
+    said = refuse(dray, 4, "image", "build", "--ray")
+    assert "the image lacks bash, and has nothing to install that with" in said
 
 
 def test_an_image_that_cannot_be_built(dray: Dray, laptop: Podman) -> None:

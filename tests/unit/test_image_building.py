@@ -8,6 +8,7 @@ import pytest
 
 from dray.errors import NotFound, UsageError
 from dray.images.building import Build, declared, environment, plan
+from dray.images.ray_layer import RayLayer, layer_of, user_in
 
 ENV_BASE = """\
 ###
@@ -151,3 +152,63 @@ def test_environment_files_are_read_as_docker_compose_reads_them(tmp_path: Path)
 
 def test_arguments_of_a_dockerfile() -> None:
     assert declared('ARG A\narg B=1 C="x"\n# ARG D\nRUN x ARG E\n  ARG F\n') == ["A", "B", "C", "F"]
+
+
+# -- with Ray on top ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "base", "user"),
+    [
+        ("plain", RayLayer(), "train", ""),
+        (
+            "isaac",
+            layer_of("2.55.1", "/isaac-sim/python.sh", ["optuna", "mlflow==3.1.0"]),
+            "isaac-lab-base",
+            "isaac:isaac",
+        ),
+    ],
+)
+def test_the_dockerfile_with_ray_is_golden(
+    name: str, layer: RayLayer, base: str, user: str
+) -> None:
+    golden = Path(__file__).parent / "golden" / f"ray-layer-{name}.Dockerfile"
+    assert layer.text(base, user) == golden.read_text()
+
+
+def test_an_image_with_ray_is_named_after_its_base() -> None:
+    names = {
+        "train": "train-ray:2.60.0",
+        "registry.example.org:5000/lab/train:1": "train-ray:2.60.0",
+        "lab/train@sha256:0a": "train-ray:2.60.0",
+    }
+    assert {one: RayLayer().build(one, None).tag for one in names} == names
+    built = RayLayer().build("train", "mine:1")
+    assert (built.tag, built.words("docker")[-1]) == ("mine:1", "mine:1")
+    assert built.text.count("\nFROM train\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "python", "packages", "told"),
+    [
+        ("docker/Dockerfile", "python3", [], "no version of Ray"),
+        ("2.60", "python3", [], "no version of Ray"),
+        ("2.51.0", "python3", [], "knows no token"),
+        ("2.60.0", "python3; rm -rf /", [], "name a program of the image"),
+        ("2.60.0", "python3", ["optuna", "--index-url=http://x"], "name packages"),
+        ("2.60.0", "python3", ["mlflow'\nUSER root"], "name packages"),
+    ],
+)
+def test_what_cannot_be_put_on_top_is_refused(
+    version: str, python: str, packages: list[str], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        layer_of(version, python, packages)
+
+
+def test_nothing_but_names_goes_into_the_dockerfile() -> None:
+    with pytest.raises(UsageError, match="not the name of an image"):
+        RayLayer().text("train\nRUN true")
+    assert "evil" not in RayLayer().text("train", "evil\nRUN true")
+    assert user_in("FROM a\nUSER root\nuser isaac:1000\nRUN USER x\n") == "isaac:1000"
+    assert user_in("FROM a\nUSER ${WHO}\n") == ""

@@ -31,6 +31,7 @@ class Build(NamedTuple):
     context: Path
     arguments: Mapping[str, str]
     platform: str = ""  # the engine's own where it is not said
+    text: str = ""  # of a Dockerfile of dray's own, which is no file yet
 
     def words(self, engine: str) -> list[str]:
         # podman's own format has no SHELL, which Dockerfiles written for docker use.

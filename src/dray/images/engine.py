@@ -206,10 +206,35 @@ def usable() -> str:
     raise problems[0]
 
 
+def written(what: Build, folder: Path) -> Build:
+    """Write a Dockerfile of dray's own, in a folder that has nothing else."""
+    folder.mkdir()
+    (folder / what.dockerfile.name).write_text(what.text, "utf-8")
+    return what._replace(dockerfile=folder / what.dockerfile.name, context=folder)
+
+
+def ensure(engine: str, reference: str, platform: str = "") -> None:
+    """Pull an image that is not here."""
+    if inspect(engine, reference) is not None:
+        return
+    flags = ["--platform", platform] if platform else []
+    if calling.show([engine, "pull", *flags, "--", reference]):
+        raise Refused(f"{engine} has no {reference}, and cannot pull it: it says why above")
+
+
+def user_of(engine: str, reference: str) -> str | None:
+    """Return whom containers of an image belong to, '' for root; None where there is no such
+    image."""
+    image = inspect(engine, reference)
+    return None if image is None else str(json.loads(image.config)["config"].get("User", ""))
+
+
 def build(engine: str, what: Build) -> str:
     """Build an image and return its id. The engine's own output goes to stderr, for people."""
     with tempfile.TemporaryDirectory() as folder:
         number = Path(folder, "id")
+        if what.text:
+            what = written(what, Path(folder, "own"))
         code = calling.show([*what.words(engine), "--iidfile", str(number), str(what.context)])
         if code:
             raise Refused(
