@@ -377,7 +377,7 @@ def failure_lines(sweep: Sweep) -> list[str]:
     told = [f"{number} failed: {reason}" for reason, number in found[:MOST_REASONS]]
     rest = sum(number for _, number in found[MOST_REASONS:])
     told += [f"{rest} failed for other reasons: --json has them"] if rest else []
-    return [Shown(cut(visible(one), width())) for one in told]
+    return [cut(visible(one), width()) for one in told]
 
 
 def state_lines(sweep: Sweep) -> list[str]:
