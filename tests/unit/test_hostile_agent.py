@@ -153,7 +153,7 @@ def test_an_answer_that_is_cut_is_another_matter(tmp_path: Path) -> None:
 
 def offer(dray: Dray, python: str) -> None:
     config = dray.home / "dray/config.toml"
-    config.parent.mkdir(mode=0o700)
+    config.parent.mkdir(mode=0o700, exist_ok=True)
     lines = ["[clusters.evil]", 'kind = "slurm"', f'root = "{dray.home}/root"']
     config.write_text("\n".join([*lines, f'python = "{python}"', ""]))
 
