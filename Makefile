@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-crowd test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep bench-stopping bench-trials test-docker \
+.PHONY: demo test test-crowd test-slurm test-containers test-machines test-sessions test-hostile test-simulation simulate test-faults faults test-trainers test-sweeps test-ray bench-sweep bench-stopping bench-trials test-docker \
 	kubernetes-alone kubernetes-rig test-kubernetes test-kubernetes-core test-kubernetes-long test-kuberay test-slurm-versions check bench docs clean
 
 $(READY): pyproject.toml
@@ -21,12 +21,16 @@ APART := crowd or containers or machines or sessions or hostile or trainers or s
 
 test: $(READY) check  ## everything that must hold, against real components
 	tests/rigs/install
-	$(BIN)/pytest -n 4 --dist worksteal -m "not ($(APART))"
+	$(BIN)/pytest -n 4 --dist worksteal -m "not (slurm or $(APART))"
 	$(MAKE) test-crowd
 
 test-crowd: $(READY)  ## two hundred jobs at once
 	tests/rigs/install
 	$(BIN)/pytest -m crowd tests/integration
+
+test-slurm: $(READY)  ## a real Slurm, which speaks PBS too
+	tests/rigs/install
+	$(BIN)/pytest -n 4 --dist worksteal -m "slurm and not ($(APART))" tests/contract tests/integration
 
 test-containers: $(READY)  ## images, built and sent, and jobs in a real Apptainer
 	tests/rigs/install docker-registry:docker-registry

@@ -66,6 +66,11 @@ class Dray:
             raise AssertionError(f"dray {arguments}: {ended.returncode}\n{ended.stderr}")
         return ended
 
+    def never_used(self) -> Path:
+        """Take away what the home has from the start: where dray's own files will be."""
+        shutil.rmtree(self.home / "dray")
+        return self.home / "dray"
+
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[str]:
         """A command that prints an address and serves it until Ctrl-C: the address."""

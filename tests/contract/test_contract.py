@@ -18,8 +18,8 @@ from tests.conftest import Dray, wait_for
 
 KINDS = [
     "local",
-    "hpc",
-    "pbs",
+    pytest.param("hpc", marks=pytest.mark.slurm),
+    pytest.param("pbs", marks=pytest.mark.slurm),
     pytest.param("box", marks=pytest.mark.machines),
     pytest.param("k8s", marks=pytest.mark.kubernetes),
     pytest.param("ray", marks=pytest.mark.ray),

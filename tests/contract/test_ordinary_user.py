@@ -26,6 +26,8 @@ from tests.integration.test_slurm import (  # noqa: F401
     test_secrets_reach_the_job_and_nothing_else,
 )
 
+pytestmark = pytest.mark.slurm
+
 
 @pytest.fixture
 def hpc(ordinary_hpc: Hpc) -> Hpc:

@@ -12,6 +12,8 @@ from tests.contract.test_contract import python
 from tests.integration.test_slurm import ON, far, field, scheduler_id  # noqa: F401
 from tests.rigs.host import Host
 
+pytestmark = pytest.mark.slurm
+
 NOT_FINAL = ("", "PENDING", "RUNNING", "COMPLETING")
 
 

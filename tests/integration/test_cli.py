@@ -421,7 +421,7 @@ def test_everything_is_private(dray: Dray) -> None:
 
 
 def test_files_are_private_also_in_a_home_that_was_there_before(dray: Dray) -> None:
-    top = dray.home / "dray"
+    top = dray.never_used()
     top.mkdir(mode=0o755)
     job = dray.run("--", "true")
     dray.wait(job)
@@ -560,8 +560,9 @@ def complete(dray: Dray, words: str) -> set[str]:
 
 
 def test_completion(dray: Dray) -> None:
+    home = dray.never_used()
     assert complete(dray, "dray show ") == set()
-    assert not (dray.home / "dray").exists()  # asking for help makes nothing
+    assert not home.exists()  # asking for help makes nothing
     dray.configure("[clusters.box]\nkind = 'local'\n")
     job = dray.run("--", "true")
     dray.wait(job)

@@ -188,7 +188,7 @@ def test_a_name_that_is_taken(dray: Dray) -> None:
     before = (
         "# mine\n[clusters.x]\nkind = 'slurm'\nhost = 'old'\n\n# my defaults\n[job]\nretries=1\n"
     )
-    config_of(dray).parent.mkdir(mode=0o700)
+    config_of(dray).parent.mkdir(mode=0o700, exist_ok=True)
     config_of(dray).write_text(before)
     add = ("cluster", "add", "x", "--host", "new", "--no-check")
     said = refuse(dray, 2, *add)
@@ -202,7 +202,7 @@ def test_a_name_that_is_taken(dray: Dray) -> None:
 
 
 def test_a_broken_config_is_told_and_left_alone(dray: Dray) -> None:
-    config_of(dray).parent.mkdir(mode=0o700)
+    config_of(dray).parent.mkdir(mode=0o700, exist_ok=True)
     config_of(dray).write_text("[job\n")
     said = refuse(dray, 2, "cluster", "add", "x", "--host", "h", "--no-check")
     assert f"{config_of(dray)}:1: not valid TOML" in said

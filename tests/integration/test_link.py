@@ -24,6 +24,8 @@ from tests.contract.test_contract import TRAINER, python
 from tests.integration.test_slurm import ON, queued_names
 from tests.rigs.link import Link
 
+pytestmark = pytest.mark.slurm
+
 
 @pytest.fixture
 def far(dray: Dray, hpc: Hpc, link: Link) -> Dray:

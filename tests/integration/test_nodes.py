@@ -18,6 +18,8 @@ from tests.contract.test_contract import AWKWARD, RESUMABLE
 from tests.integration.test_faults import oldest_python
 from tests.integration.test_slurm import field, scheduler_id
 
+pytestmark = pytest.mark.slurm
+
 ON = ("--on", "hpc")
 WIDE = (*ON, "--nodes", "2", "--gpus", "2")
 

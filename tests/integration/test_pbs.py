@@ -12,6 +12,8 @@ from tests.contract.test_contract import RESUMABLE, TRAINER, python
 from tests.integration.test_arrays import run_many
 from tests.integration.test_slurm import ask_agent, field, queued_names, scheduler_id
 
+pytestmark = pytest.mark.slurm
+
 ON = ("--on", "pbs")
 
 

@@ -51,7 +51,7 @@ def wan(dray: Dray) -> Dray:
 def offer(dray: Dray, *hosts: str) -> None:
     """Make clusters of these hosts known, each with a queued job that was submitted from here."""
     home = Path(dray.env["DRAY_HOME"])
-    home.mkdir(mode=0o700)
+    home.mkdir(mode=0o700, exist_ok=True)
     store = Store(home / "store.db")
     tables = ""
     for name in hosts:

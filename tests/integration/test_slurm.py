@@ -19,6 +19,8 @@ from tests.contract.test_contract import RESUMABLE, TRAINER, attempt_pid, parent
 from tests.integration.test_faults import oldest_python
 from tests.rigs.processes import end_by_pid_file
 
+pytestmark = pytest.mark.slurm
+
 ON = ("--on", "hpc")
 
 

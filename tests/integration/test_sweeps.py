@@ -453,7 +453,7 @@ def test_another_machine_finds_a_sweep(far: Dray, hpc: Hpc, tmp_path: Path) -> N
     other = Dray(elsewhere, far.project)
     other.env.update({key: far.env[key] for key in ("PATH", "XDG_RUNTIME_DIR")})
     config = Path(other.env["DRAY_HOME"], "config.toml")
-    config.parent.mkdir(mode=0o700)
+    config.parent.mkdir(mode=0o700, exist_ok=True)
     config.write_text(Path(far.env["DRAY_HOME"], "config.toml").read_text())
     told = other("sweep", "status", "--on", "hpc", sweep).stdout
     assert "done 2" in told

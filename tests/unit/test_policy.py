@@ -115,7 +115,8 @@ def test_decisions(
 
 
 def test_pauses_grow_and_stay_bearable() -> None:
-    pauses = [decide(job(5000, None), [CRASH] * count).delay for count in range(1, 3000)]
+    counts = (*range(1, 100), 3000)
+    pauses = [decide(job(5000, None), [CRASH] * count).delay for count in counts]
     assert pauses[:5] == [10.0, 20.0, 40.0, 80.0, 160.0]
     assert set(pauses[5:]) == {LONGEST_PAUSE}
 
