@@ -295,6 +295,31 @@ def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
     assert " ± " in dray("sweep", "status", sweep).stdout
 
 
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_a_parameter_that_is_not_always_there(dray: Dray, sampler: str) -> None:
+    """It is in the command and in DRAY_PARAMS where it is there, and a dash in the table."""
+    dray.write("train.py", TRAINER)
+    flags = ("--sampler", sampler, "--space", "opt=sgd,adam", "--trials", "3")
+    flags += ("--space", "beta=1,2:when=opt:adam", "--space", "twice==beta*2")
+    sweep = start(dray, "local", *flags, command=("reward=1",))
+    wait_until_all_are_done(dray, sweep)
+    found = trials(dray, sweep)
+    told = [one["values"] for one in found]
+    assert all(("beta" in one) == ("twice" in one) == (one["opt"] == "adam") for one in told)
+    if sampler == "grid":
+        assert [one.get("beta") for one in told] == [None, 1, 2]
+    for one in found:
+        (seen,) = (jobs_on(dray, "local") / one["job"] / "outputs").glob("**/params.txt")
+        assert json.loads(seen.read_text()) == one["values"]
+        words = dray("show", one["job"], "--json").stdout
+        assert ("beta=" in words) == ("beta" in one["values"])
+    rows = dray("sweep", "status", sweep).stdout
+    assert ("-" in rows.split()) == any(one["opt"] == "sgd" for one in told)
+    more = dray("sweep", "start", *flags, "--", PYTHON, "train.py", "{beta}", check=False)
+    assert more.returncode == 2
+    assert "the parameter 'beta' is not always there" in more.stderr
+
+
 def test_a_condition_ends_a_trial(dray: Dray) -> None:
     dray.write("train.py", TRAINER)
     sweep = start(

@@ -25,7 +25,7 @@ trials: Any = {}
 def result_of(number: int) -> Any:
     if number % 10 == 9:
         return {"state": "failed"}
-    values = trials[number]["values"]
+    values = {"lr": 1.0, "n": 9, **trials[number]["values"]}  # which may not be there
     return {"state": "done", "value": (values["lr"] - 0.3) ** 2 + 0.01 * abs(values["n"] - 4)}
 
 

@@ -56,6 +56,25 @@ def test_forty_questions_in_a_row(name: str, ask: Callable[..., Any], tmp_path: 
         assert sum(losses[30:]) < sum(losses[:10]) / 2
 
 
+@pytest.mark.parametrize("name", [*SAMPLERS, "TPESampler,multivariate=true,group=true"])
+def test_parameters_that_are_not_always_there(
+    name: str, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    specs = ("n=1..9:int:when=act:elu", "act=elu,[1]", "lr=0..1:float", "deep=1,2:when=act:[1]")
+    own = space.whole([space.from_flag(one) for one in specs])
+    study: Any = Study(id="s", space=own, sampler="optuna:" + name, seed=1, mode="min").to_dict()
+    found = ask("ask_in_a_row.py", optuna_question.__file__, tmp_path, json.dumps(study), "40")
+    names = [set(one["values"]) for one in found]
+    assert all(
+        set(one["values"]) == {"act", "lr", "n" if one["values"]["act"] == "elu" else "deep"}
+        for one in found
+    )
+    assert {"act", "lr", "n"} in names
+    if name.startswith("TPE"):  # n is good only where it is there
+        late = [one["values"]["act"] for one in found[20:]]
+        assert late.count("elu") > 10
+
+
 def test_trials_of_a_sweep_are_asked_for_in_their_own_python(dray: Dray, tools: Path) -> None:
     dray.write("train.py", TRAINER)
     flags = ("--trials", "6", "--at-once", "2", "--metric", "reward", "--seed", "4")

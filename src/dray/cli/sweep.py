@@ -91,8 +91,8 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "space",
     multiple=True,
     metavar="NAME=SPEC",
-    help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8. May be "
-    "repeated.",
+    help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8; with "
+    ":when=act:elu behind it, only if another one has that value. May be repeated.",
 )
 @click.option(
     "--isaaclab",

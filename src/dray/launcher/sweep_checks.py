@@ -148,7 +148,7 @@ def number_of(study: Study, asked: int | None) -> int:
     try:
         most = sampler.grid_size(records_of(study.space))
     except ValueError as error:
-        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1") from error
+        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1, or use quasi") from error
     if asked and asked > most:
         raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
     return asked or most

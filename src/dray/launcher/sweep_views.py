@@ -10,7 +10,7 @@ from typing import Any
 from dray import checks
 from dray.checks import Malformed
 from dray.job.quantities import show_count
-from dray.node.sweeps.space import complete, learnt, point_of
+from dray.node.sweeps.space import chosen_in, complete, point_of
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple
 from dray.store import Row, SweepRow
@@ -229,8 +229,7 @@ def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> 
         return {}
     try:
         point_of(space, values)
-        chosen = {one["name"]: values[one["name"]] for one in learnt(space)}
-        return complete(space, chosen, configuration)
+        return complete(space, chosen_in(space, values), configuration)
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return {}
 

@@ -55,19 +55,22 @@ class Parameter(NamedTuple):
     of: tuple[str, ...] = ()  # formula, table: the parameters that it is made of, by full name
     rows: tuple[tuple[tuple[Any, ...], Any], ...] = ()  # table: values of those, and its own
     value: Any = None  # fixed
+    # Choices, by full name, with the values for which it is there; none: it always is.
+    when: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameter as sweep.json has it: with the fields of its kind alone."""
         record: dict[str, Any] = {"name": self.name, "kind": self.kind, "emit": self.emit}
         for field in FIELDS[self.kind]:
             record[field] = _plain(getattr(self, field))
-        return record
+        return {**record, "when": _plain(self.when)} if self.when else record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Parameter:
         told = checks.required(record, name=parameter_name, kind=_one_of(KINDS))
         own = {key: CHECKS[key] for key in FIELDS[told["kind"]]}
-        read = cls(**told, **checks.fields(record, {"emit": _one_of(EMITS), **own}))
+        common = {"emit": _one_of(EMITS), "when": checks.table(several(plain_value, MOST_VALUES))}
+        read = cls(**told, **checks.fields(record, {**common, **own}))
         if "emit" not in record:
             read = read._replace(emit=usual_emit(read.name))
         if reason := read.problem():

@@ -229,7 +229,7 @@ def chosen(study: Study, shown: Sequence[Configuration]) -> dict[str, list[str]]
     return {
         one.name: [
             short_name(one.name),
-            *(show_value(row.values.get(one.name)) for row in shown),
+            *(show_chosen(row, one.name) for row in shown),
         ]
         for one in displayed(study)
     }
@@ -382,6 +382,13 @@ def displayed(study: Study) -> list[Parameter]:
     """Return the parameters worth a column: those that are chosen, then those that follow."""
     chosen = [one for one in study.space if one.kind in LEARNT]
     return chosen + [one for one in study.space if one.kind in ("formula", "table", "drawn")]
+
+
+def show_chosen(row: Configuration, name: str) -> str:
+    """Show a parameter's value; - where the configuration has its values, and not this one."""
+    if row.values and name not in row.values:
+        return "-"
+    return show_value(row.values.get(name))
 
 
 def show_value(value: Any, longest: int = LONGEST_CELL) -> str:

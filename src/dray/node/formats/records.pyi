@@ -465,6 +465,7 @@ class Parameter(NeededParameter, total=False):
     formula: str
     of: List[str]  # what a formula or a table is made of
     rows: List[List[Any]]  # of a table: the values of those, and its own
+    when: Dict[str, List[Any]]  # choices, with the values for which it is there: see ``presence``
     value: Any
 
 class StopRule(TypedDict, total=False):

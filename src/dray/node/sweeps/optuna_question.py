@@ -7,7 +7,7 @@ in a Python that has Optuna; nothing of it is imported here."""
 import json
 import re
 
-from . import asking, sampler, space
+from . import asking, presence, sampler, space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,19 +97,21 @@ def question(
         "sampler": name,
         "arguments": arguments,
         "seed": sampler.rng_of(study["seed"], configuration).randrange(SEEDS),
-        "space": [as_asked(one) for one in space.learnt(study["space"])],
+        "space": [as_asked(one) for one in presence.in_order(space.learnt(study["space"]))],
         "trials": [one for one in known if one],
     }
 
 
 def as_asked(parameter: "Parameter") -> "Record":
     """Return a parameter as Optuna is told of it: the values of a choice are texts, as it takes no
-    lists."""
+    lists. Each comes behind the choices that it depends on."""
+    when = {name: as_texts(values) for name, values in (parameter.get("when") or {}).items()}
     if space.is_choice(parameter):
-        choices = [json.dumps(one, sort_keys=True) for one in parameter["values"]]
-        return {"name": parameter["name"], "choices": choices}
+        choices = as_texts(parameter["values"])
+        return {"name": parameter["name"], "when": when, "choices": choices}
     return {
         "name": parameter["name"],
+        "when": when,
         "kind": parameter["kind"],
         "low": parameter["low"],
         "high": parameter["high"],
@@ -118,18 +120,20 @@ def as_asked(parameter: "Parameter") -> "Record":
     }
 
 
+def as_texts(values: "List[Any]") -> "List[str]":
+    return [json.dumps(one, sort_keys=True) for one in values]
+
+
 def told(study: "StudyRecord", trial: "TrialRecord", number: int, losses: "Losses") -> "Record":
     """Return a configuration as Optuna is told of it; nothing where it is not of the space."""
-    wanted = space.learnt(study["space"])
     try:
         space.point_of(study["space"], trial["values"])
     except space.NoSuchPoint:
         return {}
-    values = {}
-    for one in wanted:
-        value = trial["values"][one["name"]]
-        is_choice = space.is_choice(one)
-        values[one["name"]] = json.dumps(value, sort_keys=True) if is_choice else value
+    values = space.chosen_in(study["space"], trial["values"])
+    for one in space.learnt(study["space"]):
+        if space.is_choice(one) and one["name"] in values:
+            values[one["name"]] = json.dumps(values[one["name"]], sort_keys=True)
     state = "running"
     if number in losses:
         state = "failed" if losses[number] is None else "done"
@@ -153,8 +157,10 @@ def chosen(study: "StudyRecord", configuration: int, answer: "Record") -> "Trial
     values, attrs = answer.get("values"), answer.get("attrs")
     if not isinstance(values, dict):
         raise NoAnswer("{} has answered nothing".format(name))
-    found = {}
-    for one in space.learnt(study["space"]):
+    found = {}  # type: Dict[str, Any]
+    for one in presence.in_order(space.learnt(study["space"])):
+        if not presence.holds(one, found):
+            continue
         try:
             found[one["name"]] = value_of(one, values.get(one["name"]))
         except (ValueError, TypeError, OverflowError):

@@ -15,7 +15,7 @@ from ..metrics import sources
 from . import asking, optuna_question, population, sampler, stopping
 from .expressions import Condition, NotAnExpression
 from .filling import fill
-from .space import complete, learnt, point_of
+from .space import chosen_in, complete, point_of
 from .study import Study
 
 TYPE_CHECKING = False
@@ -180,7 +180,7 @@ def as_filled(
     configuration = job["sweep"]["trial"] // study["repeats"]
     try:
         point_of(study["space"], told)
-        chosen = {one["name"]: told[one["name"]] for one in learnt(study["space"])}
+        chosen = chosen_in(study["space"], told)
         change(job, study, {"values": complete(study["space"], chosen, configuration)})
     except DAMAGE:
         return None

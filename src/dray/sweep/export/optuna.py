@@ -65,7 +65,8 @@ def journal(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
 def trial_line(study: Study, trial: Trial) -> dict[str, Any]:
     time = datetime.fromtimestamp(study.created, UTC).replace(tzinfo=None).isoformat()
     state = state_of(trial)
-    places = {one.name: internal(one, trial.values.get(one.name)) for one in study.space}
+    there = [one for one in study.space if one.name in trial.values]
+    places = {one.name: internal(one, trial.values[one.name]) for one in there}
     params = {name: place for name, place in places.items() if place is not None}
     rest = {name: value for name, value in trial.to_dict()["values"].items() if name not in params}
     return {
