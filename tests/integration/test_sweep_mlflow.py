@@ -109,11 +109,12 @@ class Told(mlflow_live.Run):
         self.away = away
         self.points: list[tuple[int, float]] = []
 
-    def tell(self, state: str, tags: Any, points: list[tuple[int, float]]) -> None:  # noqa: ARG002
+    def tell(self, state: str, tags: Any, curves: Any) -> None:  # noqa: ARG002
         self.away -= 1
         if self.away >= 0:
             raise mlflow.NoAnswer("away")
-        self.points += points
+        self.points += curves.get("reward", [])
+        assert set(curves) <= {"reward"}
 
 
 def test_what_a_server_missed_is_told_later_and_nothing_after_the_end() -> None:
@@ -139,8 +140,8 @@ def test_points_that_wait_are_bounded() -> None:
     live = mlflow_live.Live(Told(away=0))
     for step in range(50_000):
         live.add("reward", step, 0.5)
-    assert len(live.waiting) <= 2 * mlflow_live.MOST_WAITING
-    assert max(live.waiting) == 49_999
+    assert len(live.waiting["reward"]) <= 2 * mlflow_live.MOST_WAITING
+    assert max(live.waiting["reward"]) == 49_999
     points = [(step, 0.0) for step in range(1001)]
     assert mlflow_live.thinned(points, 10)[-1] == (1000, 0.0)
     assert len(mlflow_live.thinned(points, 10)) == 10

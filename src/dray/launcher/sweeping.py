@@ -22,6 +22,7 @@ from dray.launcher.sweep_checks import (
     notes_on_metric,
     notes_on_repeats,
     number_of,
+    require_objectives,
     require_private,
     require_python,
     require_resumable,
@@ -88,6 +89,7 @@ class Sweeping:
             one.cluster.check(one.common)
         check_template(common.command, study.space)
         require_sound(study)
+        require_objectives(study, common.metrics.pattern)
         require_python(study, common.command)
         require_private(study, common.secrets)
         for one in loads if study.stop and study.stop.rule == PBT else ():

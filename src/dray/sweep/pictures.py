@@ -106,10 +106,9 @@ def importance_picture(study: Study, trials: Sequence[Trial]) -> str:
 
 
 def title_of(study: Study, what: str, left: float) -> list[str]:
-    goal = f"{study.mode} {study.metric or 'of the main metric'}"
     return [
         svg_text(left, 32, f"{what} in {study.id}", size=19, weight="600"),
-        svg_text(left, 54, goal, size=13, color=FAINT),
+        svg_text(left, 54, study.goal, size=13, color=FAINT),
     ]
 
 

@@ -54,7 +54,8 @@ def ask(question: "Dict[str, Any]") -> "Dict[str, Any]":
     if "seed" in inspect.signature(cls).parameters:
         arguments["seed"] = question["seed"]
     wanted = {one["name"]: distribution(optuna, one) for one in question["space"]}
-    study = optuna.create_study(sampler=cls(**arguments), direction="minimize")
+    directions = ["minimize"] * question["metrics"]
+    study = optuna.create_study(sampler=cls(**arguments), directions=directions)
     study.add_trials([as_trial(optuna, one, wanted) for one in question["trials"]])
     trial = study.ask()
     values = {}  # type: Dict[str, Any]
@@ -90,7 +91,7 @@ def as_trial(optuna: "Any", told: "Dict[str, Any]", wanted: "Dict[str, Any]") ->
     state = {"done": states.COMPLETE, "failed": states.FAIL}.get(told["state"], states.RUNNING)
     return optuna.trial.create_trial(
         state=state,
-        value=told["loss"],
+        values=told["losses"],
         params=told["values"],
         distributions={name: wanted[name] for name in told["values"]},
         system_attrs=told["attrs"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple  # noqa: F401
 
     from ..formats.records import Parameter, Record, StudyRecord, TrialRecord  # noqa: F401
-    from .asking import Losses, Results, Trials
+    from .asking import Results, Trials, Vectors
 
 PREFIX = "optuna:"
 NAME = re.compile(r"optuna:([A-Za-z_][A-Za-z0-9_]{0,99})(,.*)?$")
@@ -25,6 +25,7 @@ LONGEST_TOLD = 500  # characters of what went wrong there
 DEFAULT_PYTHON = ["python3"]
 MODULE = ["-m", "dray_node", "ask-optuna"]  # on the path of every Python in a job
 SEEDS = 2**31 - 1
+ONE_METRIC = ("CmaEsSampler",)  # those that cannot learn from several
 # Those that count in a database which all of their processes share, or want more than plain values.
 OTHERWISE = {
     "QMCSampler": "use quasi",
@@ -91,11 +92,12 @@ def question(
 ) -> "Record":
     """Return all that Optuna needs to know. Losses are told, which are to be small."""
     name, arguments = parsed(study["sampler"])
-    losses = asking.losses_of(study, results)
+    losses = asking.vectors_of(study, results)
     known = [told(study, trials[one], one, losses) for one in sorted(trials)]
     return {
         "sampler": name,
         "arguments": arguments,
+        "metrics": len(asking.goals_of(study)),
         "seed": sampler.rng_of(study["seed"], configuration).randrange(SEEDS),
         "space": [as_asked(one) for one in presence.in_order(space.learnt(study["space"]))],
         "trials": [one for one in known if one],
@@ -124,7 +126,7 @@ def as_texts(values: "List[Any]") -> "List[str]":
     return [json.dumps(one, sort_keys=True) for one in values]
 
 
-def told(study: "StudyRecord", trial: "TrialRecord", number: int, losses: "Losses") -> "Record":
+def told(study: "StudyRecord", trial: "TrialRecord", number: int, losses: "Vectors") -> "Record":
     """Return a configuration as Optuna is told of it; nothing where it is not of the space."""
     try:
         space.point_of(study["space"], trial["values"])
@@ -140,7 +142,7 @@ def told(study: "StudyRecord", trial: "TrialRecord", number: int, losses: "Losse
     return {
         "values": values,
         "state": state,
-        "loss": losses.get(number),
+        "losses": losses.get(number),
         "attrs": trial.get("attrs") or {},
     }
 

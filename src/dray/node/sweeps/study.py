@@ -43,6 +43,7 @@ LARGEST_KNOWN = 256 << 20
 LONGEST_MARK = 100
 UNSEEN = 90.0  # seconds after which every node sees a file that another one has made
 WORTH_KEEPING = 20  # files that were read, from which on the cache is written anew
+MOST_OBJECTIVES = 10  # metrics of one sweep
 STATES = ("running", "done", "failed", "pruned", "stopped")
 
 
@@ -56,6 +57,13 @@ def is_rungs(value: "Any") -> bool:
 def is_levels(value: "Any") -> bool:
     """Return whether these are numbers by the names of metrics."""
     return isinstance(value, dict) and all(shapes.is_number(one) for one in value.values())
+
+
+def is_objectives(value: "Any") -> bool:
+    """Return whether these are the values of several metrics; null is one that was not seen."""
+    if not isinstance(value, list) or len(value) > MOST_OBJECTIVES:
+        return False
+    return all(one is None or one == "nan" or shapes.is_number(one) for one in value)
 
 
 EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
@@ -73,6 +81,7 @@ RESULT = {
     "state": shapes.is_text,
     "step": shapes.is_count,
     "rungs": is_rungs,
+    "objectives": is_objectives,
     "gpu_seconds": shapes.is_number,
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
