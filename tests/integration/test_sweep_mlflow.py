@@ -100,6 +100,18 @@ def test_credentials_are_the_jobs_secrets(dray: Dray) -> None:
     assert "would go to it in the clear" in refused.stderr
 
 
+def test_it_is_told_all_metrics(dray: Dray) -> None:
+    two = TRAINER.replace("reward=reward)", "cost=2.0, reward=reward)")
+    dray.write("train.py", two)
+    flags = (*FLAGS, "--metric", "cost", "--sampler", "random", "--mode", "max,min")
+    with serving() as address:
+        words = (*flags, "--mlflow", address, "--", sys.executable, "train.py")
+        wait_until_all_are_done(dray, dray("sweep", "start", *words).stdout.strip())
+        told = [body for path, _, body in Checking.seen if path.endswith("log-batch")]
+    points = {(one["key"], one["step"]) for body in told for one in body.get("metrics", ())}
+    assert points == {(key, step) for key in ("reward", "cost") for step in range(1, 21)}
+
+
 class Told(mlflow_live.Run):
     """Keeps what the server would be told; it is away at first."""
 

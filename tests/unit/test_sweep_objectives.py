@@ -185,6 +185,27 @@ def test_values_that_are_none_are_as_if_never_told(wrong: Any, tmp_path: Path) -
     assert result_in({"state": "done", "objectives": kept}) == {"state": "done", "objectives": kept}
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"objectives": [1]},
+        {"objectives": "ab"},
+        {"objectives": [{"metric": "a"}]},
+        {"objectives": [{"metric": 1, "mode": "max"}]},
+        {"space": [{"name": "a", "kind": "choice", "values": [1], "when": {"b": 1}}]},
+        {"space": [{"name": "a", "kind": "choice", "values": [1], "when": [1]}]},
+    ],
+)
+def test_a_damaged_sweep_is_none(changed: Any, tmp_path: Path) -> None:
+    study = StudyOnNode(str(tmp_path), "s")
+    study.begin(RECORD, {"id": "s", "first": 0, "count": 2, "at_once": None})
+    Path(study.file).write_text(json.dumps({**RECORD, **changed}))
+    assert StudyOnNode(str(tmp_path), "s").record() is None
+    older = {key: one for key, one in RECORD.items() if key != "objectives"}
+    Path(study.file).write_text(json.dumps(older))
+    assert StudyOnNode(str(tmp_path), "s").record() == older
+
+
 # -- between clusters -----------------------------------------------------------------------------
 
 

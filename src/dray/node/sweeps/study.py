@@ -340,12 +340,28 @@ def is_study(record: "Record") -> bool:
     space, seed = record.get("space"), record.get("seed")
     if not isinstance(space, list) or not all(isinstance(one, dict) for one in space):
         return False
-    if not all(
-        shapes.is_text(one.get("name")) and shapes.is_text(one.get("kind")) for one in space
-    ):
+    if not all(is_parameter(one) for one in space) or not is_goals(record.get("objectives")):
         return False
     repeats = record.get("repeats")  # type: Any
     return shapes.is_count(repeats) and repeats > 0 and shapes.is_count(seed)
+
+
+def is_parameter(record: "Record") -> bool:
+    """Return whether it says what it is; each kind has keys of its own."""
+    when = record.get("when") or {}
+    if not isinstance(when, dict) or not all(isinstance(one, list) for one in when.values()):
+        return False
+    return shapes.is_text(record.get("name")) and shapes.is_text(record.get("kind"))
+
+
+def is_goals(value: "Any") -> bool:
+    """Return whether these are several metrics with their modes; an older dray has written none."""
+    if not value:
+        return True
+    goal = {"metric": shapes.is_text, "mode": shapes.is_text}  # type: shapes.Shape
+    if not isinstance(value, list) or len(value) > MOST_OBJECTIVES:
+        return False
+    return all(isinstance(one, dict) and shapes.fits(one, goal, goal) for one in value)
 
 
 def part_id(path: str) -> "Any":
