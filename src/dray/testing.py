@@ -325,7 +325,7 @@ class FakeFiles:
             began = job.attempts[attempt - 1].started or 0.0
             return [(began, len(job.logs.get((attempt, 0), b"")))]
 
-    def curve(self, job_id: str) -> Series:
+    def curve(self, job_id: str, name: str = "") -> Series:  # noqa: ARG002
         with self.cluster.answering("metrics"):
             self.cluster.require(job_id)
             return Series()

@@ -100,6 +100,18 @@ def test_credentials_are_the_jobs_secrets(dray: Dray) -> None:
     assert "would go to it in the clear" in refused.stderr
 
 
+def test_it_is_told_all_metrics(dray: Dray) -> None:
+    two = TRAINER.replace("reward=reward)", "cost=2.0, reward=reward)")
+    dray.write("train.py", two)
+    flags = (*FLAGS, "--metric", "cost", "--sampler", "random", "--mode", "max,min")
+    with serving() as address:
+        words = (*flags, "--mlflow", address, "--", sys.executable, "train.py")
+        wait_until_all_are_done(dray, dray("sweep", "start", *words).stdout.strip())
+        told = [body for path, _, body in Checking.seen if path.endswith("log-batch")]
+    points = {(one["key"], one["step"]) for body in told for one in body.get("metrics", ())}
+    assert points == {(key, step) for key in ("reward", "cost") for step in range(1, 21)}
+
+
 class Told(mlflow_live.Run):
     """Keeps what the server would be told; it is away at first."""
 
@@ -109,11 +121,12 @@ class Told(mlflow_live.Run):
         self.away = away
         self.points: list[tuple[int, float]] = []
 
-    def tell(self, state: str, tags: Any, points: list[tuple[int, float]]) -> None:  # noqa: ARG002
+    def tell(self, state: str, tags: Any, curves: Any) -> None:  # noqa: ARG002
         self.away -= 1
         if self.away >= 0:
             raise mlflow.NoAnswer("away")
-        self.points += points
+        self.points += curves.get("reward", [])
+        assert set(curves) <= {"reward"}
 
 
 def test_what_a_server_missed_is_told_later_and_nothing_after_the_end() -> None:
@@ -139,8 +152,8 @@ def test_points_that_wait_are_bounded() -> None:
     live = mlflow_live.Live(Told(away=0))
     for step in range(50_000):
         live.add("reward", step, 0.5)
-    assert len(live.waiting) <= 2 * mlflow_live.MOST_WAITING
-    assert max(live.waiting) == 49_999
+    assert len(live.waiting["reward"]) <= 2 * mlflow_live.MOST_WAITING
+    assert max(live.waiting["reward"]) == 49_999
     points = [(step, 0.0) for step in range(1001)]
     assert mlflow_live.thinned(points, 10)[-1] == (1000, 0.0)
     assert len(mlflow_live.thinned(points, 10)) == 10

@@ -43,6 +43,21 @@ def here(dray: Dray) -> Dray:
     return dray
 
 
+def test_optuna_is_told_all_metrics(here: Dray) -> None:
+    """Of those that have ended, and are asked for one after the other."""
+    here.write("train.py", TRAINER.replace("reward=reward)", "reward=reward, cost=reward * 2)"))
+    answer = "{'values': {'reward': known / 8}}"
+    seen = here.project.parent / "seen.jsonl"
+    act = f"print(json.dumps(asked), file=open({str(seen)!r}, 'a'))"
+    python = stand_in(here, f"{act}\njson.dump({answer}, open('answer.json', 'w'))")
+    more = ("--metric", "cost", "--mode", "max,min", "--trials", "3", "--at-once", "1")
+    sweep = start(here, python, *more)
+    wait_until_all_are_done(here, sweep)
+    asked = [json.loads(line) for line in seen.read_text().splitlines()]
+    assert [one["metrics"] for one in asked] == [2, 2, 2]
+    assert [one["losses"] for one in asked[2]["trials"]] == [[-0.0, 0.0], [-0.125, 0.25]]
+
+
 def start(dray: Dray, python: str, *flags: str) -> str:
     words = ("--on", "local", *FLAGS, *flags, "--", python, "train.py")
     return dray("sweep", "start", *words).stdout.strip()

@@ -44,6 +44,17 @@ print("trial", os.environ["DRAY_TRIAL"], "of", os.environ["DRAY_SWEEP"])
 """
 RESUMES = ("--checkpoint", "model_*.txt", "--checkpoint-number", r"model_(\d+)")
 
+# The one metric is better with another seed, the other one is not; 4 is the best by both.
+TWO_METRICS = """
+import sys
+import dray.training as t
+
+own = dict(word.split("=", 1) for word in sys.argv[1:])
+reward = int(own["reward"])
+for step in range(1, 21):
+    t.report(step=step, reward=reward + int(own["seed"]), **{"Loss/energy": reward**2 % 16})
+"""
+
 
 @pytest.fixture
 def far(dray: Dray, hpc: Hpc) -> Dray:
@@ -304,6 +315,83 @@ def test_repeats_have_the_same_values_and_other_seeds(dray: Dray) -> None:
         [f"seed={40 + repeat}", f"repeat={repeat}"] for repeat in range(3)
     ]
     assert " ± " in dray("sweep", "status", sweep).stdout
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_a_parameter_that_is_not_always_there(dray: Dray, sampler: str) -> None:
+    """It is in the command and in DRAY_PARAMS where it is there, and a dash in the table."""
+    dray.write("train.py", TRAINER)
+    flags = ("--sampler", sampler, "--space", "opt=sgd,adam", "--trials", "3")
+    flags += ("--space", "beta=1,2:when=opt:adam", "--space", "twice==beta*2")
+    sweep = start(dray, "local", *flags, command=("reward=1",))
+    wait_until_all_are_done(dray, sweep)
+    found = trials(dray, sweep)
+    told = [one["values"] for one in found]
+    assert all(("beta" in one) == ("twice" in one) == (one["opt"] == "adam") for one in told)
+    if sampler == "grid":
+        assert [one.get("beta") for one in told] == [None, 1, 2]
+    for one in found:
+        (seen,) = (jobs_on(dray, "local") / one["job"] / "outputs").glob("**/params.txt")
+        assert json.loads(seen.read_text()) == one["values"]
+        words = dray("show", one["job"], "--json").stdout
+        assert ("beta=" in words) == ("beta" in one["values"])
+    rows = dray("sweep", "status", sweep).stdout
+    assert ("-" in rows.split()) == any(one["opt"] == "sgd" for one in told)
+    more = dray("sweep", "start", *flags, "--", PYTHON, "train.py", "{beta}", check=False)
+    assert more.returncode == 2
+    assert "the parameter 'beta' is not always there" in more.stderr
+
+
+def test_several_metrics_at_once(dray: Dray) -> None:
+    """Both are followed, and averaged over repeats; the best are the Pareto front."""
+    dray.write("train.py", TWO_METRICS)
+    flags = ("--metric", "reward", "--metric", "Loss/energy", "--mode", "max,min")
+    flags += ("--sampler", "grid", "--repeats", "2", "--space", "reward=1,2,3,4", "--seed", "0")
+    words = (*flags, "--", PYTHON, "train.py", "seed={seed}")
+    sweep = dray("sweep", "start", *words).stdout.strip()
+    wait_until_all_are_done(dray, sweep)
+    found = status(dray, sweep)["configurations"]
+    told = [[one["value"] for one in of["objectives"]] for of in found]
+    assert told == [[1.5, 1.0], [2.5, 4.0], [3.5, 9.0], [4.5, 0.0]]
+    assert [one["rank"] for one in found] == [2, 2, 2, 1]
+    assert all(one["value"] == one["objectives"][0] for of in found for one in of["trials"])
+    shown = dray("sweep", "status", sweep).stdout
+    assert "max reward, min Loss/energy" in shown
+    assert "reward" in shown.splitlines()[2]
+    assert "energy" in shown.splitlines()[2]
+    best = dray("sweep", "best", sweep).stdout
+    assert "the Pareto front, 1 of 4" in best
+    assert "4.5 ± 0.71" in best
+    only = json.loads(dray("sweep", "best", "--json", sweep).stdout)["configurations"]
+    assert [one["number"] for one in only] == [3]
+    assert dray("sweep", "best", "--command", sweep).stdout.count("reward=4") == 1
+    table = dray("sweep", "export", sweep, "--csv", "-").stdout.splitlines()
+    assert ",reward,Loss/energy,step," in table[0]
+    dray("sweep", "export", sweep, "--tensorboard", "board")
+    assert len(list((dray.project / "board").iterdir())) == 8
+    assert (
+        "'energy' is no metric"
+        in dray("sweep", "picture", sweep, "--metric", "energy", check=False).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ((), "tpe learns from one metric"),
+        (("--sampler", "quasi", "--stop", "asha", "--stop-total", "9"), "compares trials by one"),
+        (("--sampler", "quasi", "--mode", "max,min,max"), "is for 3 metrics, and there are 2"),
+    ],
+)
+def test_what_needs_one_metric_is_refused_before_anything_is_submitted(
+    dray: Dray, flags: tuple[str, ...], why: str
+) -> None:
+    both = ("--metric", "reward", "--metric", "energy", "--space", "reward=0..1:float")
+    words = (*both, *flags, "--", PYTHON, "train.py")
+    ended = dray("sweep", "start", *words, check=False)
+    assert ended.returncode == 2
+    assert why in ended.stderr
+    assert "no sweeps" in dray("sweep", "status").stderr
 
 
 def test_a_condition_ends_a_trial(dray: Dray) -> None:

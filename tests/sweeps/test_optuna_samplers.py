@@ -12,7 +12,7 @@ import pytest
 
 from dray.node.sweeps import optuna_question
 from dray.sweep import space
-from dray.sweep.study import Study
+from dray.sweep.study import Objective, Study
 from tests.conftest import Dray
 from tests.integration.test_sweeps import trials, wait_until_all_are_done
 
@@ -54,6 +54,41 @@ def test_forty_questions_in_a_row(name: str, ask: Callable[..., Any], tmp_path: 
         assert any(key.startswith("cma:optimizer") for key in found[-1].get("attrs", ()))
     if name.startswith(("TPE", "Cma")):  # the others learn nothing, or learn slowly
         assert sum(losses[30:]) < sum(losses[:10]) / 2
+
+
+@pytest.mark.parametrize(
+    "name", ["TPESampler", "NSGAIISampler,population_size=8", "NSGAIIISampler", "RandomSampler"]
+)
+def test_two_metrics_at_once(name: str, ask: Callable[..., Any], tmp_path: Path) -> None:
+    """The one is best at lr = 0.3, the other one at 0.6: the front lies between."""
+    goals = (Objective("a", "min"), Objective("b", "min"))
+    study: Any = Study(id="s", space=SPACE, sampler="optuna:" + name, objectives=goals).to_dict()
+    found = ask("ask_in_a_row.py", optuna_question.__file__, tmp_path, json.dumps(study), "60")
+    assert len({one["values"]["lr"] for one in found}) > 15, "it chooses the same again and again"
+    between = [0.25 < one["values"]["lr"] < 0.65 for one in found[30:]]
+    if name.startswith(("TPE", "NSGAIISampler")):  # by chance it would be 12 of 30
+        assert sum(between) > 18
+    if name.startswith("NSGAII"):  # its generations are what it has noted on trials
+        assert any("generation" in key for key in found[-1].get("attrs", ()))
+
+
+@pytest.mark.parametrize("name", [*SAMPLERS, "TPESampler,multivariate=true,group=true"])
+def test_parameters_that_are_not_always_there(
+    name: str, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    specs = ("n=1..9:int:when=act:elu", "act=elu,[1]", "lr=0..1:float", "deep=1,2:when=act:[1]")
+    own = space.whole([space.from_flag(one) for one in specs])
+    study: Any = Study(id="s", space=own, sampler="optuna:" + name, seed=1, mode="min").to_dict()
+    found = ask("ask_in_a_row.py", optuna_question.__file__, tmp_path, json.dumps(study), "40")
+    names = [set(one["values"]) for one in found]
+    assert all(
+        set(one["values"]) == {"act", "lr", "n" if one["values"]["act"] == "elu" else "deep"}
+        for one in found
+    )
+    assert {"act", "lr", "n"} in names
+    if name.startswith("TPE"):  # n is good only where it is there
+        late = [one["values"]["act"] for one in found[20:]]
+        assert late.count("elu") > 10
 
 
 def test_trials_of_a_sweep_are_asked_for_in_their_own_python(dray: Dray, tools: Path) -> None:

@@ -16,7 +16,7 @@ from dray.config.migration.found import Text
 from dray.errors import ConfigError, NotFound
 from dray.sweep import mlflow, space
 from dray.sweep.export import from_mlflow, optuna, to_mlflow
-from dray.sweep.study import Study, Trial
+from dray.sweep.study import Objective, Study, Trial
 from tests.conftest import Dray
 
 pytestmark = [pytest.mark.sweeps, pytest.mark.xdist_group("sweeps")]
@@ -106,6 +106,23 @@ def test_optuna_reads_a_minimum_and_an_empty_sweep(tmp_path: Path, ask: Callable
 # -- MLflow -------------------------------------------------------------------------------------
 
 
+def test_optuna_reads_several_metrics(tmp_path: Path, ask: Callable[..., Any]) -> None:
+    path = tmp_path / "journal.log"
+    both = (Objective("Train/reward", "max"), Objective("energy", "min"))
+    found = [
+        one._replace(objectives=(one.value, None if one.value is None else abs(one.value - 3)))
+        for one in trials("policy-5", 16)
+    ]
+    optuna.write(path, study("policy-5", objectives=both), found)
+    told = ask("read_journal.py", path)
+    assert told["direction"] == ["MAXIMIZE", "MINIMIZE"]
+    assert told["trials"][1]["value"] == [1.0, 2.0]
+    done = [(one.number, *one.objectives) for one in found if one.state == "done"]
+    beaten = {one[0] for one in done for other in done if other[1] >= one[1] and other[2] < one[2]}
+    front = {told["trials"][number]["attrs"]["job"] for number in told["front"]}
+    assert front == {f"policy-5.{one[0]}" for one in done if one[0] not in beaten}
+
+
 def runs_by_job(server: mlflow.Server, experiment: str) -> dict[str, mlflow.Run]:
     found = list(server.runs(server.experiment(experiment)))
     assert len({one.tags["dray.job"] for one in found}) == len(found)  # none is there twice
@@ -115,7 +132,7 @@ def runs_by_job(server: mlflow.Server, experiment: str) -> dict[str, mlflow.Run]
 def test_mlflow_gets_each_trial_once_however_often_it_is_told(mlflow_server: str) -> None:
     server = mlflow.Server(mlflow_server, {})
     known = trials("policy-3", 8)
-    curves = {"policy-3.0": [(step, step / 7) for step in range(2500)]}
+    curves = {"Train/reward": {"policy-3.0": [(step, step / 7) for step in range(2500)]}}
     for _ in range(2):
         assert to_mlflow.export(server, study("policy-3"), known, "robots", curves) == 7
     found = runs_by_job(server, "robots")
@@ -172,7 +189,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def test_mlflows_runs_are_brought_for_tensorboard(mlflow_server: str, tmp_path: Path) -> None:
     server = mlflow.Server(mlflow_server, {})
     known = trials("policy-4", 6)
-    curves = {"policy-4.1": [(step, float(step)) for step in range(1200)]}
+    curves = {"Train/reward": {"policy-4.1": [(step, float(step)) for step in range(1200)]}}
     to_mlflow.export(server, study("policy-4"), known, "brought", curves)
     ids = {job: one.id for job, one in runs_by_job(server, "brought").items()}
     assert from_mlflow.bring(server, "brought", tmp_path) == (6, 0)

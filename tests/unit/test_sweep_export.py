@@ -86,7 +86,7 @@ def accumulated(folder: Path) -> EventAccumulator:
 
 def test_tensorboard_reads_curves_and_parameters(tmp_path: Path) -> None:
     trials = [trial(0), trial(1, "pruned"), trial(2, "queued")]
-    curves = {"policy-7f3k.0": [(1, 1.0), (2, 2.0)]}
+    curves = {STUDY.metric: {"policy-7f3k.0": [(1, 1.0), (2, 2.0)]}}
     assert tensorboard.write(tmp_path, STUDY, trials, curves) == 2
     assert {one.name for one in tmp_path.iterdir()} == {"policy-7f3k.0", "policy-7f3k.1"}
     first = accumulated(tmp_path / "policy-7f3k.0")

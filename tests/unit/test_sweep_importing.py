@@ -161,7 +161,7 @@ def test_an_import_can_be_written_and_started(isaac: Path) -> None:
     found = python_space.isaaclab(f"{isaac}:WalkerJobCfg")
     again = file.read_sweep(Document(Path("sweep.toml"), found.toml().encode()))
     assert space.whole(again.parameters) == found.parameters
-    assert again.sweep("metric") == "rewards/time"
+    assert again.sweep("metric") == ("rewards/time",)
     assert again.sweep("command")[0] == "./isaaclab.sh"
 
 
@@ -281,7 +281,7 @@ def test_a_sweep_of_wandb_becomes_ours() -> None:
     assert found.settings["sweep.command"][:4] == ["python3", "train.py", "--headless", "--lr={lr}"]
     assert found.settings["sweep.stop"] == {"rule": "asha", "factor": 3, "first": 50}
     again = file.read_sweep(Document(Path("sweep.toml"), found.toml().encode()))
-    assert (again.sweep("trials"), again.sweep("mode")) == (40, "max")
+    assert (again.sweep("trials"), again.sweep("mode")) == (40, ("max",))
     space.check_template(again.sweep("command"), space.whole(again.parameters))
 
 

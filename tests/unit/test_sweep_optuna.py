@@ -88,7 +88,7 @@ def test_it_is_told_what_all_trials_have_reached() -> None:
     }
     asked = optuna.question(record(repeats=2), 7, given, results)  # type: ignore[arg-type]
     assert [one["state"] for one in asked["trials"]] == ["done", "failed", "running", "running"]
-    assert [one["loss"] for one in asked["trials"]] == [-2.0, None, None, None]
+    assert [one["losses"] for one in asked["trials"]] == [[-2.0], None, None, None]
     assert asked["trials"][0]["values"] == {"lr": 0.01, "n": 2, "gamma": 0.5, "act": "[128]"}
     assert asked["trials"][3]["attrs"] == {"cma:n": 1}
     assert [one["name"] for one in asked["space"]] == ["lr", "n", "gamma", "act"]

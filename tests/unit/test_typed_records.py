@@ -53,6 +53,7 @@ ACCEPTED: Mapping[Callable[[Any], bool], Iterable[str]] = {
     shapes.is_sweep: ("SweepPart",),
     study.is_rungs: ("Dict[str, float]",),
     study.is_levels: ("Dict[str, float]",),
+    study.is_objectives: ("List[Any]",),
     study.is_exchanges: ("List[Exchange]",),
     shapes.is_rule: ("TotalRule",),
     shapes.is_rules: ("List[Lookup]",),

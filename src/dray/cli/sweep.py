@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from operator import itemgetter
@@ -33,8 +34,8 @@ from dray.launcher.sweep_views import Sweep, best_trials, look_steps
 from dray.sweep import file as sweep_file
 from dray.sweep import space as spaces
 from dray.sweep import table as tables
-from dray.sweep.options import SWEEP
-from dray.sweep.study import Parameter, Stop, Study
+from dray.sweep.options import SWEEP, modes
+from dray.sweep.study import Objective, Parameter, Stop, Study
 
 MOST_REASONS = 3  # of failed trials
 WIDEST = 200  # columns of a table that goes to no terminal
@@ -92,8 +93,8 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "space",
     multiple=True,
     metavar="NAME=SPEC",
-    help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8. May be "
-    "repeated.",
+    help="A parameter: lr=1e-5..1e-1:log, n=1..10:int, act=elu,relu, mini==envs*8; with "
+    ":when=act:elu behind it, only if another one has that value. May be repeated.",
 )
 @click.option(
     "--isaaclab",
@@ -133,7 +134,8 @@ def start(
     FILE is a TOML file with [sweep] and [sweep.space], and [job] as in dray.toml; flags win.
     Prints only the sweep's id to stdout. {lr} in COMMAND stands for the value of lr, {trial},
     {repeat} and {seed} for those numbers; a parameter that is not named there is added at the end,
-    as --name VALUE or name=VALUE. Two braces stand for one.
+    as --name VALUE or name=VALUE. Two braces stand for one. --metric given several times means
+    several metrics at once, with a --mode for each.
     """
     if command:
         raise UsageError(
@@ -215,15 +217,17 @@ def described(
 ) -> Study:
     """Return the study that file and flags describe, without its id."""
     told = found._replace(settings=settings)
-    main = job.get("job.metrics.main") or ()
+    metrics = job.get("job.metrics.main") or settings.get("sweep.metric") or ()
+    goals = goals_of(tuple(metrics), modes(told.sweep("mode")))
     return Study(
         id="",
         space=space_of(found.parameters, flags),
         sampler=told.sweep("sampler"),
         sampler_python=tuple(settings.get("sweep.sampler_python", ())),
         seed=chosen_seed(settings.get("sweep.seed")),
-        metric=main[0] if main else settings.get("sweep.metric", ""),
-        mode=told.sweep("mode"),
+        metric=goals[0].metric,
+        mode=goals[0].mode,
+        objectives=goals if len(goals) > 1 else (),
         repeats=told.sweep("repeats"),
         stop=stop_rule(settings.get("sweep.stop"), *steps, change),
         stop_if=tuple(settings.get("sweep.stop_if", ())),
@@ -231,6 +235,19 @@ def described(
         mlflow=settings.get("sweep.mlflow", ""),
         experiment=settings.get("sweep.experiment", ""),
     )
+
+
+def goals_of(metrics: tuple[str, ...], modes: tuple[str, ...]) -> tuple[Objective, ...]:
+    """Return each metric with its mode: one for all, or one for each."""
+    names = metrics or ("",)
+    if len(modes) not in (1, len(names)):
+        raise UsageError(
+            f"--mode {','.join(modes)} is for {show_count(len(modes), 'metric')}, and there "
+            f"{'is' if len(names) == 1 else 'are'} {len(names)}",
+            hint="Name them in the same order: --metric reward --metric energy --mode max,min",
+        )
+    every = modes if len(modes) > 1 else modes * len(names)
+    return tuple(Objective(*one) for one in zip(names, every, strict=True))
 
 
 def chosen_seed(given: int | None) -> int:
@@ -391,12 +408,15 @@ def problem_lines(sweep: Sweep) -> list[str]:
     ]
 
 
-def print_record(sweep: Sweep, best: int | None = None) -> None:
-    """Print all that is known of a sweep as JSON; with ``best``, so many of its configurations."""
+def print_record(sweep: Sweep, is_best: bool = False, most: int | None = None) -> None:
+    """Print all that is known of a sweep as JSON; with ``is_best``, so many of its best
+    configurations."""
     record = tables.as_record(sweep.study, sweep.trials)
-    if best is not None:
-        ranked = [one for one in record["configurations"] if one["rank"] is not None]
-        record["configurations"] = sorted(ranked, key=itemgetter("rank"))[:best]
+    if is_best:
+        last = 1 if sweep.study.objectives else math.inf  # of several metrics, the Pareto front
+        found = [one for one in record["configurations"] if (one["rank"] or math.inf) <= last]
+        ranked = [one for one in found if one["rank"] is not None]
+        record["configurations"] = sorted(ranked, key=itemgetter("rank"))[:most]
     told = {
         "cluster": ",".join(sweep.clusters),
         "closed": bool(sweep.why_closed),
@@ -408,16 +428,25 @@ def print_record(sweep: Sweep, best: int | None = None) -> None:
 
 @command.command("best")
 @sweep_argument
-@click.option("-n", "most", type=click.IntRange(1), default=5, metavar="N", show_default=True)
+@click.option(
+    "-n",
+    "most",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many.  [default: 5; of several metrics all]",
+)
 @click.option("--command", "as_command", is_flag=True, help="Print the commands alone.")
 @on_option
 @json_option
-def best(sweep: str, most: int, as_command: bool, on: str | None, as_json: bool) -> None:
-    """Show the best configurations, of those that were trained to their end."""
+def best(sweep: str, most: int | None, as_command: bool, on: str | None, as_json: bool) -> None:
+    """Show the best configurations, of those that were trained to their end. Where the sweep has
+    several metrics, that is the Pareto front: no other one is better in a metric without being
+    worse in another."""
     verbs = launcher()
     found = verbs.sweeping.look(sweep if on else verbs.sweeping.find(sweep), on)
+    most = most or (None if found.study.objectives else tables.USUAL_BEST)
     if as_json:
-        print_record(found, most)
+        print_record(found, is_best=True, most=most)
         return
     if as_command:
         for trial in best_trials(found, most):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,9 @@ from dray.errors import UsageError
 from dray.job.quantities import show_count
 from dray.launcher import Launcher
 from dray.launcher.sweep_views import Sweep
+
+if TYPE_CHECKING:
+    from dray.sweep.export.points import Curves
 
 STDOUT = "-"
 WIDEST = 120
@@ -105,7 +110,7 @@ def write_tables(found: Sweep, csv_path: str | None, json_path: str | None) -> N
 
 def write_runs(
     found: Sweep,
-    curves: dict[str, list[tuple[int, float]]],
+    curves: Mapping[str, Curves],
     folder: Path | None,
     address: str | None,
     experiment: str,
@@ -146,21 +151,26 @@ def bring(address: str, experiment: str | None, folder: Path | None, sweep: str 
 @click.argument("sweep", type=SweepId())
 @click.option("--importance", metavar="FILE.svg", type=FILE, help="What matters, as bars.")
 @click.option("--parallel", metavar="FILE.svg", type=FILE, help="All configurations, as lines.")
+@click.option("--metric", metavar="NAME", help="By which metric.  [default: the first]")
 @on_option
-def picture(sweep: str, importance: Path | None, parallel: Path | None, on: str | None) -> None:
+def picture(
+    sweep: str, importance: Path | None, parallel: Path | None, metric: str | None, on: str | None
+) -> None:
     """Show which parameters matter, and where the best configurations lie: here, or as SVG
     pictures."""
     from dray.sweep import pictures
+    from dray.sweep.objectives import by_metric
 
     for path in (importance, parallel):
         if path and path.suffix.lower() not in ("", ".svg"):
             raise UsageError(f"{path}: pictures are SVG files", hint=f"{path.with_suffix('.svg')}")
     found = looked_at(launcher(), sweep, on)
+    study, trials = by_metric(found.study, found.trials, metric or "")
     wanted = ((importance, pictures.importance_picture), (parallel, pictures.parallel_picture))
     for path, drawn in wanted:
         if path:
-            path.write_text(drawn(found.study, found.trials), "utf-8")
+            path.write_text(drawn(study, trials), "utf-8")
             say(f"{path}")
     if not importance and not parallel:
         width = min(terminal_width(), WIDEST)
-        tell(lines(pictures.terminal(found.study, found.trials, width)))
+        tell(lines(pictures.terminal(study, trials, width)))

@@ -565,8 +565,8 @@ class LocalFiles:
     def log_times(self, job_id: str, attempt: int) -> Sequence[tuple[float, int]]:
         return self._files.log_times(job_id, attempt)
 
-    def curve(self, job_id: str) -> Series:
-        return Series.from_dict(self._files.curve(job_id))
+    def curve(self, job_id: str, name: str = "") -> Series:
+        return Series.from_dict(self._files.curve(job_id, name))
 
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection

@@ -261,8 +261,9 @@ class JobFiles(Protocol):
         """Return, in order, at which time the first rank's output had which length; see
         dray.node.jobs.log_times."""
 
-    def curve(self, job_id: str) -> Series:
-        """Return the job's main metric over all attempts."""
+    def curve(self, job_id: str, name: str = "") -> Series:
+        """Return the metric of this name over all attempts; the job's main one where it has none,
+        or none is named."""
 
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection

@@ -10,9 +10,11 @@ from dray.job.model import JobSpec
 from dray.job.quantities import show_count
 from dray.node.metrics.sources import NAMELESS, name_in_log
 from dray.node.sweeps import mlflow, optuna_question, sampler
+from dray.node.sweeps.asking import LEARNING
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import names_in as names_in_words
 from dray.node.sweeps.stopping import EVEN as PBT
+from dray.node.sweeps.study import MOST_OBJECTIVES
 from dray.sweep.options import USUAL_TRIALS
 from dray.sweep.space import records_of
 from dray.sweep.study import LEARNT, Study
@@ -35,6 +37,30 @@ def require_sound(study: Study) -> None:
         require_population(study)
     if study.stop and study.stop.first and study.stop.total:
         require_comparison(study.stop.first, study.stop.total)
+
+
+def require_objectives(study: Study, pattern: str | None) -> None:
+    """Refuse several metrics where only one can be compared, or read."""
+    names = [one.metric for one in study.objectives]
+    if not names:
+        return
+    both = f"{len(names)} metrics"
+    if len(set(names)) < len(names) or len(names) > MOST_OBJECTIVES:
+        raise UsageError(f"--metric: name each metric once, and {MOST_OBJECTIVES} at most")
+    if study.stop:
+        raise UsageError(
+            f"--stop {study.stop.rule} compares trials by one metric, and there are {both}",
+            hint="Leave out --stop, or name one metric; --stop-if can watch the others.",
+        )
+    if pattern:
+        raise UsageError(f"metrics.pattern reads one metric from the log, and there are {both}")
+    own = study.sampler.partition(":")[2].partition(",")[0]
+    if study.sampler == LEARNING or own in optuna_question.ONE_METRIC:
+        raise UsageError(
+            f"{study.sampler} learns from one metric, and there are {both}",
+            hint="Use a sampler of Optuna's that knows of several: --sampler optuna:TPESampler, "
+            "NSGAIISampler, GPSampler; or one that learns nothing: quasi, random, grid.",
+        )
 
 
 def require_python(study: Study, command: Sequence[str]) -> None:
@@ -157,7 +183,7 @@ def number_of(study: Study, asked: int | None) -> int:
     try:
         most = sampler.grid_size(records_of(study.space))
     except ValueError as error:
-        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1") from error
+        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1, or use quasi") from error
     if asked and asked > most:
         raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
     return asked or most

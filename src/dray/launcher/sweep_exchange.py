@@ -33,10 +33,17 @@ def result_of(trial: Trial) -> dict[str, Any]:
     """Return a trial's result as its own cluster has it (records.ResultRecord)."""
     rungs = {str(step): finite(value) for step, value in trial.rungs.items()}
     told: dict[str, Any] = {"job": trial.job, "state": trial.state, "rungs": rungs}
-    if trial.state == "running" or trial.value is None:
+    if trial.state == "running":
         return told
-    value = trial.value if math.isfinite(trial.value) else "nan"
-    return {**told, "value": value, "step": trial.step or 0}
+    if any(one is not None for one in trial.objectives):
+        told["objectives"] = [in_json(one) for one in trial.objectives]
+    if trial.value is not None:
+        told.update(value=in_json(trial.value), step=trial.step or 0)
+    return told
+
+
+def in_json(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else "nan"
 
 
 def finite(value: float) -> float | None:

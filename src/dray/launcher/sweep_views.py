@@ -10,7 +10,7 @@ from typing import Any
 from dray import checks
 from dray.checks import Malformed
 from dray.job.quantities import show_count
-from dray.node.sweeps.space import complete, learnt, point_of
+from dray.node.sweeps.space import chosen_in, complete, point_of
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple
 from dray.store import Row, SweepRow
@@ -20,7 +20,15 @@ from dray.sweep.study import MOST_TRIALS, Study, Trial
 
 MOST_PARTS = 10_000
 ACTIVE = ("queued", "running")
-MEASURES = ("value", "step", "rungs", "gpu_seconds", "metrics", "levels")  # of a result
+MEASURES = (
+    "value",
+    "objectives",
+    "step",
+    "rungs",
+    "gpu_seconds",
+    "metrics",
+    "levels",
+)  # of a result
 ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
 
 
@@ -183,7 +191,7 @@ def trial_of(
     own = {"number": number, "configuration": configuration, "job": job, "cluster": part.cluster}
     own.update(values=values, state=state, reason=reason_of(row, result, state))
     try:
-        return Trial.from_dict({**record, **own})
+        return with_objectives(study, Trial.from_dict({**record, **own}))
     except Malformed as error:
         return Trial.from_dict({**own, "reason": f"its result is damaged: {error}"})
 
@@ -193,6 +201,18 @@ def reason_of(row: Row | None, result: Mapping[str, Any], state: str) -> str:
     itself has told."""
     told = result.get("reason") if state == "failed" else ""
     return (row.reason if row else "") or (told if isinstance(told, str) else "")
+
+
+def with_objectives(study: Study, trial: Trial) -> Trial:
+    """Return a trial with as many values as its sweep has metrics. Of one that runs, the first may
+    be known by what its job told last."""
+    count = len(study.objectives)
+    found = trial.objectives if len(trial.objectives) == count else (None,) * count
+    if not count:
+        return trial._replace(objectives=())
+    if trial.state == "running" and trial.value is not None:
+        found = (trial.value, *found[1:])
+    return trial._replace(objectives=found, value=found[0])
 
 
 def failures_in(told: Mapping[str, Any], cluster: str, parts: Iterable[Part]) -> int:
@@ -236,8 +256,7 @@ def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> 
         return {}
     try:
         point_of(space, values)
-        chosen = {one["name"]: values[one["name"]] for one in learnt(space)}
-        return complete(space, chosen, configuration)
+        return complete(space, chosen_in(space, values), configuration)
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return {}
 
@@ -259,7 +278,7 @@ def look_steps(study: Study) -> list[int]:
     return rungs_of(rule)[:4]
 
 
-def best_trials(sweep: Sweep, most: int) -> list[Trial]:
+def best_trials(sweep: Sweep, most: int | None) -> list[Trial]:
     """Return the first trial of each of the best configurations."""
     found = table.configurations(sweep.study, sweep.trials)
-    return [one.trials[0] for one in table.ranking(sweep.study, found)[:most]]
+    return [one.trials[0] for one in table.best_of(sweep.study, found)[:most]]

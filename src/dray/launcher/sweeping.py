@@ -23,6 +23,7 @@ from dray.launcher.sweep_checks import (
     notes_on_repeats,
     number_of,
     require_metric,
+    require_objectives,
     require_private,
     require_python,
     require_resumable,
@@ -89,6 +90,7 @@ class Sweeping:
             one.cluster.check(one.common)
         check_template(common.command, study.space)
         require_sound(study)
+        require_objectives(study, common.metrics.pattern)
         require_python(study, common.command)
         require_private(study, common.secrets)
         require_metric(study, common.metrics.pattern)

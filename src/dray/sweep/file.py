@@ -131,6 +131,8 @@ def as_toml(parameter: Parameter) -> Any:
     table: dict[str, Any] = {}
     if parameter.emit != usual_emit(parameter.name):
         table["emit"] = parameter.emit
+    if parameter.when:
+        table["when"] = record["when"]
     if parameter.kind in ("choice", "drawn"):
         if parameter.kind == "choice" and not table:
             return record["values"]

@@ -53,6 +53,12 @@ def stop(value: object) -> Stop:
     return Stop(rule=rule, change=change, **counts)
 
 
+def modes(value: object) -> tuple[str, ...]:
+    """Read "max", or one for each metric: "max,min", ["max", "min"]."""
+    words = value.split(",") if isinstance(value, str) else texts(value)
+    return tuple(Choice(*MODES)(one.strip()) for one in words)
+
+
 def several_texts(value: object) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else texts(value)
 
@@ -100,8 +106,9 @@ SWEEP = (
         key="sweep.metric",
         flag="--metric",
         metavar="TAG",
-        parse=text,
-        help="What is to become best: a tag of TensorBoard, or a name that the trainer reports.",
+        parse=several_texts,
+        help="What is to become best: a tag of TensorBoard, or a name that the trainer reports; "
+        'a list is several at once: ["Train/mean_reward", "Episode/energy"].',
         example='"Train/mean_reward"',
         default_text="the job's main metric",
         harmless=True,
@@ -110,8 +117,9 @@ SWEEP = (
         key="sweep.mode",
         flag="--mode",
         metavar="MODE",
-        parse=Choice(*MODES),
-        help="Whether the most (max) or the least (min) is best.",
+        parse=modes,
+        help="Whether the most (max) or the least (min) is best; of several metrics one for each: "
+        "max,min.",
         example='"max"',
         default="max",
         harmless=True,

@@ -106,10 +106,9 @@ def importance_picture(study: Study, trials: Sequence[Trial]) -> str:
 
 
 def title_of(study: Study, what: str, left: float) -> list[str]:
-    goal = f"{study.mode} {study.metric or 'of the main metric'}"
     return [
         svg_text(left, 32, f"{what} in {study.id}", size=19, weight="600"),
-        svg_text(left, 54, goal, size=13, color=FAINT),
+        svg_text(left, 54, study.goal, size=13, color=FAINT),
     ]
 
 
@@ -125,10 +124,10 @@ HEIGHT = 480.0
 
 
 class Course(NamedTuple):
-    """The line of one configuration: its place on each axis (0 at the bottom), and on the last its
-    value."""
+    """The line of one configuration: its place on each axis (0 at the bottom; None where it does
+    not have the parameter), and on the last its value."""
 
-    units: tuple[float, ...]
+    units: tuple[float | None, ...]
     value: float
     is_full: bool
 
@@ -155,11 +154,14 @@ def parallel_picture(study: Study, trials: Sequence[Trial]) -> str:
 def courses(study: Study, trials: Sequence[Trial], axes: Sequence[Parameter]) -> list[Course]:
     found = []
     for one in configurations(study, trials):
-        every = [place_of(parameter, one) for parameter in axes]
-        places = [place for place in every if place is not None]
+        places = {parameter.name: place_of(parameter, one) for parameter in axes}
+        is_whole = all(
+            place is not None or (one.values and name not in one.values)
+            for name, place in places.items()
+        )
         mean = one.mean
-        if len(places) == len(axes) and mean is not None and abs(mean) < MOST_DRAWN:
-            found.append(Course(tuple(places), mean, one.is_full))
+        if is_whole and mean is not None and abs(mean) < MOST_DRAWN:
+            found.append(Course(tuple(places.values()), mean, one.is_full))
     return found
 
 
@@ -178,9 +180,10 @@ def color(study: Study, one: Course, full: Sequence[Course]) -> str:
 
 
 def line_of(one: Course, columns: Sequence[float], values: Axis, stroke: str) -> str:
-    heights = [BOTTOM + unit * (TOP - BOTTOM) for unit in one.units]
+    heights = [None if unit is None else BOTTOM + unit * (TOP - BOTTOM) for unit in one.units]
     heights.append(values.place(one.value))
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(columns, heights, strict=True))
+    places = [(x, y) for x, y in zip(columns, heights, strict=True) if y is not None]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     is_best = stroke == BEST_COLOR
     look = f'stroke-width="{3 if is_best else 1.4}" stroke-opacity="{1 if is_best else 0.75}"'
     return f'<polyline points="{points}" fill="none" stroke="{stroke}" {look}/>'

@@ -5,6 +5,7 @@ elu,relu,tanh         one of these; each is a number, true, false, JSON in [] or
 1e-5..1e-1:log        the same, even in its logarithm
 1..10:int             a whole number; 8..64:int:step=8 every eighth
 =num_envs*horizon//4  arithmetic of other parameters
+…:when=optimizer:sgd   behind any of these: only if that choice has this value, or one of sgd,adam
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dray.checks import Malformed
 from dray.errors import UsageError, nearest
-from dray.node.sweeps import expressions, sampler
+from dray.node.sweeps import expressions, presence, sampler
 from dray.node.sweeps.filling import NoSuchName, fill, names_in, names_of
 from dray.sweep.study import EMITS, RESERVED, Parameter, parameter_name, plain_value, usual_emit
 
@@ -31,7 +32,9 @@ RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})((?::[^:]*)*)")
 LOOKS_LIKE_RANGE = re.compile(rf"{NUMBER}\.\.(?!\.?/)")
 WORDS = {"true": True, "True": True, "false": False, "False": False}
 FORMS = ("choice", "float", "int", "log", "formula", "fixed", "drawn", "table")
+BESIDES = ("step", "of", "emit", "when")  # what a table may hold beside one of these
 OPENING, CLOSING = "[{", "]}"
+WHEN = ":when="
 
 
 class SpaceError(ValueError):
@@ -55,7 +58,24 @@ def from_flag(text: str) -> Parameter:
 
 def from_spec(name: str, spec: str) -> Parameter:
     """Read a SPEC text. Raises SpaceError."""
-    spec = spec.strip()
+    spec, *conditions = spec.split(WHEN)
+    return without_condition(name, spec.strip())._replace(when=when_of(name, conditions))
+
+
+def when_of(name: str, conditions: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Read the texts behind each ``:when=``: optimizer:sgd,adam."""
+    found = {}
+    for text in conditions:
+        choice, colon, values = text.strip().partition(":")
+        if not colon or not choice or choice in found:
+            raise SpaceError(
+                name, f"cannot read ':when={text}': write :when=optimizer:sgd, for each choice once"
+            )
+        found[choice] = tuple(scalar(name, one) for one in parts_of(name, values))
+    return found
+
+
+def without_condition(name: str, spec: str) -> Parameter:
     if spec.startswith("="):
         return made(name, kind="formula", formula=spec[1:].strip())
     if found := RANGE.fullmatch(spec):
@@ -139,10 +159,11 @@ def from_toml(name: str, value: Any) -> Parameter:
 
 
 def from_table(name: str, table: Mapping[str, Any]) -> Parameter:
-    """Read { log = [1e-5, 1e-1] }, { int = [8, 64], step = 8 }, { choice = […], emit = "none" }."""
+    """Read { log = [1e-5, 1e-1] }, { int = [8, 64], step = 8 }, { choice = […], emit = "none" },
+    any of them with when = { optimizer = "sgd" }."""
     for key in table:
-        if key not in (*FORMS, "step", "of", "emit"):
-            raise SpaceError(name, f"unknown key '{key}'.{nearest(key, FORMS)}")
+        if key not in (*FORMS, *BESIDES):
+            raise SpaceError(name, f"unknown key '{key}'.{nearest(key, (*FORMS, *BESIDES))}")
     emit = table.get("emit", usual_emit(name))
     if emit not in EMITS:
         raise SpaceError(name, f"emit = {emit!r} is none of {', '.join(EMITS)}")
@@ -150,7 +171,16 @@ def from_table(name: str, table: Mapping[str, Any]) -> Parameter:
     forms = forms or [key for key in FORMS if key in table and key != "log"]
     if len(forms) != 1:
         raise SpaceError(name, f"write one of {', '.join(FORMS)}")
-    return made(name, emit=emit, **fields_of(name, forms[0], table))
+    when = when_in(name, table.get("when", {}))
+    return made(name, emit=emit, when=when, **fields_of(name, forms[0], table))
+
+
+def when_in(name: str, table: Any) -> dict[str, tuple[Any, ...]]:
+    """Read { optimizer = "sgd", depth = [2, 3] }: a list has the values of which any will do."""
+    if not isinstance(table, dict):
+        raise SpaceError(name, f'when = {table!r}: write when = {{ optimizer = "sgd" }}')
+    lists = {key: one if isinstance(one, list) else [one] for key, one in table.items()}
+    return {key: read_value(name, one) for key, one in lists.items()}
 
 
 def fields_of(name: str, form: str, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,13 +258,65 @@ def whole(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
     space = once(parameters)
     names = names_of(records_of(space.values()))
     for one in list(space.values()):
+        when = {known(one, key, names): values for key, values in one.when.items()}
+        space[one.name] = one._replace(when=when)
+    for one in list(space.values()):
         if one.kind == "formula":
             space[one.name] = one._replace(of=formula_parts(one, names))
         elif one.kind == "table":
             space[one.name] = one._replace(of=tuple(known(one, part, names) for part in one.of))
     for one in sorted(space.values(), key=lambda parameter: len(origins(space, parameter.name))):
         refuse_without_value(space, one.name)
-    return tuple(space.values())
+    for one in space.values():
+        refuse_condition(space, one)
+    refuse_circle(space)
+    return possible(space)
+
+
+def refuse_condition(space: Mapping[str, Parameter], parameter: Parameter) -> None:
+    """Refuse a condition on what is no choice, or on values that it does not have."""
+    for name, wanted in parameter.when.items():
+        kind, values = space[name].kind, space[name].values
+        if kind not in ("choice", "fixed"):
+            raise SpaceError(
+                parameter.name, f"it can depend on a choice, and '{name}' is a {kind}: when = …"
+            )
+        if not wanted:
+            raise SpaceError(parameter.name, f"when: '{name}' has no value in it")
+        for value in wanted if kind == "choice" else ():
+            if not presence.is_among(value, list(values)):
+                valid = [as_word(one) for one in values]
+                guess = nearest(as_word(value), valid) or f" It is one of {', '.join(valid)}."
+                raise SpaceError(
+                    parameter.name, f"when: '{name}' is never {as_word(value)}.{guess}"
+                )
+
+
+def as_word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def refuse_circle(space: Mapping[str, Parameter]) -> None:
+    """Refuse conditions that depend on each other."""
+    ordered = {one["name"] for one in presence.in_order(records_of(space.values()))}
+    for name in space:
+        if name not in ordered:
+            raise SpaceError(name, f"whether '{name}' is there would depend on itself")
+
+
+def possible(space: Mapping[str, Parameter]) -> tuple[Parameter, ...]:
+    """Return the parameters that can be there, where conditions depend on what is fixed: such a
+    condition is always met, and left out, or never."""
+    fixed = {one.name: one.value for one in space.values() if one.kind == "fixed"}
+    found: dict[str, Parameter] = {}
+    for record in presence.in_order(records_of(space.values())):
+        one = space[record["name"]]
+        settled = [name for name in one.when if name in fixed]
+        is_met = all(presence.is_among(fixed[name], list(one.when[name])) for name in settled)
+        if is_met and all(name in found for name in (*one.of, *one.when)):
+            when = {name: one.when[name] for name in one.when if name not in settled}
+            found[one.name] = one._replace(when=when)
+    return tuple(found[name] for name in space if name in found)
 
 
 def once(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
@@ -280,7 +362,8 @@ def refuse_without_value(space: Mapping[str, Parameter], name: str) -> None:
     if name in needed:
         raise SpaceError(name, f"'{name}' is made of itself")
     try:
-        sampler.spread_evenly(records_of(space[one] for one in (*needed, name)), 0, 0)
+        parts = [space[one]._replace(when={}) for one in (*needed, name)]
+        sampler.spread_evenly(records_of(parts), 0, 0)
     except (ValueError, TypeError) as error:
         raise SpaceError(name, str(error)) from None
 
@@ -301,8 +384,9 @@ def records_of(space: Iterable[Parameter]) -> list[Any]:
 
 
 def check_template(command: Sequence[str], space: Sequence[Parameter]) -> None:
-    """Refuse a command in which braces name something that is not varied."""
+    """Refuse a command in which braces name something that is not varied, or not always there."""
     records = records_of(space)
+    refuse_optional(command, records)
     try:
         fill(command, records, sampler.spread_evenly(records, 0, 0))
     except NoSuchName as error:
@@ -311,3 +395,17 @@ def check_template(command: Sequence[str], space: Sequence[Parameter]) -> None:
         guess = nearest(unknown[0], names) if unknown else ""
         valid = ", ".join(f"{{{name}}}" for name in names)
         raise UsageError(f"{error}.{guess}", hint=f"There is {valid}.") from None
+
+
+def refuse_optional(command: Sequence[str], records: list[Any]) -> None:
+    """Refuse a word with a parameter that is not always there: it is unknown which words would have
+    to go with it."""
+    names, optional = names_of(records), presence.optional(records)
+    for written in sorted(names_in(command)):
+        name = names.get(written, "")
+        if name in optional:
+            raise UsageError(
+                f"{{{written}}} is in the command, and the parameter '{name}' is not always there",
+                hint=f"Leave it out: where it is there, it is added at the end as {name}=VALUE, or "
+                "as --NAME VALUE where its name begins with dashes. DRAY_PARAMS has it, too.",
+            )

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from dray import checks
 from dray.checks import Malformed, optional, several
 from dray.node.sweeps import optuna_question
+from dray.node.sweeps.study import MOST_OBJECTIVES
 from dray.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -55,19 +56,22 @@ class Parameter(NamedTuple):
     of: tuple[str, ...] = ()  # formula, table: the parameters that it is made of, by full name
     rows: tuple[tuple[tuple[Any, ...], Any], ...] = ()  # table: values of those, and its own
     value: Any = None  # fixed
+    # Choices, by full name, with the values for which it is there; none: it always is.
+    when: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameter as sweep.json has it: with the fields of its kind alone."""
         record: dict[str, Any] = {"name": self.name, "kind": self.kind, "emit": self.emit}
         for field in FIELDS[self.kind]:
             record[field] = _plain(getattr(self, field))
-        return record
+        return {**record, "when": _plain(self.when)} if self.when else record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Parameter:
         told = checks.required(record, name=parameter_name, kind=_one_of(KINDS))
         own = {key: CHECKS[key] for key in FIELDS[told["kind"]]}
-        read = cls(**told, **checks.fields(record, {"emit": _one_of(EMITS), **own}))
+        common = {"emit": _one_of(EMITS), "when": checks.table(several(plain_value, MOST_VALUES))}
+        read = cls(**told, **checks.fields(record, {**common, **own}))
         if "emit" not in record:
             read = read._replace(emit=usual_emit(read.name))
         if reason := read.problem():
@@ -120,6 +124,23 @@ class Stop(NamedTuple):
         return cls(**checks.fields(record, STOP))
 
 
+class Objective(NamedTuple):
+    """One of several metrics of a sweep."""
+
+    metric: str
+    mode: str = "max"
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Objective:
+        return cls(**checks.required(record, metric=_metric, mode=_one_of(MODES)))
+
+    def loss(self, value: float | None) -> float:
+        """Return what a sampler and a ranking go by: the smaller, the better."""
+        if value is None or not math.isfinite(value):
+            return math.inf
+        return -value if self.mode == "max" else value
+
+
 class Study(NamedTuple):
     """A sweep as it was submitted; nothing of it changes afterwards."""
 
@@ -132,6 +153,7 @@ class Study(NamedTuple):
     seed: int = 0
     metric: str = ""  # "": the main metric of each trial, whatever it is called
     mode: str = "max"
+    objectives: tuple[Objective, ...] = ()  # several metrics at once, the first one too
     repeats: int = 1
     stop: Stop | None = None
     stop_if: tuple[str, ...] = ()
@@ -145,6 +167,7 @@ class Study(NamedTuple):
             "version": VERSION,
             **self._asdict(),
             "space": [one.to_dict() for one in self.space],
+            "objectives": [one._asdict() for one in self.objectives],
             "stop": self.stop.to_dict() if self.stop else None,
             "stop_if": list(self.stop_if),
             "sampler_python": list(self.sampler_python),
@@ -158,7 +181,20 @@ class Study(NamedTuple):
         names = [one.name for one in read.space]
         if len(set(names)) != len(names):
             raise Malformed("two parameters of the space have the same name")
+        if len({one.metric for one in read.objectives}) != len(read.objectives):
+            raise Malformed("two metrics have the same name")
         return read
+
+    @property
+    def goals(self) -> tuple[Objective, ...]:
+        """All metrics of the sweep: several, or the one that it has, which may be without a
+        name."""
+        return self.objectives or (Objective(self.metric, self.mode),)
+
+    @property
+    def goal(self) -> str:
+        """What the sweep is for, for people."""
+        return ", ".join(f"{one.mode} {one.metric or 'of the main metric'}" for one in self.goals)
 
     def is_better(self, value: float, other: float) -> bool:
         """Tell whether a value is better than another; what is no finite number is the worst."""
@@ -166,9 +202,7 @@ class Study(NamedTuple):
 
     def loss(self, value: float | None) -> float:
         """Return what a sampler and a ranking go by: the smaller, the better."""
-        if value is None or not math.isfinite(value):
-            return math.inf
-        return -value if self.mode == "max" else value
+        return Objective(self.metric, self.mode).loss(value)
 
 
 class Trial(NamedTuple):
@@ -180,19 +214,27 @@ class Trial(NamedTuple):
     cluster: str = ""
     values: Mapping[str, Any] = MappingProxyType({})  # of the parameters
     state: str = "queued"
-    value: float | None = None  # of the metric; nan and inf as they are
+    value: float | None = None  # of the metric, or of the first one; nan and inf as they are
     step: int | None = None
     rungs: Mapping[int, float] = MappingProxyType({})  # step → value, where it was compared
     gpu_seconds: float = 0.0
     reason: str = ""
     metrics: tuple[str, ...] = ()  # names that were seen, as far as they are told
     levels: Mapping[str, float] = MappingProxyType({})  # what these are, by name
+    objectives: tuple[float | None, ...] = ()  # values of each metric, where the sweep has several
 
     def to_dict(self) -> dict[str, Any]:
         """Return the documented form that ``--json`` prints."""
         record = self._asdict()
         told = {"rungs": dict(self.rungs), "levels": dict(self.levels)}
+        told["objectives"] = list(self.objectives)
         return {**record, "values": _plain(self.values), **told}
+
+    def by_metric(self, at: int) -> Trial:
+        """Return the trial as if this were the only metric of its sweep."""
+        if not self.objectives:
+            return self
+        return self._replace(value=self.objectives[at], objectives=())
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trial:
@@ -250,6 +292,10 @@ def gpu_seconds(value: Any) -> float:
     if not 0 <= read <= MOST_GPU_SECONDS:
         raise Malformed(f"{checks.brief(value)} is not a time on GPUs")
     return read
+
+
+def _metric(value: Any) -> str:
+    return checks.text(value, checks.LONGEST_NOTE)
 
 
 def _rungs(value: Any) -> dict[int, float]:
@@ -337,8 +383,9 @@ STUDY: Mapping[str, checks.Check[Any]] = {
     "sampler": sampler_name,
     "sampler_python": checks.texts,
     "seed": checks.integer,
-    "metric": lambda value: checks.text(value, checks.LONGEST_NOTE),
+    "metric": _metric,
     "mode": _one_of(MODES),
+    "objectives": several(Objective.from_dict, MOST_OBJECTIVES),
     "repeats": lambda value: checks.integer(value, 1, MOST_TRIALS),
     "stop": optional(Stop.from_dict),
     "stop_if": checks.texts,
@@ -354,6 +401,7 @@ TRIAL: Mapping[str, checks.Check[Any]] = {
     "values": checks.table(plain_value),
     "state": _one_of(STATES),
     "value": measured,
+    "objectives": several(measured, MOST_OBJECTIVES),
     "step": optional(checks.integer),
     "rungs": _rungs,
     "gpu_seconds": gpu_seconds,

@@ -15,6 +15,7 @@ from dray.job.quantities import show_count, show_duration
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import short_name
 from dray.records import NamedTuple
+from dray.sweep.objectives import Losses, fronts
 from dray.sweep.study import LEARNT, Parameter, Study, Trial
 
 TYPE_CHECKING = False
@@ -28,6 +29,7 @@ GAP = 2
 LONGEST_CELL = 18
 USUAL_ROWS = 20
 NO_REASON = "no reason is known"
+USUAL_BEST = 5
 MOST_NAMES = 8  # of metrics, in a line
 
 
@@ -42,6 +44,18 @@ class Configuration(NamedTuple):
     def values(self) -> Mapping[str, Any]:
         """What was chosen; empty where no repeat has begun."""
         return next((one.values for one in self.trials if one.values), {})
+
+    def by_metric(self, study: Study) -> list[Configuration]:
+        """Return it once for each metric of the sweep, as if that were the only one."""
+        if not study.objectives:
+            return [self]
+        each = [[one.by_metric(at) for one in self.trials] for at in range(len(study.goals))]
+        return [self._replace(trials=tuple(one)) for one in each]
+
+    def losses(self, study: Study) -> Losses:
+        """Return what it is ranked by, for each metric."""
+        own = zip(study.goals, self.by_metric(study), strict=True)
+        return tuple(goal.loss(one.mean) for goal, one in own)
 
     @property
     def measured(self) -> tuple[float, ...]:
@@ -130,7 +144,8 @@ def status(
     further metrics in the place of the parameters, where any are named."""
     every = configurations(study, trials)
     begun = [one for one in every if one.state != "queued"]
-    ordered = sorted(begun, key=lambda one: standing(study, one))
+    places = fronts_of(study, every)
+    ordered = sorted(begun, key=lambda one: standing(study, one, places))
     shown = ordered[:most]
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
     below += [*never_seen(study, trials), *never_begun(trials)]
@@ -159,31 +174,69 @@ def failures(trials: Iterable[Trial]) -> list[tuple[str, int]]:
     return reasons.most_common()
 
 
-def best(study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int = 5) -> Table:
-    """Show the best of the configurations that were trained to their end."""
+def best(
+    study: Study, trials: Sequence[Trial], width: int = WIDTH, most: int | None = None
+) -> Table:
+    """Show the best of the configurations that were trained to their end; of several metrics, the
+    Pareto front."""
     every = configurations(study, trials)
-    ranked = ranking(study, every)
-    rest = [one for one in every if not one.is_full and not has_no_value(one)]
+    ranked = best_of(study, every)
+    rest = [one for one in every if not is_judged(study, one) and not has_no_value(study, one)]
+    most = most or (len(ranked) if study.objectives else USUAL_BEST)
     below = left_out(ranked[most:], f"-n {len(ranked)} shows them")
     below += without_value(study, trials)
     if rest:
         below.append(f"not judged, since not trained to the end: {counted(rest)}")
     below += promising(study, ranked, rest)
     columns = chosen(study, ranked[:most])
-    return drawn_up(study, ranked[:most], width, [headline(study)], below, columns)
+    above = [headline(study), *about_front(study, every)]
+    return drawn_up(study, ranked[:most], width, above, below, columns)
+
+
+def about_front(study: Study, found: Sequence[Configuration]) -> list[str]:
+    """Say what is listed where there are several metrics."""
+    if not study.objectives:
+        return []
+    judged, front = len(ranking(study, found)), len(best_of(study, found))
+    what = "no other one is better in a metric without being worse in another"
+    return [f"the Pareto front, {front} of {judged} trained to the end: {what}"]
 
 
 def ranking(study: Study, found: Iterable[Configuration]) -> list[Configuration]:
-    """Return those that can be judged, the best first."""
-    full = [one for one in found if one.is_full]
-    return sorted(full, key=lambda one: (study.loss(one.mean), one.number))
+    """Return those that can be judged, the best first; of several metrics, front by front."""
+    full = [one for one in found if is_judged(study, one)]
+    places = fronts_of(study, full)
+    return sorted(full, key=lambda one: (places.get(one.number, 0), one.losses(study), one.number))
 
 
-def standing(study: Study, one: Configuration) -> tuple[Any, ...]:
+def best_of(study: Study, found: Iterable[Configuration]) -> list[Configuration]:
+    """Return what is best, the very best first; of several metrics, the Pareto front alone."""
+    ranked = ranking(study, found)
+    places = fronts_of(study, ranked)
+    return [one for one in ranked if not places.get(one.number, 0)]
+
+
+def fronts_of(study: Study, found: Iterable[Configuration]) -> dict[int, int]:
+    """Return the front of each that can be judged, by its number; nothing where there is but one
+    metric."""
+    judged = [one for one in found if is_judged(study, one)] if study.objectives else []
+    places = fronts([one.losses(study) for one in judged])
+    return {one.number: place for one, place in zip(judged, places, strict=True)}
+
+
+def is_judged(study: Study, one: Configuration) -> bool:
+    """Return whether it can be judged: by every metric, and where these are several, by numbers."""
+    if not all(each.is_full for each in one.by_metric(study)):
+        return False
+    return not study.objectives or all(map(math.isfinite, one.losses(study)))
+
+
+def standing(study: Study, one: Configuration, fronts: Mapping[int, int]) -> tuple[Any, ...]:
     """Return what the rows of ``status`` are sorted by. Values at different steps are not compared:
     those that came farther go first."""
     far = 0 if one.state in ("done", "failed") else -(one.step or 0)
-    return ORDER.index(one.state), far, study.loss(one.mean), one.number
+    front = fronts.get(one.number, math.inf)
+    return ORDER.index(one.state), far, front, one.losses(study), one.number
 
 
 def promising(
@@ -191,7 +244,7 @@ def promising(
 ) -> list[str]:
     """Name what was pruned though it was already better than the best."""
     cut = [one for one in rest if one.state == "pruned" and one.mean is not None]
-    if not ranked or not cut:
+    if study.objectives or not ranked or not cut:
         return []
     first = min(cut, key=lambda one: study.loss(one.mean))
     if study.loss(first.mean) >= study.loss(ranked[0].mean):
@@ -211,9 +264,15 @@ def drawn_up(
     wanted: Mapping[str, list[str]],
 ) -> Table:
     """Lay out rows, with as many further columns as there is room for, by their full names."""
-    lead = [("TRIAL", "VALUE", "STEP", "STATE")]
+    heads = [short_metric(one.metric) for one in study.objectives] or ["VALUE"]
+    lead = [("TRIAL", *heads, "STEP", "STATE")]
     lead += [
-        (label(study, one), show_measure(one), show_step(one.step), show_state(one))
+        (
+            label(study, one),
+            *map(show_measure, one.by_metric(study)),
+            show_step(one.step),
+            show_state(one),
+        )
         for one in shown
     ]
     used = sum(max(map(len, column)) + GAP for column in zip(*lead, strict=True))
@@ -236,7 +295,7 @@ def chosen(study: Study, shown: Sequence[Configuration]) -> dict[str, list[str]]
     return {
         one.name: [
             short_name(one.name),
-            *(show_value(row.values.get(one.name)) for row in shown),
+            *(show_chosen(row, one.name) for row in shown),
         ]
         for one in displayed(study)
     }
@@ -248,18 +307,22 @@ def measures(shown: Sequence[Configuration], names: Sequence[str]) -> dict[str, 
     for name in names:
         told = [[one.levels[name] for one in row.trials if name in one.levels] for row in shown]
         cells = [f"{statistics.fmean(levels):.4g}" if levels else "" for levels in told]
-        found[name] = [name.rpartition("/")[2], *cells]
+        found[name] = [short_metric(name), *cells]
     return found
+
+
+def short_metric(name: str) -> str:
+    """Return what stands above a column: mean_reward of Train/mean_reward."""
+    return name.rpartition("/")[2] or name
 
 
 # -- what is said around it ---------------------------------------------------------------------
 
 
 def headline(study: Study) -> str:
-    goal = f"{study.mode} {study.metric or 'of the main metric'}"
     rule = study.stop.rule if study.stop else ""
     times = f"{study.repeats} repeats" if study.repeats > 1 else ""
-    return f"{study.id}   {', '.join(filter(None, [study.sampler, goal, rule, times]))}"
+    return f"{study.id}   {', '.join(filter(None, [study.sampler, study.goal, rule, times]))}"
 
 
 def by_cluster(trials: Sequence[Trial]) -> list[str]:
@@ -314,18 +377,22 @@ def counted(found: Iterable[Configuration]) -> str:
 
 
 def without_value(study: Study, trials: Sequence[Trial]) -> list[str]:
-    number = sum(1 for one in trials if one.state == "done" and one.value is None)
-    if not number:
-        return []
-    what = f"'{study.metric}'" if study.metric else "a metric"
-    told = f"{number} done without a value of {what}: the sampler learns nothing from them"
-    return [told + reported(trials)]
+    """Say of which metrics nothing was seen, though trials are done."""
+    done, told = [one for one in trials if one.state == "done"], []
+    for at, goal in enumerate(study.goals):
+        number = sum(1 for one in done if one.by_metric(at).value is None)
+        what = f"'{goal.metric}'" if goal.metric else "a metric"
+        if number:
+            lost = f"{number} done without a value of {what}: the sampler learns nothing from them"
+            told.append(lost + reported(trials))
+    return told
 
 
-def has_no_value(one: Configuration) -> bool:
-    """Return whether it was trained to its end, and nothing of the metric was seen."""
+def has_no_value(study: Study, one: Configuration) -> bool:
+    """Return whether it was trained to its end, and nothing of a metric was seen."""
     states = {trial.state for trial in one.trials}
-    return states == {"done"} and one.mean is None and len(one.trials) >= one.repeats
+    is_missing = any(each.mean is None for each in one.by_metric(study))
+    return states == {"done"} and is_missing and len(one.trials) >= one.repeats
 
 
 def never_seen(study: Study, trials: Sequence[Trial]) -> list[str]:
@@ -391,6 +458,13 @@ def displayed(study: Study) -> list[Parameter]:
     return chosen + [one for one in study.space if one.kind in ("formula", "table", "drawn")]
 
 
+def show_chosen(row: Configuration, name: str) -> str:
+    """Show a parameter's value; - where the configuration has its values, and not this one."""
+    if row.values and name not in row.values:
+        return "-"
+    return show_value(row.values.get(name))
+
+
 def show_value(value: Any, longest: int = LONGEST_CELL) -> str:
     """Show a parameter's value in a few characters: 3.1e-4, 4096, elu, [64,64]."""
     if isinstance(value, float):
@@ -412,6 +486,8 @@ def as_record(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
     """Return the documented form that ``status --json`` and ``best --json`` print."""
     every = configurations(study, trials)
     ranks = {one.number: rank for rank, one in enumerate(ranking(study, every), 1)}
+    if study.objectives:
+        ranks = {number: place + 1 for number, place in fronts_of(study, every).items()}
     return {
         "sweep": study.to_dict(),
         "counts": dict(Counter(one.state for one in trials)),
@@ -425,9 +501,18 @@ def as_record(study: Study, trials: Sequence[Trial]) -> dict[str, Any]:
                 "state": one.state,
                 "value": finite(one.mean),
                 "spread": one.spread,
+                "objectives": [
+                    {"metric": goal.metric, "value": finite(each.mean), "spread": each.spread}
+                    for goal, each in zip(study.objectives, one.by_metric(study), strict=False)
+                ],
                 "values": next((t.to_dict()["values"] for t in one.trials if t.values), {}),
                 "trials": [
-                    {**trial.to_dict(), "value": finite(trial.value), "rungs": finite_rungs(trial)}
+                    {
+                        **trial.to_dict(),
+                        "value": finite(trial.value),
+                        "objectives": [finite(value) for value in trial.objectives],
+                        "rungs": finite_rungs(trial),
+                    }
                     for trial in one.trials
                 ],
             }

@@ -46,8 +46,8 @@ class AgentFiles:
         with answers.reading(self.name):
             return answers.log_times(answer)
 
-    def curve(self, job_id: str) -> Series:
-        return Series.from_dict(self.agent.ask("metrics", id=job_id))
+    def curve(self, job_id: str, name: str = "") -> Series:
+        return Series.from_dict(self.agent.ask("metrics", id=job_id, name=name))
 
     def pull(
         self, job_id: str, landing: Landing, progress: Progress, wanted: Selection

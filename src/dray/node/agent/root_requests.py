@@ -45,7 +45,7 @@ def log_times(agent: "Agent", request: "Request") -> "Answer":
 
 
 def curve(agent: "Agent", request: "Request") -> "Curve":
-    return agent.root.curve(request["id"])
+    return agent.root.curve(request["id"], str(request.get("name") or ""))
 
 
 def outputs(agent: "Agent", request: "Request") -> "Answer":

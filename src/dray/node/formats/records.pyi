@@ -465,6 +465,7 @@ class Parameter(NeededParameter, total=False):
     formula: str
     of: List[str]  # what a formula or a table is made of
     rows: List[List[Any]]  # of a table: the values of those, and its own
+    when: Dict[str, List[Any]]  # choices, with the values for which it is there: see ``presence``
     value: Any
 
 class StopRule(TypedDict, total=False):
@@ -475,6 +476,10 @@ class StopRule(TypedDict, total=False):
     factor: int
     total: Optional[int]  # steps of a whole training
     change: List[str]  # pbt: the parameters that are changed; empty: all floating-point numbers
+
+class Objective(TypedDict):
+    metric: str
+    mode: str  # "max" or "min"
 
 class StudyRecord(TypedDict, total=False):
     """sweep.json: written once, when the sweep is submitted."""
@@ -489,6 +494,7 @@ class StudyRecord(TypedDict, total=False):
     seed: int
     metric: str
     mode: str  # "max" or "min"
+    objectives: List[Objective]  # several metrics at once, the first one too; empty: that alone
     repeats: int
     stop: Optional[StopRule]
     stop_if: List[str]
@@ -516,6 +522,7 @@ class ResultRecord(TypedDict, total=False):
     job: str
     state: str  # "running", "done", "failed", "pruned" or "stopped"
     value: Optional[float]
+    objectives: List[Any]  # of several metrics, in their order: a number, "nan", or null for none
     step: Optional[int]
     rungs: Dict[str, Optional[float]]  # by step; null: not a number
     gpu_seconds: float

@@ -382,9 +382,10 @@ class Watch:
 # -- the whole curve, for people ----------------------------------------------------------------
 
 
-def series(job: "Optional[Description]", job_dir: "JobDir") -> "Curve":
-    """Return the main metric over all attempts: its name, and points of (step, value, attempt)."""
-    main = metrics_of(job).get("main") or []
+def series(job: "Optional[Description]", job_dir: "JobDir", wanted: str = "") -> "Curve":
+    """Return a metric over all attempts: its name, and points of (step, value, attempt). It is the
+    wanted one where there is such a one, else the main one."""
+    main = ([wanted] if wanted else []) + list(metrics_of(job).get("main") or ())
     found = all_points(job, job_dir)
     name = main_of(found, main)
     if name is None:

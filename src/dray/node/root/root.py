@@ -162,12 +162,13 @@ class Root:
 
         return log_times.read(self.job(job_id).attempt(small(attempt)).log_times)
 
-    def curve(self, job_id: str) -> "Curve":
-        """Return the job's main metric over all attempts."""
+    def curve(self, job_id: str, name: str = "") -> "Curve":
+        """Return the metric of this name over all attempts; the job's main one where it has none,
+        or none is named."""
         from ..metrics import sources  # only where a curve is drawn
 
         job_dir = self.job(job_id)
-        return sources.series(job_dir.description(), job_dir)
+        return sources.series(job_dir.description(), job_dir, name)
 
     # -- outputs and checkpoints: which formats there are is not read for every request ----------
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Trials = Dict[int, TrialRecord]  # by configuration
     Results = Dict[int, ResultRecord]  # by trial
     Losses = Dict[int, Optional[float]]  # by configuration; None: failed
+    Vectors = Dict[int, Optional[List[float]]]  # the same, with a loss for each metric
 
 STEP = re.compile(r"[0-9]{1,18}$")
 ENOUGH = 10  # values at a rung, from which on the model learns from it
@@ -65,6 +66,40 @@ def explores(study: "StudyRecord", configuration: int) -> bool:
     if not study.get("stop"):
         return False
     return sampler.rng_of(study["seed"], -1 - configuration).random() < WITHOUT_MODEL
+
+
+def goals_of(study: "StudyRecord") -> "List[Tuple[str, str]]":
+    """Return the metrics of a sweep, each with its mode. A single one may have no name: ''."""
+    several = [(one["metric"], one["mode"]) for one in study.get("objectives") or ()]
+    return several or [(study.get("metric") or "", study.get("mode") or "max")]
+
+
+def names_of(study: "StudyRecord") -> "List[str]":
+    """Return the metrics that a sweep names."""
+    return [name for name, _ in goals_of(study) if name]
+
+
+def vectors_of(study: "StudyRecord", results: "Results") -> "Vectors":
+    """Return the losses that can be compared, one for each metric. A configuration of which a
+    metric was not seen, or is not a number, counts as failed."""
+    if not study.get("objectives"):
+        losses = losses_of(study, results)
+        return {one: None if loss is None else [loss] for one, loss in losses.items()}
+    each = []  # type: List[Losses]
+    for at, (_, mode) in enumerate(goals_of(study)):
+        by_this = {number: dict(one, value=value_at(one, at)) for number, one in results.items()}
+        each.append(losses_of(dict(study, mode=mode), by_this))  # type: ignore[arg-type]
+    found = {}  # type: Vectors
+    for configuration in {one for losses in each for one in losses}:
+        vector = [loss for loss in (one.get(configuration) for one in each) if loss is not None]
+        found[configuration] = vector if len(vector) == len(each) else None
+    return found
+
+
+def value_at(result: "ResultRecord", at: int) -> "Any":
+    """Return what a trial has told of one of several metrics."""
+    told = result.get("objectives") or []
+    return told[at] if at < len(told) else None
 
 
 def losses_of(study: "StudyRecord", results: "Results") -> "Losses":

@@ -2,12 +2,15 @@
 
 Word by word: ``{lr}`` stands for the value of lr, wherever it is in a word, ``{trial}``,
 ``{repeat}`` and ``{seed}`` for those numbers, and ``{{`` and ``}}`` for braces. A parameter that no
-word names is added at the end, in the way that its ``emit`` says. The laptop checks a template with
-the same function, so nothing here can fail on a node that did not fail there.
+word names is added at the end, in the way that its ``emit`` says. One that is not there (see
+presence) is left out: the laptop refuses a word that names one. It checks a template with the same
+function, so nothing here can fail on a node that did not fail there.
 """
 
 import re
 from collections import Counter
+
+from .presence import present
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,13 +37,14 @@ def fill(
     seed: int = 0,
 ) -> "List[str]":
     """Return the command of a trial; raise NoSuchName for a word that cannot be filled."""
-    own = {one["name"]: text_of(values[one["name"]], emission(one) == ASSIGNMENT) for one in space}
+    there = present(space, values)
+    own = {one["name"]: text_of(values[one["name"]], emission(one) == ASSIGNMENT) for one in there}
     names = names_of(space)
-    texts = {name: own[names[name]] for name in names}
+    texts = {name: own[names[name]] for name in names if names[name] in own}
     texts.update(trial=str(trial), repeat=str(repeat), seed=str(seed))
     argv = [filled(word, texts) for word in template]
     named = {names.get(name) for name in names_in(template)}
-    for one in space:
+    for one in there:
         if one["name"] not in named:
             argv += added(one, own[one["name"]])
     return argv

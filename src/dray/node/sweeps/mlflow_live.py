@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ..formats.messages import print_message
 from ..metrics import sources
 from ..processes.environment import secrets_of
-from . import mlflow
+from . import asking, mlflow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from ..formats.records import AttemptRecord, Description, ResultRecord, StudyRecord
     from ..jobs.jobdir import JobDir
+
+    Curves = Dict[str, List[Tuple[int, float]]]  # by the metric's name
 
 EVERY, SELDOM = 20.0, 600.0  # seconds between two tellings; where the server does not answer
 PATIENCE, PATIENCE_AT_END = 60.0, 20.0  # seconds in which something has to come
@@ -65,14 +67,17 @@ class Run:
         self.state = ""  # that it was told last
         self.known = []  # type: List[Any]  # parameters that it has already, which never change
 
-    def tell(self, state: str, tags: "Dict[str, str]", points: "List[Tuple[int, float]]") -> None:
+    def tell(self, state: str, tags: "Dict[str, str]", curves: "Curves") -> None:
         """Tell how the trial does; raise mlflow.NoAnswer."""
         if not self.id:
             self.id = self._find() or self._make()
             params = mlflow.params_of(self.job["sweep"].get("values") or {})
             self._log({one: params[one] for one in params if one not in self.known}, {}, [])
         created = self.study.get("created") or 0.0
-        self._log({}, {}, mlflow.metrics_of(self.study.get("metric") or "", created, points))
+        named = asking.names_of(self.study)
+        for name in curves:
+            key = name if name in named else ""
+            self._log({}, {}, mlflow.metrics_of(key, created, curves[name]))
         if state == self.state:
             return
         number = self.job["sweep"]["trial"] // self.study["repeats"]
@@ -138,9 +143,10 @@ class Live:
     def __init__(self, run: Run, every: float = EVERY) -> None:
         self.run = run
         self.every = every
-        self.name = run.study.get("metric") or ""  # of the metric whose points are taken
+        self.names = asking.names_of(run.study)  # of the metrics whose points are taken
         self.lock = threading.Lock()
-        self.waiting = {}  # type: Dict[int, float]  # points that were not told yet, by step
+        # points that were not told yet, by metric and step
+        self.waiting = {}  # type: Dict[str, Dict[int, float]]
         self.over = threading.Event()
         self.complaint = ""
         self.thread = None  # type: Optional[threading.Thread]
@@ -153,12 +159,13 @@ class Live:
             self.thread.start()
 
     def add(self, name: str, step: int, value: "Optional[float]") -> None:
-        if name != self.name:
+        if name not in self.names:
             return
         with self.lock:
-            self.waiting[step] = number_in(value)
-            if len(self.waiting) > 2 * MOST_WAITING:
-                self.waiting = dict(thinned(sorted(self.waiting.items()), MOST_WAITING))
+            own = self.waiting.setdefault(name, {})
+            own[step] = number_in(value)
+            if len(own) > 2 * MOST_WAITING:
+                self.waiting[name] = dict(thinned(sorted(own.items()), MOST_WAITING))
 
     def end(self) -> None:
         """Tell nothing more: the end of the trial is told by ``tell_end``."""
@@ -175,14 +182,15 @@ class Live:
         with self.lock:
             points, self.waiting = self.waiting, {}
         try:
-            self.run.tell("running", {}, sorted(points.items()))
+            self.run.tell("running", {}, {one: sorted(points[one].items()) for one in points})
             return True
         except Exception as error:  # whatever it is, the training goes on
             if str(error) != self.complaint and not self.run.is_over:
                 print_message("MLflow was not told how the trial does: {}".format(error))
             self.complaint = str(error)
         with self.lock:
-            points.update(self.waiting)
+            for name, later in self.waiting.items():
+                points.setdefault(name, {}).update(later)
             self.waiting = points
         return False
 
@@ -215,8 +223,9 @@ def tell_end(
     if result.get("reason"):
         tags["dray.reason"] = result["reason"][: mlflow.LONGEST_TAG]
     try:
-        name = study.get("metric") or main_metric(attempts)
-        run.tell(result["state"], tags, thinned(curve_of(job_dir, job, name), MOST_WAITING))
+        names = asking.names_of(study) or [main_metric(attempts)]
+        curves = {one: thinned(curve_of(job_dir, job, one), MOST_WAITING) for one in names}
+        run.tell(result["state"], tags, curves)
     except Exception as error:  # whatever it is, the trial has ended all the same
         print_message("MLflow was not told how the trial has ended: {}".format(error))
 

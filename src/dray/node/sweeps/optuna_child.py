@@ -9,6 +9,8 @@ import json
 import os
 import sys
 
+from .presence import holds
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
@@ -52,11 +54,16 @@ def ask(question: "Dict[str, Any]") -> "Dict[str, Any]":
     if "seed" in inspect.signature(cls).parameters:
         arguments["seed"] = question["seed"]
     wanted = {one["name"]: distribution(optuna, one) for one in question["space"]}
-    study = optuna.create_study(sampler=cls(**arguments), direction="minimize")
+    directions = ["minimize"] * question["metrics"]
+    study = optuna.create_study(sampler=cls(**arguments), directions=directions)
     study.add_trials([as_trial(optuna, one, wanted) for one in question["trials"]])
-    trial = study.ask(fixed_distributions=wanted)
+    trial = study.ask()
+    values = {}  # type: Dict[str, Any]
+    for one in question["space"]:
+        if holds(one, values):
+            values[one["name"]] = suggested(trial, one)
     frozen = study.get_trials(deepcopy=False)[-1]
-    return {"values": dict(trial.params), "attrs": attributes(frozen.system_attrs)}
+    return {"values": values, "attrs": attributes(frozen.system_attrs)}
 
 
 def distribution(optuna: "Any", asked: "Dict[str, Any]") -> "Any":
@@ -69,14 +76,24 @@ def distribution(optuna: "Any", asked: "Dict[str, Any]") -> "Any":
     return kinds.FloatDistribution(step=asked["step"], **own)
 
 
+def suggested(trial: "Any", asked: "Dict[str, Any]") -> "Any":
+    """Return the value that the sampler chooses for a parameter."""
+    if "choices" in asked:
+        return trial.suggest_categorical(asked["name"], asked["choices"])
+    own = {"low": asked["low"], "high": asked["high"], "log": asked["log"]}
+    if asked["kind"] == "int":
+        return trial.suggest_int(asked["name"], step=int(asked["step"] or 1), **own)
+    return trial.suggest_float(asked["name"], step=asked["step"], **own)
+
+
 def as_trial(optuna: "Any", told: "Dict[str, Any]", wanted: "Dict[str, Any]") -> "Any":
     states = optuna.trial.TrialState
     state = {"done": states.COMPLETE, "failed": states.FAIL}.get(told["state"], states.RUNNING)
     return optuna.trial.create_trial(
         state=state,
-        value=told["loss"],
+        values=told["losses"],
         params=told["values"],
-        distributions=wanted,
+        distributions={name: wanted[name] for name in told["values"]},
         system_attrs=told["attrs"],
     )
 

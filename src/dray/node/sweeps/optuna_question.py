@@ -7,14 +7,14 @@ in a Python that has Optuna; nothing of it is imported here."""
 import json
 import re
 
-from . import asking, sampler, space
+from . import asking, presence, sampler, space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple  # noqa: F401
 
     from ..formats.records import Parameter, Record, StudyRecord, TrialRecord  # noqa: F401
-    from .asking import Losses, Results, Trials
+    from .asking import Results, Trials, Vectors
 
 PREFIX = "optuna:"
 NAME = re.compile(r"optuna:([A-Za-z_][A-Za-z0-9_]{0,99})(,.*)?$")
@@ -25,6 +25,7 @@ LONGEST_TOLD = 500  # characters of what went wrong there
 DEFAULT_PYTHON = ["python3"]
 MODULE = ["-m", "dray_node", "ask-optuna"]  # on the path of every Python in a job
 SEEDS = 2**31 - 1
+ONE_METRIC = ("CmaEsSampler",)  # those that cannot learn from several
 # Those that count in a database which all of their processes share, or want more than plain values.
 OTHERWISE = {
     "QMCSampler": "use quasi",
@@ -91,25 +92,28 @@ def question(
 ) -> "Record":
     """Return all that Optuna needs to know. Losses are told, which are to be small."""
     name, arguments = parsed(study["sampler"])
-    losses = asking.losses_of(study, results)
+    losses = asking.vectors_of(study, results)
     known = [told(study, trials[one], one, losses) for one in sorted(trials)]
     return {
         "sampler": name,
         "arguments": arguments,
+        "metrics": len(asking.goals_of(study)),
         "seed": sampler.rng_of(study["seed"], configuration).randrange(SEEDS),
-        "space": [as_asked(one) for one in space.learnt(study["space"])],
+        "space": [as_asked(one) for one in presence.in_order(space.learnt(study["space"]))],
         "trials": [one for one in known if one],
     }
 
 
 def as_asked(parameter: "Parameter") -> "Record":
     """Return a parameter as Optuna is told of it: the values of a choice are texts, as it takes no
-    lists."""
+    lists. Each comes behind the choices that it depends on."""
+    when = {name: as_texts(values) for name, values in (parameter.get("when") or {}).items()}
     if space.is_choice(parameter):
-        choices = [json.dumps(one, sort_keys=True) for one in parameter["values"]]
-        return {"name": parameter["name"], "choices": choices}
+        choices = as_texts(parameter["values"])
+        return {"name": parameter["name"], "when": when, "choices": choices}
     return {
         "name": parameter["name"],
+        "when": when,
         "kind": parameter["kind"],
         "low": parameter["low"],
         "high": parameter["high"],
@@ -118,25 +122,27 @@ def as_asked(parameter: "Parameter") -> "Record":
     }
 
 
-def told(study: "StudyRecord", trial: "TrialRecord", number: int, losses: "Losses") -> "Record":
+def as_texts(values: "List[Any]") -> "List[str]":
+    return [json.dumps(one, sort_keys=True) for one in values]
+
+
+def told(study: "StudyRecord", trial: "TrialRecord", number: int, losses: "Vectors") -> "Record":
     """Return a configuration as Optuna is told of it; nothing where it is not of the space."""
-    wanted = space.learnt(study["space"])
     try:
         space.point_of(study["space"], trial["values"])
     except space.NoSuchPoint:
         return {}
-    values = {}
-    for one in wanted:
-        value = trial["values"][one["name"]]
-        is_choice = space.is_choice(one)
-        values[one["name"]] = json.dumps(value, sort_keys=True) if is_choice else value
+    values = space.chosen_in(study["space"], trial["values"])
+    for one in space.learnt(study["space"]):
+        if space.is_choice(one) and one["name"] in values:
+            values[one["name"]] = json.dumps(values[one["name"]], sort_keys=True)
     state = "running"
     if number in losses:
         state = "failed" if losses[number] is None else "done"
     return {
         "values": values,
         "state": state,
-        "loss": losses.get(number),
+        "losses": losses.get(number),
         "attrs": trial.get("attrs") or {},
     }
 
@@ -153,8 +159,10 @@ def chosen(study: "StudyRecord", configuration: int, answer: "Record") -> "Trial
     values, attrs = answer.get("values"), answer.get("attrs")
     if not isinstance(values, dict):
         raise NoAnswer("{} has answered nothing".format(name))
-    found = {}
-    for one in space.learnt(study["space"]):
+    found = {}  # type: Dict[str, Any]
+    for one in presence.in_order(space.learnt(study["space"])):
+        if not presence.holds(one, found):
+            continue
         try:
             found[one["name"]] = value_of(one, values.get(one["name"]))
         except (ValueError, TypeError, OverflowError):

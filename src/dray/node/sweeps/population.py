@@ -52,13 +52,14 @@ def changed(
     names = rule.get("change") or [one["name"] for one in space if one["kind"] == "float"]
     found = {}  # type: Values
     for one in spaces.learnt(space):
-        value = values[one["name"]]
-        if one["name"] in names:
-            if spaces.is_choice(one) or rng.random() < ANYWHERE:
-                value = spaces.from_unit(one, spaces.spread(one, rng.random()))
-            else:
-                value = moved(one, value, rng)
-        found[one["name"]] = value
+        name = one["name"]
+        is_new = name not in values  # it may be there with another choice
+        if not is_new and name not in names:
+            found[name] = values[name]
+        elif is_new or spaces.is_choice(one) or rng.random() < ANYWHERE:
+            found[name] = spaces.from_unit(one, spaces.spread(one, rng.random()))
+        else:
+            found[name] = moved(one, values[name], rng)
     return spaces.complete(space, found, number)
 
 

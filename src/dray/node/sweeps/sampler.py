@@ -4,18 +4,22 @@
 and the bad rest; both sets become mixtures of product kernels in the unit cube, and of some
 candidates drawn from the good mixture the one is taken that the bad one explains worst. Failed
 trials, and those that still run, are among the bad ones, so that their surroundings are avoided.
-The first configurations are spread evenly.
+Where a point does not have a parameter (see presence), that one's kernel is the wide one. The first
+configurations are spread evenly.
 """
 
 import bisect
+import itertools
+import json
 import math
 import random
 
+from . import presence
 from . import space as spaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple, Union  # noqa: F401
+    from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union  # noqa: F401
 
     from ..formats.records import Parameter
     from .space import Point, Space, Values
@@ -27,6 +31,7 @@ CANDIDATES = 24
 MOST_GOOD = 25
 RECENT = 25  # points that count in full; older ones fade
 FINEST = 100.0  # kernels get no narrower than a hundredth
+MOST_BRANCHES = 10**4  # of a grid: combinations of the choices that others depend on
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
@@ -63,15 +68,21 @@ def spread_evenly(space: "Space", seed: int, number: int) -> "Values":
 
 def at_random(space: "Space", seed: int, number: int) -> "Values":
     rng = rng_of(seed, number)
-    point = [spaces.spread(one, rng.random()) for one in spaces.learnt(space)]
+    point = [spaces.spread(one, rng.random()) for one in spaces.learnt(space)]  # type: Point
     return spaces.values_at(space, point, number)
 
 
 def on_grid(space: "Space", number: int) -> "Values":
-    """Return a point of the grid: the last parameter changes first. Behind its end it begins
-    anew."""
-    values, rest = {}, number  # type: Values, int
-    for one in reversed(spaces.learnt(space)):
+    """Return a point of the grid: the last parameter changes first; choices that others depend on
+    change last. Behind its end it begins anew."""
+    found = list(branches(space))
+    sizes = [combinations(free) for _, free in found]
+    rest, branch = number % sum(sizes), 0
+    while rest >= sizes[branch]:
+        rest -= sizes[branch]
+        branch += 1
+    values, free = found[branch]
+    for one in reversed(free):
         choices = spaces.raster(one)
         rest, at = divmod(rest, len(choices))
         values[one["name"]] = choices[at]
@@ -79,10 +90,34 @@ def on_grid(space: "Space", number: int) -> "Values":
 
 
 def grid_size(space: "Space") -> int:
+    return sum(combinations(free) for _, free in branches(space))
+
+
+def combinations(space: "Space") -> int:
     size = 1
-    for one in spaces.learnt(space):
+    for one in space:
         size *= len(spaces.raster(one))
     return size
+
+
+def branches(space: "Space") -> "Iterator[Tuple[Values, Space]]":
+    """Yield each combination of the choices that other parameters depend on, once, with the other
+    learnt parameters that are there then."""
+    wanted = spaces.learnt(space)
+    above = {name for one in space for name in one.get("when") or ()}
+    parents = [one for one in wanted if one["name"] in above]
+    if combinations(parents) > MOST_BRANCHES:
+        raise ValueError("other parameters depend on too many choices for a grid")
+    seen = set()
+    for values in itertools.product(*(spaces.raster(one) for one in parents)):
+        chosen = {one["name"]: values[at] for at, one in enumerate(parents)}
+        there = spaces.learnt(presence.present(space, chosen))
+        names = {one["name"] for one in there}
+        chosen = {name: chosen[name] for name in chosen if name in names}
+        mark = json.dumps(chosen, sort_keys=True)
+        if mark not in seen:
+            seen.add(mark)
+            yield chosen, [one for one in there if one["name"] not in above]
 
 
 def rng_of(seed: int, number: int) -> random.Random:
@@ -120,7 +155,7 @@ def most_promising(
 ) -> "Point":
     wanted = spaces.learnt(space)
     best, rest = Mixture(wanted, good), Mixture(wanted, bad)
-    candidates = [best.draw(rng) for _ in range(CANDIDATES)]
+    candidates = [spaces.without_absent(space, best.draw(rng)) for _ in range(CANDIDATES)]
     return max(candidates, key=lambda point: best.log_density(point) - rest.log_density(point))
 
 
@@ -145,7 +180,9 @@ class Mixture:
     def log_density(self, point: "Point") -> float:
         logs = list(self.log_weights)
         for dimension, one in enumerate(self.kernels):
-            one.add_log_densities(point[dimension], logs)
+            at = point[dimension]
+            if at is not None:
+                one.add_log_densities(at, logs)
         top = max(logs)
         return top + math.log(sum(math.exp(one - top) for one in logs))
 
@@ -170,34 +207,39 @@ class Choices:
     """Kernels over the values of a choice: each prefers its own, the more the more points there
     are."""
 
-    def __init__(self, count: int, places: "List[int]") -> None:
+    def __init__(self, count: int, places: "List[Optional[int]]") -> None:
         self.count = count
         self.places = places
-        prior = 1.0 / (len(places) + 1)
+        prior = 1.0 / (len(places) - places.count(None) + 1)
         self.own = (1 + prior) / (1 + prior * count)
         self.log_own = math.log(self.own)
         self.log_other = math.log(prior / (1 + prior * count))
 
     def draw(self, around: int, rng: random.Random) -> int:
-        if around >= len(self.places):
+        own = self.places[around] if around < len(self.places) else None
+        if own is None:
             return int(rng.random() * self.count)
-        own = self.places[around]
         if self.count == 1 or rng.random() < self.own:
             return own
         return (own + 1 + int(rng.random() * (self.count - 1))) % self.count
 
     def add_log_densities(self, at: "Union[int, float]", logs: "List[float]") -> None:
+        anything = math.log(self.count)
         for index, place in enumerate(self.places):
-            logs[index] += self.log_own if place == at else self.log_other
-        logs[-1] -= math.log(self.count)
+            if place is None:
+                logs[index] -= anything
+            else:
+                logs[index] += self.log_own if place == at else self.log_other
+        logs[-1] -= anything
 
 
 class Numbers:
     """Normal kernels on [0, 1], cut off at its ends."""
 
-    def __init__(self, places: "List[float]") -> None:
-        self.middles = list(places) + [0.5]
-        self.widths = widths_of(places) + [1.0]
+    def __init__(self, places: "List[Optional[float]]") -> None:
+        widths = iter(widths_of([one for one in places if one is not None]))
+        self.middles = [0.5 if one is None else one for one in places] + [0.5]
+        self.widths = [1.0 if one is None else next(widths) for one in places] + [1.0]
         self.offsets = []  # type: List[float]
         for at, middle in enumerate(self.middles):
             width = self.widths[at]

@@ -2,13 +2,14 @@
 
 A parameter that is learnt (``choice``, ``float``, ``int``) is one dimension: a number from 0 to 1,
 or the place of the value among the choices. The others (``drawn``, ``fixed``, ``table``,
-``formula``) follow from these and from the configuration's number. See records.Parameter.
+``formula``) follow from these and from the configuration's number. See records.Parameter. Some may
+be there only with certain choices: see presence.
 """
 
 import json
 import math
 
-from . import expressions
+from . import expressions, presence
 from .filling import short_name
 
 TYPE_CHECKING = False
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from ..formats.records import Parameter
 
     Values = Dict[str, Any]
-    Point = List[Union[int, float]]  # in the order of the learnt parameters
+    # In the order of the learnt parameters; None: one that is not there.
+    Point = List[Optional[Union[int, float]]]
     Space = List[Parameter]
 
 LEARNT = ("choice", "float", "int")
@@ -120,14 +122,22 @@ def raster(parameter: "Parameter") -> "List[Any]":
 
 def point_of(space: "Space", values: "Values") -> "Point":
     """Return the point of a configuration; raise NoSuchPoint where it is not of this space."""
+    found = chosen_in(space, values)
+    for one in learnt(space):
+        if one["name"] in found and not is_choice(one) and not is_of_kind(one, found[one["name"]]):
+            raise NoSuchPoint(one["name"])
+    return [
+        to_unit(one, found[one["name"]]) if one["name"] in found else None for one in learnt(space)
+    ]
+
+
+def chosen_in(space: "Space", values: "Values") -> "Values":
+    """Return the values of the learnt parameters that are there; raise NoSuchPoint where one has
+    none."""
     try:
-        found = [(one, values[one["name"]]) for one in learnt(space)]
+        return {one["name"]: values[one["name"]] for one in learnt(presence.present(space, values))}
     except KeyError as error:
         raise NoSuchPoint(str(error))
-    for one, value in found:
-        if not is_choice(one) and not is_of_kind(one, value):
-            raise NoSuchPoint(one["name"])
-    return [to_unit(one, value) for one, value in found]
 
 
 def is_of_kind(parameter: "Parameter", value: "Any") -> bool:
@@ -139,15 +149,32 @@ def is_of_kind(parameter: "Parameter", value: "Any") -> bool:
 def values_at(space: "Space", point: "Point", number: int) -> "Values":
     """Return all values of the configuration of this number: those at the point, and what
     follows."""
-    wanted = learnt(space)
-    values = {one["name"]: from_unit(one, point[at]) for at, one in enumerate(wanted)}
-    return complete(space, values, number)
+    return complete(space, learnt_at(space, point), number)
+
+
+def learnt_at(space: "Space", point: "Point") -> "Values":
+    """Return the values of the learnt parameters that the point has a place for."""
+    found = {}  # type: Values
+    for at, one in enumerate(learnt(space)):
+        place = point[at]
+        if place is not None:
+            found[one["name"]] = from_unit(one, place)
+    return found
+
+
+def without_absent(space: "Space", point: "Point") -> "Point":
+    """Return a point without the coordinates of what is not there with its choices."""
+    there = presence.present(space, learnt_at(space, point))
+    names = {one["name"] for one in there}
+    return [point[at] if one["name"] in names else None for at, one in enumerate(learnt(space))]
 
 
 def complete(space: "Space", values: "Values", number: int) -> "Values":
-    """Add what is not learnt: a formula or a table may need others, whose turn comes first."""
+    """Add what is not learnt: a formula or a table may need others, whose turn comes first. What is
+    not there with these choices is left out."""
+    there = presence.present(space, values)
     found = dict(values)
-    waiting = [one for one in space if one["kind"] not in LEARNT]
+    waiting = [one for one in there if one["kind"] not in LEARNT]
     while waiting:
         ready = [one for one in waiting if all(name in found for name in needs_of(one))]
         if not ready:
@@ -155,7 +182,7 @@ def complete(space: "Space", values: "Values", number: int) -> "Values":
         for one in ready:
             found[one["name"]] = follow(one, found, number)
         waiting = [one for one in waiting if one["name"] not in found]
-    return {one["name"]: found[one["name"]] for one in space}
+    return {one["name"]: found[one["name"]] for one in there}
 
 
 def needs_of(parameter: "Parameter") -> "List[str]":

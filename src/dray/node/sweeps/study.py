@@ -43,6 +43,7 @@ LARGEST_KNOWN = 256 << 20
 LONGEST_MARK = 100
 UNSEEN = 90.0  # seconds after which every node sees a file that another one has made
 WORTH_KEEPING = 20  # files that were read, from which on the cache is written anew
+MOST_OBJECTIVES = 10  # metrics of one sweep
 STATES = ("running", "done", "failed", "pruned", "stopped")
 
 
@@ -56,6 +57,13 @@ def is_rungs(value: "Any") -> bool:
 def is_levels(value: "Any") -> bool:
     """Return whether these are numbers by the names of metrics."""
     return isinstance(value, dict) and all(shapes.is_number(one) for one in value.values())
+
+
+def is_objectives(value: "Any") -> bool:
+    """Return whether these are the values of several metrics; null is one that was not seen."""
+    if not isinstance(value, list) or len(value) > MOST_OBJECTIVES:
+        return False
+    return all(one is None or one == "nan" or shapes.is_number(one) for one in value)
 
 
 EXCHANGE = {"step": shapes.is_count, "job": shapes.is_id, "values": shapes.is_record}
@@ -73,6 +81,7 @@ RESULT = {
     "state": shapes.is_text,
     "step": shapes.is_count,
     "rungs": is_rungs,
+    "objectives": is_objectives,
     "gpu_seconds": shapes.is_number,
     "reason": shapes.is_text,
     "promoted": shapes.is_flag,
@@ -331,12 +340,28 @@ def is_study(record: "Record") -> bool:
     space, seed = record.get("space"), record.get("seed")
     if not isinstance(space, list) or not all(isinstance(one, dict) for one in space):
         return False
-    if not all(
-        shapes.is_text(one.get("name")) and shapes.is_text(one.get("kind")) for one in space
-    ):
+    if not all(is_parameter(one) for one in space) or not is_goals(record.get("objectives")):
         return False
     repeats = record.get("repeats")  # type: Any
     return shapes.is_count(repeats) and repeats > 0 and shapes.is_count(seed)
+
+
+def is_parameter(record: "Record") -> bool:
+    """Return whether it says what it is; each kind has keys of its own."""
+    when = record.get("when") or {}
+    if not isinstance(when, dict) or not all(isinstance(one, list) for one in when.values()):
+        return False
+    return shapes.is_text(record.get("name")) and shapes.is_text(record.get("kind"))
+
+
+def is_goals(value: "Any") -> bool:
+    """Return whether these are several metrics with their modes; an older dray has written none."""
+    if not value:
+        return True
+    goal = {"metric": shapes.is_text, "mode": shapes.is_text}  # type: shapes.Shape
+    if not isinstance(value, list) or len(value) > MOST_OBJECTIVES:
+        return False
+    return all(isinstance(one, dict) and shapes.fits(one, goal, goal) for one in value)
 
 
 def part_id(path: str) -> "Any":

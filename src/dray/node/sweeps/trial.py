@@ -15,7 +15,7 @@ from ..metrics import sources
 from . import asking, optuna_question, population, sampler, stopping
 from .expressions import Condition, NotAnExpression
 from .filling import fill
-from .space import complete, learnt, point_of
+from .space import chosen_in, complete, point_of
 from .study import Study
 
 TYPE_CHECKING = False
@@ -180,7 +180,7 @@ def as_filled(
     configuration = job["sweep"]["trial"] // study["repeats"]
     try:
         point_of(study["space"], told)
-        chosen = {one["name"]: told[one["name"]] for one in learnt(study["space"])}
+        chosen = chosen_in(study["space"], told)
         change(job, study, {"values": complete(study["space"], chosen, configuration)})
     except DAMAGE:
         return None
@@ -209,7 +209,7 @@ def watched(job: "Description", study: "StudyRecord") -> "List[str]":
     pattern = (job.get("metrics") or {}).get("pattern")
     if pattern and not own:
         own = [sources.name_in_log(pattern)]
-    first = [study["metric"]] if study.get("metric") else own
+    first = asking.names_of(study) or own
     found = first + [one.name for one in conditions_of(study) if one.name] + own
     return sorted(set(found), key=found.index)
 
@@ -281,8 +281,8 @@ class Following:
         if self.live is not None:
             self.live.add(point.name, point.step, point.value)
         for one in self.conditions:
-            name = one.name or self.record.get("metric") or point.name
-            if not self.met and name == point.name and one.holds(point.step, point.value):
+            names = [one.name] if one.name else asking.names_of(self.record) or [point.name]
+            if not self.met and point.name in names and one.holds(point.step, point.value):
                 self.met = "stop_if: {} (step {})".format(one.text, point.step)
 
     def _add(self, point: "Point") -> None:
@@ -314,7 +314,9 @@ class Following:
         """Let MLflow be told of the trial, from now on or no longer."""
         if self.live is None:
             return
-        self.live.name = self.live.name or (watch.value() or {}).get("name") or ""  # type: ignore[call-overload]
+        if not self.live.names:
+            main = (watch.value() or {}).get("name")  # type: ignore[call-overload]
+            self.live.names = [main] if main else []
         (self.live.end if last else self.live.begin)()
 
     def _newest_rung(self) -> int:
@@ -399,8 +401,12 @@ class Following:
         level = points.level() if points else None
         if points and level is not None:
             self.result["step"] = points.last_step()
-            finite = math.isfinite(level)
-            self.result["value"] = level if finite else "nan"  # type: ignore[typeddict-item]
+            self.result["value"] = in_json(level)
+        if self.record.get("objectives"):
+            self.result["objectives"] = [
+                in_json(self.points[name].level()) if name in self.points else None
+                for name in asking.names_of(self.record)
+            ]
         if self.points:
             self.result["metrics"] = self._names_told()
             self.result["levels"] = self._levels(self.result["metrics"])
@@ -413,7 +419,7 @@ class Following:
 
     def _names_told(self) -> "List[str]":
         """Return the names of metrics that were seen, those that the sweep asks for first."""
-        asked = [self.record.get("metric")] + [one.name for one in self.conditions]
+        asked = asking.names_of(self.record) + [one.name for one in self.conditions]
         names = sorted(self.points, key=lambda name: (name not in asked, name))
         return [name for name in names if len(name) <= LONGEST_TOLD][:NAMES_TOLD]
 
@@ -452,6 +458,11 @@ def tell_end(job_dir: "JobDir", job: "Description", end: "policy.Decision") -> N
         from . import mlflow_live  # with threads and HTTP: not for every sweep
 
         mlflow_live.tell_end(job_dir, job, record, result, attempts)
+
+
+def in_json(level: "Optional[float]") -> "Any":
+    """Return a value as results have it: what is not a number as a text."""
+    return level if level is None or math.isfinite(level) else "nan"
 
 
 def is_at_end(rule: "Optional[StopRule]", points: "stopping.Points") -> bool:

@@ -54,9 +54,9 @@ def journal(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
             "op_code": CREATE_STUDY,
             "worker_id": WRITER,
             "study_name": study.id,
-            "directions": [DIRECTIONS[study.mode]],
+            "directions": [DIRECTIONS[one.mode] for one in study.goals],
         },
-        {**about, "user_attr": {"metric": study.metric}},
+        {**about, "user_attr": {"metric": ", ".join(one.metric for one in study.goals)}},
         {**about, "user_attr": {"sampler": study.sampler}},
         *(trial_line(study, one) for one in begun),
     ]
@@ -65,7 +65,9 @@ def journal(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
 def trial_line(study: Study, trial: Trial) -> dict[str, Any]:
     time = datetime.fromtimestamp(study.created, UTC).replace(tzinfo=None).isoformat()
     state = state_of(trial)
-    places = {one.name: internal(one, trial.values.get(one.name)) for one in study.space}
+    several = list(trial.objectives) if trial.objectives and state == COMPLETE else None
+    there = [one for one in study.space if one.name in trial.values]
+    places = {one.name: internal(one, trial.values[one.name]) for one in there}
     params = {name: place for name, place in places.items() if place is not None}
     rest = {name: value for name, value in trial.to_dict()["values"].items() if name not in params}
     return {
@@ -75,7 +77,8 @@ def trial_line(study: Study, trial: Trial) -> dict[str, Any]:
         "datetime_start": time,
         **({"datetime_complete": time} if state != RUNNING else {}),
         "state": state,
-        "value": trial.value if state == COMPLETE else None,
+        "value": trial.value if state == COMPLETE and several is None else None,
+        "values": several,
         "distributions": {
             one.name: json.dumps(distribution(one)) for one in study.space if one.name in params
         },
@@ -96,9 +99,9 @@ def trial_line(study: Study, trial: Trial) -> dict[str, Any]:
 
 
 def state_of(trial: Trial) -> int:
-    """Return Optuna's state. A trial without a number at its end has failed there."""
-    has_number = trial.value is not None and math.isfinite(trial.value)
-    if trial.state == "done" and not has_number:
+    """Return Optuna's state. A trial without a number of each metric has failed there."""
+    values = trial.objectives or (trial.value,)
+    if trial.state == "done" and not all(one is not None and math.isfinite(one) for one in values):
         return FAIL
     return STATES.get(trial.state, FAIL)
 

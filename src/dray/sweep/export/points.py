@@ -10,8 +10,14 @@ from dray.sweep.study import Study, Trial
 Curves = Mapping[str, Sequence[tuple[int, float]]]  # (step, value), by the job's id
 
 
-def metric_name(study: Study) -> str:
-    return study.metric or ANY_METRIC
+def points_by_metric(
+    study: Study, trial: Trial, curves: Mapping[str, Curves]
+) -> list[tuple[str, list[tuple[int, float]]]]:
+    """Return each metric of the sweep with its points. ``curves`` are by the metric's name."""
+    return [
+        (goal.metric or ANY_METRIC, points_of(trial.by_metric(at), curves.get(goal.metric, {})))
+        for at, goal in enumerate(study.goals)
+    ]
 
 
 def points_of(trial: Trial, curves: Curves) -> list[tuple[int, float]]:

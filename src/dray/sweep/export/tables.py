@@ -14,20 +14,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HEADER = ["trial", "configuration", "job", "cluster", "state", "value", "step", "gpu_seconds"]
-HEADER += ["reason"]
+BEFORE = ["trial", "configuration", "job", "cluster", "state"]
+BEHIND = ["step", "gpu_seconds", "reason"]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet begins to compute at
 
 
 def as_csv(study: Study, trials: Sequence[Trial]) -> str:
+    """Write a line for each trial; of several metrics, each has a column of its own."""
     names = [one.name for one in study.space]
+    measures = [one.metric for one in study.objectives] or ["value"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*HEADER, *names])
+    writer.writerow([*BEFORE, *map(cell, measures), *BEHIND, *names])
     for one in sorted(trials, key=lambda trial: trial.number):
-        own = (one.number, one.configuration, one.job, one.cluster, one.state, one.value, one.step)
+        own = [one.number, one.configuration, one.job, one.cluster, one.state]
+        own += [one.by_metric(at).value for at in range(len(measures))]
+        own += [one.step, one.gpu_seconds, one.reason]
         values = one.to_dict()["values"]
-        cells = [*own, one.gpu_seconds, one.reason, *(values.get(name) for name in names)]
+        cells = [*own, *(values.get(name) for name in names)]
         writer.writerow([cell(value) for value in cells])
     return text.getvalue()
 

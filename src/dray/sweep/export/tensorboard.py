@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from dray.node.formats.files import write_bytes
 from dray.sweep.export import event_files
-from dray.sweep.export.points import Curves, metric_name, points_of
+from dray.sweep.export.points import Curves, points_by_metric
 from dray.sweep.study import Study, Trial
 from dray.sweep.table import show_value
 
@@ -24,7 +24,10 @@ STATUS = {"done": event_files.SUCCESS, "running": event_files.RUNNING}
 
 
 def write(
-    folder: Path, study: Study, trials: Sequence[Trial], curves: Curves = MappingProxyType({})
+    folder: Path,
+    study: Study,
+    trials: Sequence[Trial],
+    curves: Mapping[str, Curves] = MappingProxyType({}),
 ) -> int:
     """Write a folder for each trial that has begun, and return how many there are. Their names are
     the jobs'; what an earlier export wrote is replaced."""
@@ -41,13 +44,15 @@ def run_name(study: Study, trial: Trial) -> str:
     return trial.job or f"{study.id}.{trial.number}"
 
 
-def content(study: Study, trial: Trial, curves: Curves) -> bytes:
-    time, tag = study.created, metric_name(study)
+def content(study: Study, trial: Trial, curves: Mapping[str, Curves]) -> bytes:
+    time = study.created
     parts = [event_files.version(time)]
     group = f"{study.id} {trial.configuration}"
     parts.append(event_files.session_start(plain(trial.values), group, time))
     parts += [
-        event_files.scalar(tag, value, step, time) for step, value in points_of(trial, curves)
+        event_files.scalar(tag, value, step, time)
+        for tag, points in points_by_metric(study, trial, curves)
+        for step, value in points
     ]
     status = STATUS.get(trial.state, event_files.FAILURE)
     if status != event_files.RUNNING:

@@ -5,7 +5,7 @@ is the same point: an export can be repeated, and was never half done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from dray.node.sweeps.mlflow import (
@@ -20,7 +20,7 @@ from dray.node.sweeps.mlflow import (
 )
 from dray.records import NamedTuple
 from dray.sweep import mlflow
-from dray.sweep.export.points import Curves, metric_name, points_of
+from dray.sweep.export.points import Curves, points_by_metric
 from dray.sweep.study import Study, Trial
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ def export(
     study: Study,
     trials: Sequence[Trial],
     experiment: str = "",
-    curves: Curves = MappingProxyType({}),
+    curves: Mapping[str, Curves] = MappingProxyType({}),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
     """Write each trial that has begun to an experiment, and return how many there are."""
@@ -78,7 +78,7 @@ def write(
         server.update(run, plan.status)
 
 
-def planned(study: Study, trial: Trial, curves: Curves) -> Planned:
+def planned(study: Study, trial: Trial, curves: Mapping[str, Curves]) -> Planned:
     """Plan the run of a trial, purely."""
     job = trial.job or f"{study.id}.{trial.number}"
     tags = {
@@ -96,5 +96,9 @@ def planned(study: Study, trial: Trial, curves: Curves) -> Planned:
         status=STATUS.get(trial.state, KILLED),
         params=params_of(trial.values),
         tags=tags,
-        metrics=metrics_of(metric_name(study), study.created, points_of(trial, curves)),
+        metrics=[
+            one
+            for name, points in points_by_metric(study, trial, curves)
+            for one in metrics_of(name, study.created, points)
+        ],
     )
