@@ -153,6 +153,7 @@ def start(
         words,
         settings.get("sweep.trials"),
         at_once=settings.get("sweep.at_once"),
+        per_node=settings.get("sweep.per_node", 1),
         snapshot=not no_snapshot,
         notify=notify,
     )
