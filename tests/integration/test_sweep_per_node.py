@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dray.node.formats.faults import TASK_MOMENTS
 from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import parent_of
 from tests.integration.test_sweeps import start, trials
@@ -253,7 +254,9 @@ def test_a_batch_job_that_is_killed_loses_all_its_trials(far: Dray, hpc: Hpc, ga
     sweep = start(far, "hpc", *flags, *SPACE)
     seen = [gates.seen(number) for number in (0, 1)]
     os.kill(parent_of(seen[0]["parent"]), signal.SIGKILL)
-    assert [far.wait(f"{sweep}.{number}")["state"] for number in (0, 1)] == ["lost", "lost"]
+    for number in (0, 1):
+        shown = far.wait(f"{sweep}.{number}")
+        assert shown["state"] == "lost", shown["reason"]
     assert not any(is_alive(one["pid"]) for one in seen)
     for number in (0, 1):
         far("resume", f"{sweep}.{number}")
@@ -284,3 +287,87 @@ def test_one_that_is_resumed_alone_is_left_to_its_own_batch_job(
     assert states(far, sweep) == ["done", "done"]
     attempts = [len(far.show(f"{sweep}.{number}")["attempts"]) for number in (0, 1)]
     assert attempts == [2, 2]
+
+
+def test_a_machine_that_gives_out_parts_gives_each_trial_its_own(dray: Dray) -> None:
+    """Nothing is shared there; a file says the same as the flag."""
+    config = dray.home / "dray/config.toml"
+    config.parent.mkdir(mode=0o700, exist_ok=True)
+    config.write_text("[clusters.local]\ncpus = 2\n")
+    dray.write(
+        "sweep.toml",
+        """
+[sweep]
+trials = 2
+repeats = 2
+per_node = 2
+command = ["true", "{seed}"]
+[sweep.space]
+x = [1, 2]
+[job.resources]
+cpus = 2
+""",
+    )
+    ended = dray("sweep", "start", "--on", "local", "sweep.toml")
+    said = "local gives out parts of a node: each trial asks for 1 CPU"
+    assert ended.stderr.count(said) == 1
+    sweep = ended.stdout.strip()
+    dray("wait", "--timeout", "100s", sweep)
+    assert states(dray, sweep) == ["done"] * 4
+    assert dray.show(f"{sweep}.0")["resources"]["cpus"] == 1
+    assert "per_node" not in dray.show(f"{sweep}.0")["sweep"]
+
+
+def test_what_cannot_share_is_refused_before_anything_is_submitted(dray: Dray, hpc: Hpc) -> None:
+    hpc.offer_pbs(dray)
+    words = ("--per-node", "2", *SPACE, "--", "true")
+    refused = dray("sweep", "start", "--on", "pbs", *words, check=False)
+    assert "on pbs, trials cannot share a batch job" in refused.stderr
+    assert "Leave out --per-node" in refused.stderr
+    assert not refused.stdout
+    assert "no jobs" in dray("ps").stderr
+
+
+def fails_at(hpc: Hpc, dray: Dray, gates: Gates, moment: str, **settings: object) -> None:
+    """Have the first process of a batch job that comes to this moment killed there."""
+    scratch = f"export SLURM_TMPDIR={hpc.slurm.scratch}"
+    fault = f"export DRAY_FAULT={moment}@{gates.folder}/fault"
+    hpc.offer(dray, setup=[scratch, fault], **settings)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["supervisor:started", "supervisor:command-ended", "supervisor:outcome-written"],
+)
+def test_a_supervisor_may_be_killed_at_any_moment(
+    far: Dray, hpc: Hpc, gates: Gates, moment: str
+) -> None:
+    fails_at(hpc, far, gates, moment)
+    gates.open()
+    sweep = start(far, "hpc", "--trials", "3", "--per-node", "3", *RESUMES, *SPACE)
+    far("wait", "--timeout", "100s", sweep)
+    assert (gates.folder / "fault").exists()
+    assert states(far, sweep) == ["done"] * 3
+    attempts = [far.show(f"{sweep}.{number}")["attempts"] for number in range(3)]
+    outcomes = sorted([one["outcome"] for one in made] for made in attempts)
+    killed = [["done"]] if moment == "supervisor:outcome-written" else [["lost", "done"]]
+    assert outcomes == [["done"], ["done"], *killed]
+
+
+@pytest.mark.parametrize("moment", TASK_MOMENTS)
+def test_the_process_for_all_may_be_killed_before_and_after_it_is_queued_again(
+    far: Dray, hpc: Hpc, gates: Gates, moment: str
+) -> None:
+    """Before, all trials are lost, and can be resumed; after, they go on by themselves, once."""
+    fails_at(hpc, far, gates, moment, resume_with="chain")
+    limits = ("--time", "3s", "--grace", "1s", *RESUMES)
+    sweep = start(far, "hpc", "--trials", "2", "--per-node", "2", *limits, *SPACE)
+    wait_for((gates.folder / "fault").exists, 60)
+    if moment == "task:members-ended":
+        for number in (0, 1):
+            assert far.wait(f"{sweep}.{number}")["state"] == "lost"
+            far("resume", f"{sweep}.{number}")
+    assert [gates.seen(number, 2)["from"] for number in (0, 1)] == [True, True]
+    gates.open()
+    far("wait", "--timeout", "100s", sweep)
+    assert states(far, sweep) == ["done"] * 2

@@ -281,3 +281,12 @@ def test_one_that_waits_is_ended_though_its_batch_job_stays(array: ArrayDir) -> 
 def test_a_number_that_is_none_is_one(wrong: object) -> None:
     assert arrays.per_node_of({"sweep": {"per_node": wrong}}) == 1
     assert arrays.per_node_of({"sweep": wrong}) == 1
+
+
+def test_one_that_was_interrupted_early_says_what_it_waits_for() -> None:
+    row: Any = {"id": "14", "state": "running", "per_node": 4}
+    early: Any = [{"number": 1, "outcome": "interrupted", "cause": "time"}]
+    assert "share its allocation" in shared_jobs.why_held(row, early)
+    crashed: Any = [{"number": 1, "outcome": "failed"}]
+    assert not shared_jobs.why_held(row, crashed)
+    assert not shared_jobs.why_held({"id": "14", "state": "running"}, early)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List
 
-    from ..formats.records import Row
+    from ..formats.records import AttemptRecord, Row
     from ..jobs.arrays import ArrayDir
     from ..jobs.jobdir import JobDir
     from .agent import Agent
@@ -67,6 +67,15 @@ def end_if_waiting(job_dir: "JobDir", row: "Row") -> None:
             outcomes.end_job(job_dir, Decision("stopped", "stopped on request"), patience=0.0)
     finally:
         lock.leave()
+
+
+def why_held(row: "Row", attempts: "List[AttemptRecord]") -> str:
+    """Say why a job does not go on, though its batch job runs: it was interrupted earlier than the
+    others."""
+    is_interrupted = bool(attempts) and attempts[-1]["outcome"] == "interrupted"
+    if not row.get("per_node") or not is_interrupted:
+        return ""
+    return "goes on once all that share its allocation are interrupted, or have ended"
 
 
 def is_over(array: "ArrayDir", task: int) -> bool:

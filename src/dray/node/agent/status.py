@@ -135,6 +135,8 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
         record["reason"] = record["reason"] or following.in_words(
             agent.root.path, facts.description
         )
+    elif record["state"] == "queued" and queued is not None and not is_waiting:
+        record["reason"] = record["reason"] or shared_jobs.why_held(queued, facts.attempts)
     if record["state"] in jobdir.ENDED and (facts.end or is_gone):
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
         agent.over.append(record)

@@ -168,7 +168,13 @@ class Allocation(Site):
         if layout.is_spread(self.job):
             allotment.launcher = self.scheduler.launcher(self.job)
             allotment.batch_id = self.number
+        allotment.is_gone = self.is_gone
         self.is_signalled = supervise(self.job_dir, self.job, attempt, allotment)
+
+    def is_gone(self) -> bool:
+        """Return whether the process that cares for the batch job is gone: not where that is this
+        one."""
+        return False
 
     def arrange_next(self, decision: policy.Decision) -> str:
         return self.succession.arrange_next(decision)

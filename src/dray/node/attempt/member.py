@@ -15,6 +15,7 @@ from ..processes import process
 from ..schedulers import scheduler
 from .allocation import Allocation, run_alone
 from .command import HANDLED_SIGNALS
+from .end_requests import KILLED
 from .loop import ELSEWHERE, HERE, Site
 
 TYPE_CHECKING = False
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LOOK = 1.0  # seconds between two looks for a request to stop
-KILLED = "the process that cares for its batch job was killed"
 DEFERRED = 75  # exit code: the node could not even begin the attempt
 
 
@@ -70,11 +70,14 @@ class Member(Allocation):
             return 0
         # None: it goes on in another batch job, or was stopped in a pause.
         decision = self.loop.run() or self.loop.decide()
-        if decision.again and os.getppid() != self.parent:
+        if decision.again and self.is_gone():
             decision = policy.Decision("lost", KILLED)  # nobody is left to queue another
         if not decision.again:
             self.loop.end(decision)
         return 0
+
+    def is_gone(self) -> bool:
+        return os.getppid() != self.parent
 
     def end_leftovers(self) -> None:
         """Kill what is left of an attempt whose supervisor was killed."""

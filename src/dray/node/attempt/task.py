@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 
-from ..formats import interpreters
+from ..formats import faults, interpreters
 from ..formats.messages import print_message
 from ..jobs import policy, trouble
 from ..jobs.arrays import ArrayDir, per_node_of
@@ -135,7 +135,9 @@ class Task:
             if not self._is_their_turn(left):
                 return 0
             self._run_members(left)
+            faults.reach("task:members-ended")
             if self._go_on():
+                faults.reach("task:queued-again")
                 return 0
         return exit_code([one.ended() for one in self._known()])
 
