@@ -795,10 +795,10 @@ def read_spec(job_id: str, command: str, own: str, common: str | None) -> JobSpe
         return JobSpec.from_dict(json.loads(own))
     record = {**json.loads(common or ""), "id": job_id, "command": json.loads(command)}
     if record.get("sweep"):
-        from dray.node.jobs.arrays import split, trial_at  # only for a trial
+        from dray.node.jobs.arrays import as_trial, split  # only for a trial
 
         place = split(job_id)
-        record["sweep"] = trial_at(record["sweep"], place[1] if place else 0)
+        record = as_trial(record, place[1] if place else 0)
     return JobSpec.from_dict(record)
 
 

@@ -33,8 +33,10 @@ for step in range(first + 1, 41):
 """
 
 
-@pytest.mark.parametrize("on", ["local", "hpc"])
-def test_a_trial_goes_on_from_a_better_one(dray: Dray, hpc: Hpc, on: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("on", "per_node"), [("local", 1), ("hpc", 1), ("hpc", 2)])
+def test_a_trial_goes_on_from_a_better_one(
+    dray: Dray, hpc: Hpc, on: str, per_node: int, tmp_path: Path
+) -> None:
     gates = hpc.host.folder(tmp_path / "gates")
     gates.mkdir(exist_ok=True)
     dray.write("train.py", f"import json\nFOLDER = {str(gates)!r}\n{TRAINER}")
@@ -45,7 +47,7 @@ def test_a_trial_goes_on_from_a_better_one(dray: Dray, hpc: Hpc, on: str, tmp_pa
     flags = ("--sampler", "grid", "--seed", "1", "--space", "speed=0.2..0.8:step=0.2")
     flags += ("--stop", "pbt", "--stop-first", "10", "--stop-total", "40")
     flags += ("--checkpoint", "model_*.json", "--checkpoint-number", r"model_(\d+)")
-    sweep = start(dray, on, *flags)
+    sweep = start(dray, on, "--per-node", str(per_node), *flags)
     results = study_folder(dray, sweep) / "results"
 
     def rungs(number: int) -> dict[str, float]:

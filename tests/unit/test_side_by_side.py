@@ -19,7 +19,7 @@ from dray.errors import ConfigError
 from dray.home import Home
 from dray.job.options import GpuRequest
 from dray.launcher.batches.together import as_one_job
-from dray.node.side_by_side import dividing
+from dray.node.processes import dividing
 
 
 @pytest.mark.parametrize(

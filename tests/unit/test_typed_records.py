@@ -87,7 +87,7 @@ CHECKED = [
     ("NoticeSettings", {**notify.SETTINGS, "end": notices.is_end}, set()),
     ("Capacity", queue.CAPACITY, set()),
     ("Granted", queue.GRANT, set()),
-    ("Row", rows.ROW, {"start", "array"}),
+    ("Row", rows.ROW, {"start", "array", "per_node"}),
     ("QueueGroup", kubernetes.GROUP, set()),
     ("End", kubernetes.ROW_END, {"time"}),
 ]

@@ -152,6 +152,8 @@ def describe_resources(view: JobView) -> str:
     if wanted.time:
         least = f", at least {show_duration(wanted.time_min)}" if wanted.time_min else ""
         parts.append(f"{show_duration(wanted.time)} an attempt{least}")
+    if number := view.spec.sweep.get("per_node"):
+        parts.append(f"of an allocation that {number} trials share")
     return ", ".join(parts)
 
 

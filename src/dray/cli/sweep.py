@@ -156,6 +156,7 @@ def start(
         words,
         settings.get("sweep.trials"),
         at_once=settings.get("sweep.at_once"),
+        per_node=settings.get("sweep.per_node", 1),
         snapshot=not no_snapshot,
         notify=notify,
     )
@@ -288,9 +289,11 @@ def begun(
     study: Study, sweep_id: str, sizes: Mapping[str, int], settings: Mapping[str, Any]
 ) -> list[str]:
     at_once, trials = settings.get("sweep.at_once"), sum(sizes.values())
+    per_node = settings.get("sweep.per_node", 1)
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
     told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
+    told += [f"{per_node} per node"] if per_node > 1 else []
     told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))

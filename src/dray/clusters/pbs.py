@@ -233,7 +233,7 @@ def node_detail(shape: Mapping[str, int]) -> str:
 
 class PbsCluster(BatchCluster):
     kind = "pbs"
-    capabilities = BatchCluster.capabilities._replace(found_by="qsub")
+    capabilities = BatchCluster.capabilities._replace(found_by="qsub", whole_nodes=True)
 
     def equipment(self) -> Equipment:
         """Return what the largest node has; empty where PBS does not show its nodes."""

@@ -26,7 +26,7 @@ from dray.job.model import Equipment, Finding, JobArray, JobSpec, Plan
 from dray.node.formats import files
 from dray.node.jobs import arrays
 from dray.node.processes import layout
-from dray.node.schedulers.slurm import SUBMIT, minutes, parse_time_left
+from dray.node.schedulers.slurm import SUBMIT, array_name, minutes, parse_time_left
 from dray.records import replace
 
 OVERLAPS = (20, 11)  # the Slurm in which steps began to share what a job has
@@ -35,22 +35,39 @@ OVERLAPS = (20, 11)  # the Slurm in which steps began to share what a job has
 # -- pure ---------------------------------------------------------------------------------------
 
 
-def batch_script(
-    job: JobSpec, settings: Mapping[str, Any], jobs: int = 0, at_once: int | None = None
-) -> str:
-    """Write the script for sbatch. It contains nothing of the user's command, which is in job.json.
-    With a number of ``jobs``, it is the script of an array."""
-    folder = f"{ROOT}/arrays/{job.id}" if jobs else f"{ROOT}/jobs/{job.id}"
-    flags = [f"--output={folder}/{'%a' if jobs else 'batch'}.log", *sbatch_flags(job, settings)]
-    flags += [f"--array=0-{jobs - 1}{f'%{at_once}' if at_once else ''}"] if jobs else []
-    lines = ["#!/bin/bash -l", *(f"#SBATCH {flag}" for flag in flags)]
-    return "\n".join([*lines, *attempt_lines(folder, settings)]) + "\n"
+def batch_script(job: JobSpec, settings: Mapping[str, Any]) -> str:
+    """Write the script for sbatch. It contains nothing of the user's command, which is in
+    job.json."""
+    folder = f"{ROOT}/jobs/{job.id}"
+    flags = [f"--output={folder}/batch.log", *sbatch_flags(job, settings)]
+    return script_of(flags, attempt_lines(folder, settings))
 
 
-def sbatch_flags(job: JobSpec, settings: Mapping[str, Any]) -> list[str]:
+def array_script(array: JobArray, settings: Mapping[str, Any]) -> str:
+    """Write the script of an array. Where several jobs share a batch job, that asks for what all of
+    them need, and has the number of the first of them."""
+    folder, name = f"{ROOT}/arrays/{array.id}", array_name(array.id, array.per_node)
+    flags = [f"--output={folder}/%a.log", *sbatch_flags(array.common, settings, name)]
+    flags.append(array_flag(array))
+    entry = "task" if array.per_node > 1 else "attempt"
+    return script_of(flags, attempt_lines(folder, settings, entry))
+
+
+def script_of(flags: Sequence[str], lines: Sequence[str]) -> str:
+    return "\n".join(["#!/bin/bash -l", *(f"#SBATCH {flag}" for flag in flags), *lines]) + "\n"
+
+
+def array_flag(array: JobArray) -> str:
+    """Return the flag that numbers the batch jobs: each counts for all jobs that share it."""
+    step = f":{array.per_node}" if array.per_node > 1 else ""
+    most = max(array.at_once // array.per_node, 1) if array.at_once else None
+    return f"--array=0-{array.size - 1}{step}{f'%{most}' if most else ''}"
+
+
+def sbatch_flags(job: JobSpec, settings: Mapping[str, Any], name: str = "") -> list[str]:
     wanted, spread = job.resources, job.to_dict()
     flags = [
-        f"--job-name={job.id}",
+        f"--job-name={name or job.id}",
         f"--comment=dray:{job.id}",
         "--open-mode=append",
         "--requeue",
@@ -83,7 +100,8 @@ def gpu_flag(job: JobSpec, settings: Mapping[str, Any]) -> str:
     wanted = job.resources
     kind = wanted.gpu_type or settings.get("gpu_type")
     flag = GPU_FLAG.of(settings)
-    count = int(wanted.gpus) * (wanted.nodes if flag == "gpus" else 1)
+    # One that shared a GPU with others, and is resumed alone, has one for itself.
+    count = math.ceil(wanted.gpus) * (wanted.nodes if flag == "gpus" else 1)
     asked = f"{kind}:{count}" if kind else f"{count}"
     return f"--{flag}=gpu:{asked}" if flag == "gres" else f"--{flag}={asked}"
 
@@ -115,13 +133,14 @@ def make_array_plan(array: JobArray, cluster: str, settings: Mapping[str, Any]) 
     """Plan one directory and one batch job for the whole array; job.sh is for a job of it that is
     resumed alone."""
     common = {**description(array.common, settings), **array.to_dict()}
+    alone = replace(array.common, id=arrays.JOB, resources=array.resources)
     plan = Plan(
         job=array.common,
         cluster=cluster,
         files={
             "job.json": json.dumps(common),
-            "batch.sh": batch_script(array.common, settings, array.size, array.at_once),
-            "job.sh": batch_script(replace(array.common, id=arrays.JOB), settings),
+            "batch.sh": array_script(array, settings),
+            "job.sh": batch_script(alone, settings),
         },
         command=(*SUBMIT, f"{ROOT}/arrays/{array.id}/batch.sh"),
         is_array=True,
@@ -262,6 +281,7 @@ class SlurmCluster(BatchCluster):
     capabilities = BatchCluster.capabilities._replace(
         arrays=True,
         limits_at_once=True,
+        shared_batch_jobs=True,
         launchers=("srun",),
         batch_variables="SLURM_",
         found_by="sbatch",

@@ -352,7 +352,8 @@ class Snapshot(NamedTuple):
 class JobArray(NamedTuple):
     """Jobs that are submitted together and differ only in their commands. ``common`` has the
     array's id; job N has the id ``<id>.<N>``. Trials of a sweep have one command, which each of
-    them fills in when it starts, and are only counted."""
+    them fills in when it starts, and are only counted. Where several share a batch job, ``common``
+    has the resources of that."""
 
     common: JobSpec
     commands: tuple[tuple[str, ...], ...] = ()
@@ -378,6 +379,19 @@ class JobArray(NamedTuple):
         return most
 
     @property
+    def per_node(self) -> int:
+        """How many of them share a batch job; 1: none."""
+        number: int | None = self.common.sweep.get("per_node")
+        return number or 1
+
+    @property
+    def resources(self) -> Resources:
+        """What each of them has, also one that is resumed alone."""
+        from dray.node.jobs.arrays import part_of  # not for a listing
+
+        return Resources(**part_of(asdict(self.common.resources), self.per_node))
+
+    @property
     def part(self) -> dict[str, Any]:
         """Which trials of their sweep they are."""
         first = self.common.sweep.get("first", 0)
@@ -390,7 +404,8 @@ class JobArray(NamedTuple):
         from dray.node.jobs.arrays import trial_at  # not for a listing
 
         for index, job_id in enumerate(self.ids):
-            job = replace(self.common, id=job_id, command=self.command_of(index))
+            command = self.command_of(index)
+            job = replace(self.common, id=job_id, command=command, resources=self.resources)
             trial = trial_at(dict(job.sweep), index) if job.sweep else {}
             yield replace(job, sweep=trial)
 
@@ -449,6 +464,8 @@ class Capabilities(NamedTuple):
     gpu_fractions: bool = False
     arrays: bool = False  # many jobs can be submitted in one step
     limits_at_once: bool = False  # of jobs that were submitted together, only some run at a time
+    shared_batch_jobs: bool = False  # several jobs of an array can share what one batch job has
+    whole_nodes: bool = False  # a job may be given whole nodes, however little it asks for
     launchers: tuple[str, ...] = ()  # what can start a command once for each task
     # The variables by which a library takes itself for a part of a batch job begin with this.
     batch_variables: str = ""
@@ -567,6 +584,7 @@ SWEEP: Mapping[str, checks.Check[Any]] = {
     "first": count,
     "trial": count,
     "at_once": optional(count),
+    "per_node": optional(count),
     "values": _parameters,
     "template": texts,
 }

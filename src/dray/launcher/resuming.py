@@ -71,7 +71,7 @@ class Resuming:
         require_hope(view, cluster)
         last = view.attempts[-1].number if view.attempts else 0
         job = replace(self._ours(view, secrets), resumed_after=last, start_from=start_from)
-        job = replace(job, version=DESCRIPTION_VERSION)
+        job = replace(job, version=DESCRIPTION_VERSION, sweep=alone(job.sweep))
         job = replace(job, limits=renewed_limits(job, limits, time.time()))
         require_allowance(job, view)
         project = Path(job.project) if update_code else None
@@ -133,6 +133,12 @@ class Resuming:
             )
         project = str(self.context.config.project)
         return replace(spec, secrets=tuple(secrets), project=project)
+
+
+def alone(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which trial a job is, without those that it shared a batch job with: it gets one of
+    its own, of the size of its part."""
+    return {key: value for key, value in sweep.items() if key != "per_node"}
 
 
 def require_hope(view: JobView, cluster: Cluster) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dray.clusters.protocol import Cluster
 from dray.errors import Refused, UsageError
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 class Load(NamedTuple):
-    """What one cluster is given: so many trials like ``common``."""
+    """What one cluster is given: so many trials like ``common``, of which ``per_node`` share a
+    batch job, that is what ``common`` describes then."""
 
     running: Running
     cluster: Cluster
     common: JobSpec
     trials: int = 0
+    per_node: int = 1
 
 
 def names_in(on: str) -> list[str]:
@@ -57,10 +59,29 @@ def limited(loads: Sequence[Load], sweep: str, at_once: int | None) -> list[Load
                 hint="Leave out --at-once, or add trials bit by bit: dray sweep add",
             )
     shares = evenly(at_once, len(loads)) if at_once else [None] * len(loads)
+    pairs = list(zip(loads, shares, strict=True))
+    for one, share in pairs:
+        require_room(one, share)
     return [
-        one._replace(common=replace(one.common, sweep={"id": sweep, "at_once": share}))
-        for one, share in zip(loads, shares, strict=True)
+        one._replace(common=replace(one.common, sweep=sweep_of(one, sweep, share)))
+        for one, share in pairs
     ]
+
+
+def require_room(load: Load, at_once: int | None) -> None:
+    """Refuse a limit that a single batch job would exceed."""
+    if at_once and at_once < load.per_node:
+        raise UsageError(
+            f"{load.per_node} trials share a batch job on {load.cluster.name}, and only {at_once} "
+            f"of them may run at once",
+            hint=f"Write --at-once {load.per_node} or more, or a smaller --per-node.",
+        )
+
+
+def sweep_of(load: Load, sweep: str, at_once: int | None) -> dict[str, Any]:
+    """Return what the trials on one cluster have in common as trials."""
+    found: dict[str, Any] = {"id": sweep, "at_once": at_once}
+    return {**found, "per_node": load.per_node} if load.per_node > 1 else found
 
 
 def arrays_of(row: SweepRow, loads: Sequence[Load]) -> Iterator[tuple[Load, JobArray]]:
@@ -73,8 +94,15 @@ def arrays_of(row: SweepRow, loads: Sequence[Load]) -> Iterator[tuple[Load, JobA
         while first < end:
             number += 1
             name = row.id if number == 1 else f"{row.id}-{number}"
-            size = min(load.cluster.queue.array_size, end - first)
             sweep = {**load.common.sweep, "first": first}
+            size = min(size_of_array(load.cluster.queue.array_size, sweep), end - first)
             job = replace(load.common, id=name, sweep=sweep)
             yield load, JobArray(job, trials=size, study=row.study)
             first += size
+
+
+def size_of_array(most: int, sweep: Mapping[str, Any]) -> int:
+    """Return how many trials an array has, of ``most`` that the cluster takes: all its batch jobs
+    but the last are full."""
+    per_node = sweep.get("per_node") or 1
+    return most - most % per_node or most

@@ -31,6 +31,7 @@ from dray.launcher.sweep_checks import (
 )
 from dray.launcher.sweep_dealing import Load, arrays_of, dealt, limited, names_in
 from dray.launcher.sweep_exchange import others_of
+from dray.launcher.sweep_packing import packed
 from dray.launcher.sweep_views import (
     ACTIVE,
     Part,
@@ -77,14 +78,17 @@ class Sweeping:
         configurations: int | None,
         *,
         at_once: int | None = None,
+        per_node: int = 1,
         snapshot: bool = True,
         notify: bool | None = None,
     ) -> str:
         """Submit a sweep and return its id. Of ``study`` all but the id, the name and the time are
         used; a grid without a number of configurations has all. Where several clusters are named,
-        each gets its share of the trials."""
+        each gets its share of the trials. With ``per_node``, so many trials have together what the
+        settings ask for."""
         self.context.config.require_trust()
         loads = [self._load(name, command) for name in names_in(self.context.config.on)]
+        loads = [packed(one, per_node) for one in loads]
         cluster, common = loads[0].cluster, loads[0].common
         for one in loads:
             one.cluster.check(one.common)

@@ -2,6 +2,8 @@
 
 keep JOBDIR ALIVE_FD TICKET_FD    care for a job on this machine
 attempt JOBDIR                    one attempt, in a batch job
+task ARRAYDIR                     those of the jobs that share a batch job
+member JOBDIR CPUS                all attempts of one of these that the batch job has time for
 pod JOBDIR                        all attempts that a pod has time for, as its first process
 carried FOLDER JOBDIR             the same, of a job that brings its own submission along
 drive JOBDIR                      place a job, or an array, on the nodes of a Ray cluster
@@ -57,6 +59,18 @@ def attempt(job_dir: str) -> int:
     from .attempt import allocation
 
     return allocation.attempt(job_dir)
+
+
+def task(array_dir: str) -> int:
+    from .attempt import task
+
+    return task.run(array_dir)
+
+
+def member(job_dir: str, cpus: str) -> int:
+    from .attempt import member
+
+    return member.run(job_dir, [int(one) for one in cpus.split(",") if one])
 
 
 def pod(job_dir: str) -> int:
@@ -163,6 +177,8 @@ MANY = 10**6
 ENTRIES = {
     "keep": (keep, 3, 3),
     "attempt": (attempt, 1, 1),
+    "task": (task, 1, 1),
+    "member": (member, 2, 2),
     "pod": (pod, 1, 1),
     "carried": (carried, 2, 2),
     "drive": (drive, 1, 1),
@@ -180,7 +196,8 @@ ENTRIES = {
     "side-by-side": (side_by_side, 1, MANY),
     "ask-optuna": (ask_optuna, 0, 0),
 }  # type: Dict[str, Tuple[Callable[..., int], int, int]]
-SPEAK_OF_FILES = ("attempt", "pod", "carried", "node", "rank", "gather", "agent", "session")
+IN_JOBS = ("attempt", "task", "member", "pod", "carried", "node", "rank", "gather")
+SPEAK_OF_FILES = (*IN_JOBS, "agent", "session")
 
 
 if __name__ == "__main__":

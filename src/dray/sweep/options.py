@@ -8,6 +8,7 @@ from dray.checks import Malformed
 from dray.job.options import Option
 from dray.job.options.values import Choice, count_from_zero, job_name, text, texts, words
 from dray.job.quantities import parse_count
+from dray.node.jobs.arrays import MOST_PER_NODE
 from dray.node.sweeps.mlflow import why_not_an_address
 from dray.sweep.study import MODES, RULES, Stop, sampler_name
 
@@ -38,6 +39,13 @@ def mlflow_address(value: object) -> str:
 
 def seed(value: object) -> int:
     return parse_count(value, least=0)
+
+
+def per_node(value: object) -> int:
+    number = parse_count(value)
+    if number > MOST_PER_NODE:
+        raise ValueError(f"at most {MOST_PER_NODE} trials share a node")
+    return number
 
 
 def stop(value: object) -> Stop:
@@ -165,6 +173,17 @@ SWEEP = (
         help="How many trials run at the same time, at most.",
         example="8",
         default_text="as many as the cluster starts",
+        harmless=True,
+    ),
+    Option(
+        key="sweep.per_node",
+        flag="--per-node",
+        metavar="N",
+        parse=per_node,
+        help="How many trials share what --gpus, --cpus and --memory ask for, side by side on one "
+        "node: each has its part of the GPUs, or shares one.",
+        example="4",
+        default=1,
         harmless=True,
     ),
     Option(

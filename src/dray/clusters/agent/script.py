@@ -14,13 +14,14 @@ TELL_OF_CANCELLING = "trap 'echo CANCELLED before the attempt; exit 143' TERM"
 ROOT = "@ROOT@"  # the agent knows what the root's variables stand for there
 
 
-def attempt_lines(folder: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return the lines that run an attempt; ``folder`` is the job's directory, or an array's."""
+def attempt_lines(folder: str, settings: Mapping[str, Any], entry: str = "attempt") -> list[str]:
+    """Return the lines that run an attempt; ``folder`` is the job's directory, or an array's. With
+    the ``entry`` task, those of all jobs that share the batch job."""
     preparing = preparing_lines(settings)
     return [
         *([TELL_OF_CANCELLING] if preparing else ()),
         *preparing,
-        f"exec {node_program(settings)} attempt '{folder}'",
+        f"exec {node_program(settings)} {entry} '{folder}'",
     ]
 
 

@@ -20,6 +20,7 @@ from dray.node.schedulers.slurm import (
     SEPARATOR,
     parse_indices,
     parse_time_left,
+    split_name,
 )
 
 FIELDS = LIST_FORMAT.count(SEPARATOR) + 1
@@ -79,7 +80,7 @@ def entry_of(line: str, asked: Mapping[str, tuple[str, int]], me: str) -> QueueE
         number=shown,
         owner=owner,
         state="waiting" if is_waiting else "running",
-        job=name if owner == me else "",
+        job=split_name(name)[0] if owner == me else "",
         account=account,
         partition=partition,
         qos=qos,

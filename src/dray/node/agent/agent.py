@@ -128,9 +128,23 @@ class Agent(Conversation):
         return None
 
     def batch_jobs_of(self, job_id: str) -> "List[Row]":
-        """Return the rows of a job, or of an array's jobs, in the queue as it is now."""
+        """Return the rows of a job, or of an array's jobs, in the queue as it is now. Not one that
+        the job has shared with others, if it has ended: those may go on in it."""
         queue = self.scheduler.queue()
-        return [queue[name] for name in queue if name == job_id or name.startswith(job_id + ".")]
+        if job_id not in queue:
+            return [queue[name] for name in queue if name.startswith(job_id + ".")]
+        row = self.own_row(queue[job_id], job_id)
+        if row is None or (row.get("per_node") and self.root.job(job_id).ended() is not None):
+            return []
+        return [row]
+
+    def own_row(self, row: "Optional[Row]", job_id: str) -> "Optional[Row]":
+        """Return a job's row in the queue, or None where it is not its own any more: a job that
+        shared a batch job, and was resumed alone, has nothing to do with that."""
+        if row is None or not row.get("per_node"):
+            return row
+        description = self.root.job(job_id).description()
+        return row if description is None or arrays.per_node_of(description) > 1 else None
 
 
 def ping(_: Agent, __: "Request") -> "Answer":

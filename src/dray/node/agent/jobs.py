@@ -10,7 +10,7 @@ from ..formats.wire import Refusal
 from ..jobs import arrays, following, jobdir, staging
 from ..root.submission import Submission
 from ..schedulers.scheduler import NoAnswer, SchedulerError
-from . import site, snapshots
+from . import shared_jobs, site, snapshots
 from .root_requests import named
 
 TYPE_CHECKING = False
@@ -161,6 +161,9 @@ def stop(agent: "Agent", request: "Request") -> "Answer":
     queued = agent.scheduler.queue()
     numbers = []
     have_directory = set(files.names_in(os.path.join(agent.root.path, "jobs")))
+    shared = set(shared_jobs.are_shared(agent, ids, queued))
+    numbers += shared_jobs.stop(agent, shared, queued, request["now"])
+    ids = [one for one in ids if one not in shared]
     for array, indices in arrays.by_array(set(ids) - have_directory).items():
         agent.root.array(array).stop_jobs(indices)
         names = [arrays.job_id(array, index) for index in indices]
@@ -184,15 +187,10 @@ def ask_to_stop(
     """Ask the job's supervisor to stop it; return the batch jobs that have none, to be
     cancelled."""
     attempts = job_dir.records()
-    description = job_dir.description()
-    is_held = jobdir.is_held(attempts)
-    if description and not is_held and not jobdir.decide(description, attempts).again:
-        return []  # it has ended for good, and is being cleared away
-    files.write_json(job_dir.stop, {"now": now, "time": time.time()})
-    if queued is None:
+    if not shared_jobs.request_stop(job_dir, now) or queued is None:
         return []
     number = agent.scheduler.number_of(queued, job_dir.id)
-    is_made = is_held or (attempts and attempts[-1]["outcome"] is None)
+    is_made = jobdir.is_held(attempts) or (attempts and attempts[-1]["outcome"] is None)
     if queued["state"] == "running" and is_made:
         agent.scheduler.interrupt(number)
         return []

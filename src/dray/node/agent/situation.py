@@ -79,7 +79,7 @@ def explain(agent: "Agent", request: "Request") -> "Answer":
     changes = request.get("changes", [])
     if not isinstance(changes, list) or not all(shapes.is_texts(one) for one in changes):
         raise Refusal("Refused", "these are no changes")
-    row = agent.queue().get(job_id)
+    row = agent.own_row(agent.queue().get(job_id), job_id)
     job_dir = agent.root.job(job_id)
     number = agent.scheduler.number_of(row, job_id) if row else job_dir.known_number() or ""
     script = job_dir.script if files.exists(job_dir.script) else ""

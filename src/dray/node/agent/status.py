@@ -9,6 +9,7 @@ from ..jobs import arrays, following, jobdir, states
 from ..notifications import notices
 from ..root.submission import Submission, being_submitted, drop_secrets
 from ..schedulers.scheduler import SchedulerError
+from . import shared_jobs
 from .root_requests import named
 
 TYPE_CHECKING = False
@@ -35,9 +36,10 @@ def status(agent: "Agent", request: "Request") -> "Answer":
     seen = {}  # type: Dict[str, ArrayDir]
     waiting = {}  # type: Dict[Tuple[str, str], List[str]]
     for job_id in named(request):
-        row = queued.get(job_id)
         has_directory = job_id in have_directory
+        row = queued.get(job_id)
         try:
+            row = agent.own_row(row, job_id)
             if row and request.get("brief") and only_waits(agent, job_id, row, has_directory):
                 waiting.setdefault((row["why"], row["start"]), []).append(job_id)
                 continue
@@ -112,6 +114,7 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
     has ended."""
     if queued is not None and queued["state"] == "waiting":
         end_if_too_late(agent, job_dir, queued)
+        end_if_stopped(job_dir, queued)
     may_be_queued = queued is None and is_on_its_way(agent, job_dir)
     is_gone = queued is None and not may_be_queued
     is_waiting = queued is not None and queued["state"] == "waiting"
@@ -132,6 +135,8 @@ def status_of(agent: "Agent", job_dir: "JobDir", queued: "Optional[Row]") -> "Op
         record["reason"] = record["reason"] or following.in_words(
             agent.root.path, facts.description
         )
+    elif record["state"] == "queued" and queued is not None and not is_waiting:
+        record["reason"] = record["reason"] or shared_jobs.why_held(queued, facts.attempts)
     if record["state"] in jobdir.ENDED and (facts.end or is_gone):
         drop_secrets(job_dir, lambda: agent.submitted_since(job_dir))
         agent.over.append(record)
@@ -149,8 +154,8 @@ def is_on_its_way(agent: "Agent", job_dir: "JobDir") -> bool:
 def trace_of(
     agent: "Agent", job_dir: "JobDir", batch_log: str, index: "Optional[int]" = None
 ) -> states.Trace:
-    """Collect what the scheduler's side knows of a job. ``index`` is the job's index in an array,
-    whose directory is then ``job_dir``."""
+    """Collect what the scheduler's side knows of a job. ``index`` is that of its batch job in an
+    array, whose directory is then ``job_dir``."""
     submitted, asked = being_submitted(job_dir), job_dir.stop_request() is not None
     numbers = agent.scheduler.numbers_of(job_dir, index)
     said = files.last_line(batch_log)
@@ -175,7 +180,8 @@ def status_in_array(
     if place[1] in arrays.read_indices(array.stopped):
         record["state"], record["reason"] = "stopped", "stopped on request"
     elif queued is None and not agent.submitted_since(array):
-        trace = trace_of(agent, array, array.batch_log_of(place[1]), place[1])
+        task = array.task_of(place[1])
+        trace = trace_of(agent, array, array.batch_log_of(task), task)
         states.conclude(record, states.without_end(trace, [], agent.scheduler.name))
     return record
 
@@ -215,12 +221,21 @@ def end_if_too_late(agent: "Agent", job_dir: "JobDir", queued: "Row") -> None:
         end = too_late(job_dir)
         if end is not None and job_dir.ended() is None:
             outcomes.end_job(job_dir, end, patience=0.0)
-        if end is not None:
+        if end is not None and not queued.get("per_node"):  # else others have it, too
             agent.scheduler.cancel([agent.scheduler.number_of(queued, job_dir.id)])
     except (OSError, SchedulerError):  # the next look tries again
         pass
     finally:
         lock.__exit__()
+
+
+def end_if_stopped(job_dir: "JobDir", queued: "Row") -> None:
+    """End a job that was asked to stop, and now waits for a batch job that others need as well."""
+    try:
+        if queued.get("per_node"):
+            shared_jobs.end_if_waiting(job_dir, queued)
+    except OSError:  # the next look tries again
+        pass
 
 
 def too_late(job_dir: "JobDir") -> "Optional[Decision]":

@@ -66,7 +66,15 @@ def run_alone(allocation: "Allocation") -> int:
 
 
 class Allocation(Site):
-    def __init__(self, job_dir: JobDir, job: "Description", batch: Scheduler) -> None:
+    """``succession`` queues the next batch job, where that is not for this job alone."""
+
+    def __init__(
+        self,
+        job_dir: JobDir,
+        job: "Description",
+        batch: Scheduler,
+        succession: "Optional[Succession]" = None,
+    ) -> None:
         self.job_dir = job_dir
         self.job = job
         self.scheduler = batch
@@ -76,7 +84,8 @@ class Allocation(Site):
         self.limit = TimeLimit(batch, self.number)
         self.has_asked = False  # what is queued
         self.queued = None  # type: Optional[Dict[str, Row]]
-        self.succession = Succession(job_dir, job, batch, self.number)
+        self.succession = succession or Succession([job_dir], job, batch, self.number)
+        self.is_signalled = False  # whether the scheduler is about to end the batch job
         self.loop = AttemptLoop(job_dir, job, self)
 
     def run(self) -> int:
@@ -159,7 +168,13 @@ class Allocation(Site):
         if layout.is_spread(self.job):
             allotment.launcher = self.scheduler.launcher(self.job)
             allotment.batch_id = self.number
-        supervise(self.job_dir, self.job, attempt, allotment)
+        allotment.is_gone = self.is_gone
+        self.is_signalled = supervise(self.job_dir, self.job, attempt, allotment)
+
+    def is_gone(self) -> bool:
+        """Return whether the process that cares for the batch job is gone: not where that is this
+        one."""
+        return False
 
     def arrange_next(self, decision: policy.Decision) -> str:
         return self.succession.arrange_next(decision)

@@ -21,7 +21,8 @@ class Allotment:
     environment it starts from, how many seconds it has, and how to ask for that again; what its job
     may still use as a whole. A command that is spread also has a launcher, the number of its batch
     job, and the address at which other nodes find this one, if not by its name. One whose container
-    is its own has a meter of its memory."""
+    is its own has a meter of its memory. One that shares a batch job can tell whether the process
+    that cares for that ``is_gone``."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Allotment:
         self.batch_id = ""
         self.address = ""
         self.meter = None  # type: Optional[Meter]
+        self.is_gone = None  # type: Optional[Callable[[], bool]]
 
 
 class Limit:

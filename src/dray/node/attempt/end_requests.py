@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .allotment import Limit
     from .checkpoint_watch import CheckpointWatch
 
+KILLED = "the process that cares for its batch job was killed"
 SILENT_GRACES = 10  # how many graces a command that has done all may say nothing
 
 
@@ -76,8 +77,11 @@ class EndRequests:
         """Register that this process was signalled, as a scheduler does that ends the job."""
         self.signalled = True
         if self.job_dir.stop_request() is None and self._may_go_on():
-            reason = "interrupted by {}".format(process.signal_name(number))
-            self.current = EndRequest("interrupted", reason, self.in_grace(), cause="signal")
+            reason, cause = "interrupted by {}".format(process.signal_name(number)), "signal"
+            is_gone = self.limit.allotment.is_gone
+            if is_gone is not None and is_gone():
+                reason, cause = KILLED, trouble.LOST  # not the scheduler has sent it
+            self.current = EndRequest("interrupted", reason, self.in_grace(), cause=cause)
 
     def _may_go_on(self) -> bool:
         """Return whether nothing is known yet that keeps this process from making the next

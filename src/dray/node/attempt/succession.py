@@ -12,9 +12,9 @@ from .loop import ELSEWHERE, NOBODY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import List, Optional, Sequence
 
-    from ..formats.records import Description
+    from ..formats.records import AttemptRecord, Description
     from ..jobs.jobdir import JobDir
     from ..schedulers.scheduler import Scheduler
 
@@ -38,13 +38,25 @@ class Patience:
 
 
 class Succession:
+    """``job_dirs`` are the jobs that the batch job ``number``, in which this process is, is for:
+    one, or several that share it. ``script`` is the batch script, if it is not the job's own, and
+    ``words`` are what its submission needs besides."""
+
     def __init__(
-        self, job_dir: "JobDir", job: "Description", batch: "Scheduler", number: str
+        self,
+        job_dirs: "Sequence[JobDir]",
+        job: "Description",
+        batch: "Scheduler",
+        number: str,
+        script: str = "",
+        words: "Sequence[str]" = (),
     ) -> None:
-        self.job_dir = job_dir
+        self.job_dirs = job_dirs
         self.job = job
         self.scheduler = batch
-        self.number = number  # of the batch job that this process is in
+        self.number = number
+        self.script = script or job_dirs[0].script
+        self.words = list(words)
 
     def arrange_next(self, decision: policy.Decision) -> str:
         """Queue the next attempt; return NOBODY where somebody has cancelled the job."""
@@ -68,37 +80,43 @@ class Succession:
     def submit_successor(self, after: str) -> str:
         """Submit the batch job that takes this one's place, and return its number. Retries for as
         long as a controller may be away, so that an outage does not lose the run."""
-        if not files.exists(self.job_dir.script):  # a job of an array that could not be written
-            raise SchedulerError("there is no {}".format(self.job_dir.script))
+        if not files.exists(self.script):  # a job of an array that could not be written
+            raise SchedulerError("there is no {}".format(self.script))
         patience = Patience(OUTAGE)
         # One may wait already: the scheduler may have requeued this batch job right after that.
         successor = self._find_successor(patience)
         while successor is None:
             try:
                 planned = scheduler.planned_words(self.job)
-                successor = self.scheduler.submit(self.job_dir.script, after, planned=planned)
+                planned += self.words
+                successor = self.scheduler.submit(self.script, after, planned=planned)
             except SchedulerError as error:
                 print_message("the next attempt could not be queued, for now: {}".format(error))
                 patience.pause(error)
                 successor = self._find_successor(patience)  # an answer may have been lost
-        self.job_dir.remember_number(successor)
+        for job_dir in self.job_dirs:
+            job_dir.remember_number(successor)
         return successor
 
     def _find_successor(self, patience: "Patience") -> "Optional[str]":
         """Return the number of a successor that is queued, or None where there certainly is none.
         While the queue is unknown, nothing is submitted a second time."""
+        job_id = self.job_dirs[0].id
         while True:
             try:
-                row = self.scheduler.queue().get(self.job_dir.id)
+                row = self.scheduler.queue().get(job_id)
                 break
             except SchedulerError as error:
                 patience.pause(error)
-        number = self.scheduler.number_of(row, self.job_dir.id) if row else self.number
+        number = self.scheduler.number_of(row, job_id) if row else self.number
         return number if number != self.number else None
 
     def _was_signalled(self) -> bool:
-        records = self.job_dir.records()
-        return bool(records) and records[-1].get("cause") == "signal"
+        return any(one.get("cause") == "signal" for one in self._last_records())
+
+    def _last_records(self) -> "List[AttemptRecord]":
+        """Return the last attempt of each job."""
+        return [records[-1] for records in (one.records() for one in self.job_dirs) if records]
 
     def _batch_state(self) -> str:
         """Return the state of this batch job. Waits while the controller is being restarted, so
@@ -131,8 +149,7 @@ class Succession:
     def _restore_time(self, number: str, decision: policy.Decision) -> None:
         """Restore the time limit for the next attempt, where the scheduler has cut it for a short
         slot."""
-        records = self.job_dir.records()
-        if not records or not policy.was_short(self.job, records[-1]):
+        if not any(policy.was_short(self.job, one) for one in self._last_records()):
             return
         seconds = self.job["resources"]["time"]
         assert seconds is not None  # else no slot would be short

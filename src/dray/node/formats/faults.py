@@ -28,6 +28,9 @@ MOMENTS = (
     "supervisor:outcome-written",
 )
 
+# Of a batch job that several jobs share, between the ends of these and its own.
+TASK_MOMENTS = ("task:members-ended", "task:queued-again")
+
 # On Kubernetes, where the laptop creates the Job once the job's directory is there.
 KUBERNETES_MOMENTS = ("run:directory-sent", "run:job-created")
 

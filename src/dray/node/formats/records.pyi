@@ -144,6 +144,7 @@ class SweepPart(TypedDict, total=False):
     first: int  # of an array: the number of its first trial
     trial: int
     at_once: Optional[int]  # how many may run at the same time
+    per_node: int  # how many share a batch job; absent: it has one of its own
     values: Record  # the parameters, once it has asked for them: its command is filled then
     template: List[str]  # the command before that, where its parameters may change
 
@@ -329,6 +330,7 @@ class Row(NeededRow, total=False):
     why: str
     start: str
     array: bool  # whether the row is that of many jobs
+    per_node: int  # of an array of which several jobs share a batch job: how many
 
 class Conclusion(TypedDict, total=False):
     """The part of a status that says how the job is, as far as that is known."""

@@ -271,6 +271,7 @@ SWEEP = {
     "first": is_count,
     "trial": is_count,
     "at_once": is_count,
+    "per_node": is_count,
     "values": is_record,
     "template": is_texts,
 }  # type: Shape

@@ -11,6 +11,10 @@
 
 Job N of an array has the id ``<array>.N``. It gets a directory of its own, made from the array's,
 when it first needs one: a thousand waiting jobs are one directory.
+
+Where several trials share a batch job (``per_node`` in their ``sweep``), that is numbered like the
+first of them: of fours, batch job 8 has the jobs 8 to 11. One that is resumed alone has no
+``per_node`` in its own description any more.
 """
 
 import os
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 RANGE = re.compile(r"(.+)\.([0-9]{1,9})-([0-9]{1,9})$")
 INDEX = re.compile(r"(.+)\.([0-9]{1,9})$")
 MOST_JOBS = 1000000  # in one request
+MOST_PER_NODE = 100  # jobs that share a batch job
 OF_ARRAY = ("commands", "count")  # keys of a description that no single job has
 JOB = "@JOB@"  # stands for the job's id in the script that each job may need for itself
 
@@ -120,9 +125,21 @@ class ArrayDir(JobDir):
         own["id"] = job_id(self.id, index)
         if "commands" in common:
             own["command"] = common["commands"][index]
-        else:
-            own["sweep"] = trial_at(common.get("sweep") or {}, index)
-        return own
+            return own
+        return as_trial(own, index)
+
+    def per_node(self) -> int:
+        """Return how many jobs share a batch job."""
+        return per_node_of(self.common())
+
+    def task_of(self, index: int) -> int:
+        """Return the number that the job's batch job has in the scheduler's array."""
+        return first_in_task(index, self.per_node())
+
+    def sharing(self, index: int) -> "List[int]":
+        """Return the jobs that share the batch job of this one, apart from those that have been
+        removed."""
+        return in_task(index, self.per_node(), self.indices())
 
     def job_dir(self, index: int) -> JobDir:
         """Return the job's own directory, which may not exist yet."""
@@ -149,6 +166,8 @@ class ArrayDir(JobDir):
         if index in read_indices(self.stopped):
             contents["stop.json"] = files.encode({"now": True})
         write_directory(job_dir, contents, os.path.join(self.path, "snapshot"))
+        if "stop.json" not in contents and index in read_indices(self.stopped):
+            files.write_json(job_dir.stop, {"now": True})  # somebody has asked for it just now
         self._forget_secrets()
         return job_dir
 
@@ -215,11 +234,50 @@ def size_of(common: "Record") -> int:
     return len(commands) if is_list else 0
 
 
+def as_trial(common: "Record", index: int) -> "Record":
+    """Return the description of the trial at this place of an array, from what all of them have in
+    common: which trial of its sweep it is, and its part of a batch job that it shares."""
+    own = dict(common, sweep=trial_at(common.get("sweep") or {}, index))
+    if isinstance(own.get("resources"), dict):
+        own["resources"] = part_of(own["resources"], per_node_of(own))
+    return own
+
+
+def part_of(resources: "Mapping[str, Any]", many: int) -> "Record":
+    """Return what one of so many jobs has of the GPUs, CPUs and memory that they share; perhaps a
+    fraction of a GPU. All of them have all the time."""
+    own = dict(resources)  # type: Record
+    if many > 1:
+        own["gpus"] = (own.get("gpus") or 0.0) / many
+        own["cpus"] = max((own.get("cpus") or 1) // many, 1)
+        own["memory"] = own["memory"] // many if own.get("memory") else None
+    return own
+
+
 def trial_at(sweep: "Record", index: int) -> "Record":
     """Return which trial of its sweep the job at this place of an array is."""
     own = {key: sweep[key] for key in sweep if key != "first"}
     own["trial"] = (sweep.get("first") or 0) + index
     return own
+
+
+def per_node_of(description: "Mapping[str, Any]") -> int:
+    """Return how many jobs share a batch job, by the description of an array or of one of them; 1
+    for a job that has one of its own."""
+    sweep = description.get("sweep")
+    number = sweep.get("per_node") if isinstance(sweep, dict) else None  # type: Any
+    return int(number) if shapes.is_count(number) and 1 < number <= MOST_PER_NODE else 1
+
+
+def first_in_task(index: int, per_node: int) -> int:
+    """Return the first of the jobs that share a batch job with this one."""
+    return index - index % per_node
+
+
+def in_task(index: int, per_node: int, there: "Iterable[int]") -> "List[int]":
+    """Return which of those that are there share a batch job with this one, itself included."""
+    first = first_in_task(index, per_node)
+    return sorted(set(there).intersection(range(first, first + per_node)))
 
 
 def read_indices(path: str) -> "Set[int]":

@@ -130,8 +130,9 @@ def numbers(root: str, after: "Dict[str, str]") -> "List[str]":
         number = job_dir.known_number()
         place = arrays.split(name)
         if number is None and place is not None:
-            array = ArrayDir(root, place[0]).known_number()
-            number = "{}_{}".format(array, place[1]) if array else None
+            array = ArrayDir(root, place[0])
+            whole = array.known_number()
+            number = "{}_{}".format(whole, array.task_of(place[1])) if whole else None
         if number:
             found.append(number)
     return found

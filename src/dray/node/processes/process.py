@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, NoReturn, Optional, Set, Tuple
 
 PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -30,6 +31,11 @@ class CannotContain(Exception):
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, daemons included."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send this signal once the process that has started this one is gone."""
+    prctl(PR_SET_PDEATHSIG, number)
 
 
 def prctl(option: int, value: int) -> None:

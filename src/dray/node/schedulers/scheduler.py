@@ -73,6 +73,15 @@ class Scheduler:
         """Return the index of this process's job in its array."""
         raise NotImplementedError
 
+    def own_cpus(self) -> "Optional[int]":
+        """Return how many CPUs of this node the batch job has; None where that is unknown."""
+        return None
+
+    def words_for_task(self, index: int) -> "List[str]":
+        """Return what the submission of an array's script needs besides, for one of its batch jobs
+        alone."""
+        raise SchedulerError("{} submits no batch job {} alone".format(self.name, index))
+
     def read_queue(self) -> str:
         """Ask for all of this user's batch jobs that are not over, in one query; return the raw
         answer."""

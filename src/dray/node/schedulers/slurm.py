@@ -31,6 +31,8 @@ LOST = {
     "TIMEOUT": "Slurm's time limit ended it",
 }
 CONFIG = ("JobRequeue", "KillWait", "MaxArraySize", "PreemptMode")
+# The name of an array of which several jobs share a batch job: its id, and how many.
+SHARED = re.compile(r"(.+):([0-9]{1,3})$")
 INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?$")
 WHOLE_LISTS = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts an array's indices at 64 characters
 # One that Slurm requeues for it has no end any more.
@@ -68,13 +70,36 @@ def parse_queue(text: str) -> "Dict[str, Row]":
         number, indices, name, state, why, start = parts
         row = {"id": number, "state": STATES.get(state, "ending")}  # type: Row
         row["why"], row["start"], row["array"] = why, start, indices != "N/A"
-        names = [name]
-        if row["array"]:
-            names = [arrays.job_id(name, index) for index in parse_indices(indices)]
+        names = names_in(row, name, indices) if row["array"] else [name]
         if row["state"] == "ending":  # its successor is what is to be found
             names = [one for one in names if one not in found]
         found.update(dict.fromkeys(names, row))
     return found
+
+
+def array_name(array: str, per_node: int) -> str:
+    """Return the name that an array has in Slurm; ``parse_queue`` finds out from it which jobs a
+    batch job is for."""
+    return "{}:{}".format(array, per_node) if per_node > 1 else array
+
+
+def split_name(name: str) -> "Tuple[str, int]":
+    """Return the array, and how many of its jobs share a batch job."""
+    found = SHARED.match(name)
+    per_node = int(found.group(2)) if found else 1
+    if found is None or not 1 < per_node <= arrays.MOST_PER_NODE:
+        return name, 1
+    return found.group(1), per_node
+
+
+def names_in(row: "Row", name: str, indices: str) -> "List[str]":
+    """List the jobs of an array that a line of squeue's is for; note in the row how many share a
+    batch job. A last one may not be full: ids of jobs that do not exist do no harm."""
+    array, per_node = split_name(name)
+    if per_node > 1:
+        row["per_node"] = per_node
+    firsts = parse_indices(indices, arrays.MOST_JOBS // per_node)
+    return [arrays.job_id(array, first + at) for first in firsts for at in range(per_node)]
 
 
 def serial(line: str) -> int:
@@ -85,7 +110,9 @@ def serial(line: str) -> int:
 def number_of(row: "Row", job_id: str) -> str:
     """Return Slurm's id of the job itself; its row may be shared by many."""
     place = arrays.split(job_id) if row["array"] else None
-    return "{}_{}".format(row["id"], place[1]) if place else str(row["id"])
+    if place is None:
+        return str(row["id"])
+    return "{}_{}".format(row["id"], arrays.first_in_task(place[1], row.get("per_node", 1)))
 
 
 def parse_indices(text: str, most: int = arrays.MOST_JOBS) -> "Iterator[int]":
@@ -280,6 +307,13 @@ class Slurm(scheduler.Scheduler):
 
     def own_index(self) -> int:
         return int(os.environ["SLURM_ARRAY_TASK_ID"])
+
+    def own_cpus(self) -> "Optional[int]":
+        number = os.environ.get("SLURM_CPUS_ON_NODE", "")
+        return int(number) if re.match("[0-9]{1,6}$", number) else None
+
+    def words_for_task(self, index: int) -> "List[str]":
+        return ["--array={}".format(index)]
 
     def read_queue(self) -> str:
         me = str(os.getuid())

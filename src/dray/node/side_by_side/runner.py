@@ -18,7 +18,8 @@ import threading
 import time
 
 from ..formats import files
-from . import dividing
+from ..processes import dividing
+from . import together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Runner:
         self.lead = str(described.get("lead", ""))
         commands = described["commands"]
         if self.together:
-            env.update(dividing.peers([str(one["name"]) for one in commands]))
+            env.update(together.peers([str(one["name"]) for one in commands]))
         self.members = [Member(one, outputs, env) for one in commands]
         self.codes = collections.OrderedDict()  # type: Dict[str, int]  # of those that have ended
         self.write = threading.Lock()
@@ -123,7 +124,7 @@ class Runner:
                 self._end_rest()
             time.sleep(TICK)
         self._note_ends()
-        return dividing.exit_code(self.codes, self.lead)
+        return together.exit_code(self.codes, self.lead)
 
     def _all_ended(self) -> bool:
         return len([one for one in self.members if one.look()]) == len(self.members)

@@ -1,12 +1,10 @@
-"""Divides a job among the commands in it. Pure."""
+"""Divides what a job has on its node among the commands, or the jobs, that share it. Pure."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import Dict, Iterable, List, Optional, Sequence
 
 GPUS = "CUDA_VISIBLE_DEVICES"
-PEER = "DRAY_PEER_"
-HERE = "127.0.0.1"  # all of them are on one machine
 
 
 def divide_gpus(visible: "Sequence[str]", wanted: "Sequence[Optional[int]]") -> "List[List[str]]":
@@ -30,14 +28,12 @@ def visible_gpus(env: "Dict[str, str]") -> "Optional[List[str]]":
     return None if found is None else [one for one in found.split(",") if one]
 
 
-def peers(names: "Sequence[str]") -> "Dict[str, str]":
-    """Return the variables by which commands that are started together find each other."""
-    return {PEER + name.upper().replace("-", "_").replace(".", "_"): HERE for name in names}
-
-
-def exit_code(codes: "Dict[str, int]", lead: str) -> int:
-    """Return the code for all: the lead's, else that of the first to fail. ``codes`` are in the
-    order in which they have ended."""
-    if lead in codes:
-        return codes[lead]
-    return next((code for code in codes.values() if code), 0)
+def divide_cpus(usable: "Iterable[int]", own: "Optional[int]", many: int) -> "List[List[int]]":
+    """Return the CPUs of each of so many; of each none where they stay together. ``usable`` are
+    those that a process may run on, ``own`` is how many of them the job has: where these differ,
+    others use the same ones, and nobody can tell which are whose."""
+    cpus = sorted(usable)
+    number = len(cpus)
+    if number != own or number < many:
+        return [[] for _ in range(many)]
+    return [cpus[n * number // many : (n + 1) * number // many] for n in range(many)]
