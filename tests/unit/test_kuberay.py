@@ -262,6 +262,19 @@ def test_what_a_head_waits_for(
     assert not found.is_ready
 
 
+def test_a_wish_that_the_operator_refuses_is_told_until_it_takes_note_of_another() -> None:
+    """Its word stays for an hour, and the head's pod from before is there."""
+    said = {"type": "Warning", "reason": "InvalidRayClusterSpec", "message": "needs Ray 2.52"}
+    cluster = named("i", status={"observedGeneration": 1})
+    cluster["metadata"]["generation"] = 2
+    pods = [waiting("ImagePullBackOff", "x")]
+    found = state_of(cluster, pods, [said])
+    assert found.waits == "nothing: KubeRay refuses it (Kubernetes says: needs Ray 2.52)"
+    assert found.is_firm
+    cluster["status"]["observedGeneration"] = 2
+    assert "cannot be pulled" in state_of(cluster, pods, [said]).waits
+
+
 # -- discovery ----------------------------------------------------------------------------------
 
 

@@ -329,6 +329,25 @@ def test_jobs_of_anybody_are_active_until_they_are_over() -> None:
     assert ending.active_in({"no": "list"}) == []
 
 
+@pytest.mark.parametrize(
+    ("looks", "found"),
+    [
+        ([["dray-0-x"], ["dray-0-x"], []], []),
+        ([["dray-0-x"], ["dray-0-x", "raysubmit_1"]], ["dray-0-x", "raysubmit_1"]),
+        ([["dray-0-x"]] * 50, ["dray-0-x"]),
+    ],
+)
+def test_only_drivers_of_dray_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, looks: list[list[str]], found: list[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(ending.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(ending.time, "sleep", lambda _: clock.append(clock.pop() + 1))
+    told = iter(looks)
+    monkeypatch.setattr(ending, "active_jobs", lambda *_: next(told))
+    assert ending.still_active(None, {}) == found  # type: ignore[arg-type]
+
+
 # -- the command line ---------------------------------------------------------------------------
 
 

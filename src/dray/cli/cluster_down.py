@@ -76,11 +76,11 @@ def require_idle(verbs: Launcher, space: Namespace, name: str, settings: Mapping
             raise Refused(f"{name} has jobs of yours, and its head is not ready", hint=again)
         return
     try:
-        active = ending.active_jobs(space, settings)
+        require_no_jobs(verbs, name, again)
+        active = ending.still_active(space, settings)
     except ClusterError as error:
         what = f"{name} may have jobs, and cannot be asked: {error.message}"
         raise Refused(what, hint=f"{error.hint} {again}".strip()) from None
-    require_no_jobs(verbs, name, again)
     if active:
         shown = ", ".join(active[:3]) + (" …" if len(active) > 3 else "")
         what = f"Ray still runs {show_count(len(active), 'job')} on {name}: {shown}"

@@ -12,10 +12,12 @@ from dray.clusters.kuberay.looking import Namespace
 from dray.clusters.kuberay.starting import PLURALS, path_of
 from dray.clusters.kuberay.state import CLUSTER_LABEL
 from dray.errors import ClusterError, TimedOut
+from dray.node.schedulers.ray import PREFIX as DRIVER
 from dray.transport.kuberay_api import connector, head_of
 from dray.transport.ray_pipe import PREFIX
 
 LOOK_SECONDS = 1.0
+DRIVER_ENDS = 20.0  # seconds after its last job in which a driver of dray's has ended
 PATIENCE = 180.0  # seconds; pods are given half a minute to end
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -44,6 +46,18 @@ def active_jobs(space: Namespace, settings: Mapping[str, Any]) -> list[str]:
         return active_in(api.ask("GET", "/api/jobs/").record())
     finally:
         api.close()
+
+
+def still_active(space: Namespace, settings: Mapping[str, Any]) -> list[str]:
+    """Return the jobs that are not over, where dray knows of none: a driver of dray's that ends
+    after the last of its jobs is waited for."""
+    until = time.monotonic() + DRIVER_ENDS
+    while active := active_jobs(space, settings):
+        is_ours = all(one.startswith(DRIVER) for one in active)
+        if not is_ours or time.monotonic() > until:
+            return active
+        time.sleep(LOOK_SECONDS)
+    return []
 
 
 def belonging(space: Namespace, name: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from dray.records import NamedTuple
 
 CLUSTER_LABEL, TYPE_LABEL = "ray.io/cluster", "ray.io/node-type"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+REFUSED = "InvalidRayCluster"  # how the reasons of such events begin
 NOT_SEEN = "for KubeRay's operator to take note of it"
 # A container that waits for one of these will not start by waiting; and what to do about it.
 PULLING = "Is the image's name right, and may the namespace pull it?"
@@ -70,6 +71,9 @@ def _waits(
         return f"to be admitted{where}: it is suspended", "'dray queue' does not show it.", False
     if queue.condition_of(cluster, "HeadPodReady")[0] == "True":
         return "", "", False
+    said = _said_of_spec(cluster, events)
+    if said:
+        return queue.told("nothing: KubeRay refuses it", said), "", True
     heads = [one for one in pods if text_at(one, "metadata", "labels", TYPE_LABEL) == "head"]
     if heads:
         return _pod_waits(heads[0], events)
@@ -85,6 +89,17 @@ def _waits(
     if not isinstance(value_at(cluster, "status"), dict):
         return NOT_SEEN, "Does its operator run? Its admins know.", False
     return "for the head's pod to be created", "", False
+
+
+def _said_of_spec(cluster: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> str:
+    """Return why the operator refuses what the cluster is to be; '' where it does not. Its word
+    stays for an hour: it counts as long as the operator has taken no note of the newest change."""
+    if value_at(cluster, "status", "observedGeneration") == value_at(
+        cluster, "metadata", "generation"
+    ):
+        return ""
+    refused = [one for one in events if text_at(one, "reason").startswith(REFUSED)]
+    return text_at(refused[-1], "message") if refused else ""
 
 
 def is_suspended(cluster: Mapping[str, Any]) -> bool:
