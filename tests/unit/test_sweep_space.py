@@ -87,6 +87,8 @@ def test_a_text_says_what_is_varied(spec: str, expected: dict[str, Any]) -> None
         ("a=[b]", "as JSON"),
         ("a b=1,2", "not the name of a parameter"),
         ("seed=1,2", "--space --seed=1,2"),
+        ("a=0.1,0.2:log", "':log' is for ranges: write 0.1..0.2:log, or a list alone"),
+        ("a=8,16:step=8", "':step=8' is for ranges"),
     ],
 )
 def test_a_text_that_cannot_be_read_says_why(spec: str, told: str) -> None:

@@ -79,6 +79,17 @@ class CommandBehindDashes(click.Command):
 # -- starting -------------------------------------------------------------------------------------
 
 
+class Start(CommandBehindDashes):
+    """The verb that starts a sweep. What it says of --metric is what that means for sweeps."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        (metric,) = (one for one in SWEEP if one.key == "sweep.metric")
+        for one in self.params:
+            if isinstance(one, click.Option) and metric.flag in one.opts:
+                one.help = f"{metric.help}  [default: {metric.shown_default}]"
+
+
 def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that describe a sweep."""
     for option in (one for one in reversed(SWEEP) if one.flag and one.key not in OF_JOB):
@@ -86,7 +97,7 @@ def sweep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@command.command("start", cls=CommandBehindDashes)
+@command.command("start", cls=Start)
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
 @click.option(
     "--space",

@@ -29,6 +29,7 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 WHOLE = re.compile(r"[-+]?\d{1,18}")
 SCALAR = re.compile(NUMBER)
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})((?::[^:]*)*)")
+OF_RANGE = re.compile(r":(int|float|log|step=\S*)$")
 LOOKS_LIKE_RANGE = re.compile(rf"{NUMBER}\.\.(?!\.?/)")
 WORDS = {"true": True, "True": True, "false": False, "False": False}
 FORMS = ("choice", "float", "int", "log", "formula", "fixed", "drawn", "table")
@@ -82,7 +83,11 @@ def without_condition(name: str, spec: str) -> Parameter:
         return ranged(name, found[1], found[2], found[3])
     if LOOKS_LIKE_RANGE.match(spec):
         raise SpaceError(name, f"cannot read the range '{spec}': write 1e-5..1e-1:log or 1..10:int")
-    values = [scalar(name, one) for one in parts_of(name, spec)]
+    words = parts_of(name, spec)
+    if OF_RANGE.search(words[-1]) and words[-1][0] not in '[{"':
+        said = words[-1].rpartition(":")[2]
+        raise SpaceError(name, f"':{said}' is for ranges: write 0.1..0.2:{said}, or a list alone")
+    values = [scalar(name, one) for one in words]
     if len(values) == 1:
         return made(name, kind="fixed", value=values[0])
     return made(name, kind="choice", values=tuple(values))
