@@ -31,6 +31,7 @@ ANSWERS = {
     "a line without end": b"HTTP/1.1 200 " + b"a" * 100_000,
     "many headers": b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
     "a bad piece": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "less than nothing": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
     "half of it": b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"a',
     "half a refusal": b"HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     "a deep one": b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000,
@@ -73,6 +74,8 @@ def test_an_answer_that_is_none_is_an_error_in_one_sentence(serve: Serve, answer
         mlflow.Server(address, {}).experiment("robots")
     with closing(RayApi(address)) as api, pytest.raises(LinkLost):
         api.ask("GET", "/api/version").record()
+    with pytest.raises(SchedulerError):
+        on_head.Api(address).ask("GET", "/api/version")
 
 
 @pytest.fixture

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from dray.errors import UsageError, nearest
 from dray.sweep.study import Study, Trial
 
+TWO = 2
 Losses = tuple[float, ...]  # of one configuration, by metric: the smaller, the better
 
 
-def fronts(found: Sequence[Losses]) -> list[int]:
+@lru_cache(maxsize=4)  # a table asks for the same ones several times
+def fronts(found: tuple[Losses, ...]) -> list[int]:
     """Return for each the front that it is on. On 0, the Pareto front, are those that no other one
     beats; on 1 those that are beaten only by these, and so on."""
+    order = sorted(set(found))  # what beats one comes before it
+    places = by_two(order) if order and len(order[0]) == TWO else by_many(order)
+    return [places[one] for one in found]
+
+
+def by_two(order: Sequence[Losses]) -> dict[Losses, int]:
+    """Return the front of each. Of two metrics the first is in order, and so a front beats one by
+    the least that any on it has of the second; the fronts are in the order of these."""
+    least: list[float] = []
+    places = {}
+    for own in order:
+        place = bisect_right(least, own[1])
+        least[place : place + 1] = [own[1]]
+        places[own] = place
+    return places
+
+
+def by_many(order: Sequence[Losses]) -> dict[Losses, int]:
     members: list[list[Losses]] = []
-    places = [0] * len(found)
-    for at in sorted(range(len(found)), key=lambda at: found[at]):  # what beats it comes before it
-        own = found[at]
+    places = {}
+    for own in order:
         is_beaten = (any(beats(one, own) for one in reversed(front)) for front in members)
         place = next((place for place, beaten in enumerate(is_beaten) if not beaten), len(members))
         if place == len(members):
             members.append([])
         members[place].append(own)
-        places[at] = place
+        places[own] = place
     return places
 
 

@@ -220,7 +220,7 @@ def fronts_of(study: Study, found: Iterable[Configuration]) -> dict[int, int]:
     """Return the front of each that can be judged, by its number; nothing where there is but one
     metric."""
     judged = [one for one in found if is_judged(study, one)] if study.objectives else []
-    places = fronts([one.losses(study) for one in judged])
+    places = fronts(tuple(one.losses(study) for one in judged))
     return {one.number: place for one, place in zip(judged, places, strict=True)}
 
 

@@ -88,7 +88,10 @@ def read_whole(answer: "Any", largest: int) -> bytes:
     """Read an answer to its end; raise TooLong where it has more bytes than that."""
     found = bytearray()
     while True:
-        piece = answer.read(PIECE)
+        try:
+            piece = answer.read(PIECE)
+        except ValueError as error:  # a length that is none
+            raise http.client.HTTPException("its answer cannot be read: {}".format(error))
         if not piece:
             return bytes(found)
         found += piece

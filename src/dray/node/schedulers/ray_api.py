@@ -90,7 +90,7 @@ class Api:
             raise Refused(answer.status, content.decode("utf-8", "replace"))
         try:
             return json.loads(content.decode("utf-8")) if content.strip() else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise NoAnswer("Ray's API at {} gives no JSON".format(self.address))
 
     def job(self, submission: str) -> "Dict[str, Any]":
