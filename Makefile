@@ -49,7 +49,7 @@ test-hostile: $(READY)  ## clusters, jobs and repositories that mean ill
 	tests/rigs/install
 	$(BIN)/pytest -n 4 --dist worksteal -m hostile
 
-test-simulation: $(READY)  ## ten thousand schedules of the node side, with faults at every operation
+test-simulation: $(READY)  ## five thousand schedules of the node side, with faults at every operation
 	$(BIN)/pytest -n 2 --dist worksteal -m simulation tests/simulation
 
 SIMULATED = $(if $(SEED),$(SEED) --trace,--minutes=$(or $(MINUTES),1) --first=$(or $(FIRST),0)) \
