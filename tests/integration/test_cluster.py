@@ -255,6 +255,14 @@ def listed(dray: Dray, *flags: str) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in found}
 
 
+def test_a_ray_cluster_is_listed_by_its_address_or_name_and_is_not_this_machine(dray: Dray) -> None:
+    ways = {"lab": 'address = "http://127.0.0.1:9"', "isaac": 'kuberay = "lab2"'}
+    dray.configure("".join(f"[clusters.{one}]\nkind = 'ray'\n{ways[one]}\n" for one in ways))
+    shown = dray("cluster", "list").stdout
+    assert re.search(r"^lab +ray +http://127.0.0.1:9 +- +not yet$", shown, re.M)
+    assert re.search(r"^isaac +ray +lab2 +- +not yet$", shown, re.M)
+
+
 def test_the_listing_tells_what_is_known_and_asks_on_request(far: Dray, hpc: Hpc) -> None:
     hpc.offer(far)
     far("cluster", "add", "gone", "--host", "nowhere.invalid", "--no-check")

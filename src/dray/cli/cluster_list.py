@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dray.clusters.protocol import Cluster
 
+REACHED_BY = ("host", "address", "kuberay", "context")  # the settings that say where one is
 SECONDS = 5.0  # for each cluster to answer
 
 
@@ -89,9 +90,9 @@ def look(verbs: Launcher, check: bool) -> list[Known]:
 
 def place_of(settings: Mapping[str, Any], cluster: Cluster | None) -> str | None:
     """Return the host, or what stands for it; None for this machine."""
-    named: str | None = settings.get("host") or settings.get("context")
+    named = [settings[key] for key in REACHED_BY if settings.get(key)]
     if named or cluster is None:
-        return named
+        return str(named[0]) if named else None
     can = cluster.capabilities
     return None if can.is_local or can.has_host else can.found_by or cluster.kind
 
