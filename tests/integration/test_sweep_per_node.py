@@ -289,6 +289,34 @@ def test_one_that_is_resumed_alone_is_left_to_its_own_batch_job(
     assert attempts == [2, 2]
 
 
+def test_one_that_waits_alone_is_not_lost_to_the_batch_job_of_the_others(
+    far: Dray, hpc: Hpc, gates: Gates
+) -> None:
+    """Theirs is a later one than its own, as each is the successor of the one before."""
+    far.env["TOKEN"] = "s3cret-value"
+    hpc.offer(far, resume_with="chain")
+    flags = ("--trials", "2", "--per-node", "2", "--secret", "TOKEN", *RESUMES)
+    sweep = start(far, "hpc", *flags, *SPACE)
+    gates.seen(0), gates.seen(1)
+    alone = f"{sweep}.0"
+    far("stop", alone)
+    far.wait(alone)
+    hpc.offer(far, resume_with="chain", extra=["--hold"])
+    far("resume", alone)
+    hpc.slurm.call("scancel", "--batch", "--signal=TERM", task_of(far, f"{sweep}.1"))
+    gates.seen(1, 2)
+    assert far.show(alone)["state"] == "queued"
+    assert (far.job_dir(alone) / "secrets.json").exists()
+    refused = far("resume", alone, check=False)
+    assert refused.returncode, refused.stdout
+    assert len(hpc.slurm.call("squeue", "-h", "-n", alone).splitlines()) == 1
+    hpc.slurm.call("scontrol", "release", task_of(far, alone))
+    assert gates.seen(0, 2)["number"] is None
+    gates.open()
+    far("wait", "--timeout", "100s", sweep)
+    assert states(far, sweep) == ["done", "done"]
+
+
 def test_a_machine_that_gives_out_parts_gives_each_trial_its_own(dray: Dray) -> None:
     """Nothing is shared there; a file says the same as the flag."""
     config = dray.home / "dray/config.toml"

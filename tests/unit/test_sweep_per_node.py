@@ -170,6 +170,23 @@ def test_the_queue_knows_each_trial_of_a_batch_job() -> None:
     assert found["policy-7f3k.6"]["state"] == "waiting"
 
 
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING"])
+@pytest.mark.parametrize("alone", ["2", "20"])
+def test_a_batch_job_of_its_own_counts_for_one_that_was_resumed_alone(
+    alone: str, state: str
+) -> None:
+    """Whether what the others share was queued before it or after it."""
+    rows = [
+        line(alone, "N/A", "policy-7f3k.1", state),
+        line("14", "0", "policy-7f3k:4", "PENDING"),
+    ]
+    for text in ("\n".join(rows), "\n".join(reversed(rows))):
+        found = parse_queue(text)
+        assert number_of(found["policy-7f3k.1"], "policy-7f3k.1") == alone
+        assert "per_node" not in found["policy-7f3k.1"]
+        assert number_of(found["policy-7f3k.2"], "policy-7f3k.2") == "14_0"
+
+
 @pytest.mark.parametrize("name", ["walk", "walk:0", "walk:1", "walk:101", "walk:9999", ":4"])
 def test_other_names_are_of_arrays_that_share_nothing(name: str) -> None:
     assert split_name(name) == (name, 1)
