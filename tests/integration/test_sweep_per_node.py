@@ -235,6 +235,28 @@ def test_one_whose_supervisor_is_killed_goes_on_beside_the_others(far: Dray, gat
     assert outcomes == [["lost", "done"], ["done"]]
 
 
+def test_nothing_of_a_killed_attempt_runs_beside_the_next_one(far: Dray, gates: Gates) -> None:
+    """Not even what the trainer has started without variables, in a session of its own."""
+    bare = """
+import os, pathlib, subprocess
+
+child = subprocess.Popen(["/bin/sleep", "1000"], env={}, start_new_session=True)
+name = "bare-" + os.environ["DRAY_TRIAL"] + "-" + os.environ["DRAY_ATTEMPT"]
+pathlib.Path(FOLDER, name).write_text(str(child.pid))
+"""
+    far.write("train.py", f"FOLDER = {str(gates.folder)!r}\n{bare}{TRAINER}")
+    sweep = start(far, "hpc", "--trials", "2", "--per-node", "2", *RESUMES, *SPACE)
+    killed, _ = gates.seen(0), gates.seen(1)
+    os.kill(killed["parent"], signal.SIGKILL)
+    gates.seen(0, 2)
+    alive = {path.name for path in gates.folder.glob("bare-*") if is_alive(int(path.read_text()))}
+    assert alive == {"bare-0-2", "bare-1-1"}
+    gates.open()
+    far("wait", "--timeout", "100s", sweep)
+    assert states(far, sweep) == ["done", "done"]
+    assert not any(is_alive(int(path.read_text())) for path in gates.folder.glob("bare-*"))
+
+
 def test_a_cancelled_batch_job_stops_all_its_trials(far: Dray, hpc: Hpc, gates: Gates) -> None:
     sweep = start(far, "hpc", "--trials", "4", "--per-node", "2", "--at-once", "2", *SPACE)
     gates.seen(0), gates.seen(1)
