@@ -235,6 +235,28 @@ def test_one_whose_supervisor_is_killed_goes_on_beside_the_others(far: Dray, gat
     assert outcomes == [["lost", "done"], ["done"]]
 
 
+def test_nothing_of_a_killed_attempt_runs_beside_the_next_one(far: Dray, gates: Gates) -> None:
+    """Not even what the trainer has started without variables, in a session of its own."""
+    bare = """
+import os, pathlib, subprocess
+
+child = subprocess.Popen(["/bin/sleep", "1000"], env={}, start_new_session=True)
+name = "bare-" + os.environ["DRAY_TRIAL"] + "-" + os.environ["DRAY_ATTEMPT"]
+pathlib.Path(FOLDER, name).write_text(str(child.pid))
+"""
+    far.write("train.py", f"FOLDER = {str(gates.folder)!r}\n{bare}{TRAINER}")
+    sweep = start(far, "hpc", "--trials", "2", "--per-node", "2", *RESUMES, *SPACE)
+    killed, _ = gates.seen(0), gates.seen(1)
+    os.kill(killed["parent"], signal.SIGKILL)
+    gates.seen(0, 2)
+    alive = {path.name for path in gates.folder.glob("bare-*") if is_alive(int(path.read_text()))}
+    assert alive == {"bare-0-2", "bare-1-1"}
+    gates.open()
+    far("wait", "--timeout", "100s", sweep)
+    assert states(far, sweep) == ["done", "done"]
+    assert not any(is_alive(int(path.read_text())) for path in gates.folder.glob("bare-*"))
+
+
 def test_a_cancelled_batch_job_stops_all_its_trials(far: Dray, hpc: Hpc, gates: Gates) -> None:
     sweep = start(far, "hpc", "--trials", "4", "--per-node", "2", "--at-once", "2", *SPACE)
     gates.seen(0), gates.seen(1)
@@ -287,6 +309,34 @@ def test_one_that_is_resumed_alone_is_left_to_its_own_batch_job(
     assert states(far, sweep) == ["done", "done"]
     attempts = [len(far.show(f"{sweep}.{number}")["attempts"]) for number in (0, 1)]
     assert attempts == [2, 2]
+
+
+def test_one_that_waits_alone_is_not_lost_to_the_batch_job_of_the_others(
+    far: Dray, hpc: Hpc, gates: Gates
+) -> None:
+    """Theirs is a later one than its own, as each is the successor of the one before."""
+    far.env["TOKEN"] = "s3cret-value"
+    hpc.offer(far, resume_with="chain")
+    flags = ("--trials", "2", "--per-node", "2", "--secret", "TOKEN", *RESUMES)
+    sweep = start(far, "hpc", *flags, *SPACE)
+    gates.seen(0), gates.seen(1)
+    alone = f"{sweep}.0"
+    far("stop", alone)
+    far.wait(alone)
+    hpc.offer(far, resume_with="chain", extra=["--hold"])
+    far("resume", alone)
+    hpc.slurm.call("scancel", "--batch", "--signal=TERM", task_of(far, f"{sweep}.1"))
+    gates.seen(1, 2)
+    assert far.show(alone)["state"] == "queued"
+    assert (far.job_dir(alone) / "secrets.json").exists()
+    refused = far("resume", alone, check=False)
+    assert refused.returncode, refused.stdout
+    assert len(hpc.slurm.call("squeue", "-h", "-n", alone).splitlines()) == 1
+    hpc.slurm.call("scontrol", "release", task_of(far, alone))
+    assert gates.seen(0, 2)["number"] is None
+    gates.open()
+    far("wait", "--timeout", "100s", sweep)
+    assert states(far, sweep) == ["done", "done"]
 
 
 def test_a_machine_that_gives_out_parts_gives_each_trial_its_own(dray: Dray) -> None:

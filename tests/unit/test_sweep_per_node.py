@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +22,11 @@ from dray.launcher.resuming import alone
 from dray.launcher.sweep_dealing import Load, arrays_of, limited, size_of_array
 from dray.launcher.sweep_packing import packed
 from dray.node.agent import shared_jobs
-from dray.node.attempt import task
+from dray.node.attempt import member, task
 from dray.node.jobs import arrays, policy
 from dray.node.jobs.arrays import ArrayDir
 from dray.node.processes import dividing
-from dray.node.schedulers.slurm import array_name, number_of, parse_queue, split_name
+from dray.node.schedulers.slurm import Slurm, array_name, number_of, parse_queue, split_name
 from dray.records import replace
 from dray.store import SweepRow
 from dray.sweep.options import per_node
@@ -170,6 +174,23 @@ def test_the_queue_knows_each_trial_of_a_batch_job() -> None:
     assert found["policy-7f3k.6"]["state"] == "waiting"
 
 
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING"])
+@pytest.mark.parametrize("alone", ["2", "20"])
+def test_a_batch_job_of_its_own_counts_for_one_that_was_resumed_alone(
+    alone: str, state: str
+) -> None:
+    """Whether what the others share was queued before it or after it."""
+    rows = [
+        line(alone, "N/A", "policy-7f3k.1", state),
+        line("14", "0", "policy-7f3k:4", "PENDING"),
+    ]
+    for text in ("\n".join(rows), "\n".join(reversed(rows))):
+        found = parse_queue(text)
+        assert number_of(found["policy-7f3k.1"], "policy-7f3k.1") == alone
+        assert "per_node" not in found["policy-7f3k.1"]
+        assert number_of(found["policy-7f3k.2"], "policy-7f3k.2") == "14_0"
+
+
 @pytest.mark.parametrize("name", ["walk", "walk:0", "walk:1", "walk:101", "walk:9999", ":4"])
 def test_other_names_are_of_arrays_that_share_nothing(name: str) -> None:
     assert split_name(name) == (name, 1)
@@ -275,6 +296,67 @@ def test_one_that_waits_is_ended_though_its_batch_job_stays(array: ArrayDir) -> 
     end = job_dir.ended()
     assert end is not None
     assert (end["state"], end["reason"]) == ("stopped", "stopped on request")
+
+
+class FakeSlurm(Slurm):
+    def own_index(self) -> int:
+        return 8
+
+    def own_number(self) -> str:
+        return "14_8"
+
+
+def cannot_start(array: ArrayDir, number: int, monkeypatch: pytest.MonkeyPatch) -> task.Task:
+    """Run a batch job of two, the second of which cannot be started; the first leaves a file."""
+    real = subprocess.Popen
+
+    def start(words: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        if words[-3].endswith(".9"):
+            raise OSError(number, os.strerror(number))
+        code = f"open({words[-3] + '/begun'!r}, 'w')"
+        return real([sys.executable, "-c", code], **more)
+
+    monkeypatch.setattr(task.subprocess, "Popen", start)
+    monkeypatch.setattr(task, "TICK", 0.05)
+    described = array.description()
+    assert described is not None
+    found = task.Task(array, described, FakeSlurm())
+    found._run_members([array.make_job(index) for index in (8, 9)])
+    assert Path(array.job_dir(8).path, "begun").exists()
+    return found
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+def test_one_that_the_node_has_no_room_for_does_not_end_the_others(
+    array: ArrayDir, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    assert cannot_start(array, number, monkeypatch).deferred == ["policy-7f3k.9"]
+    assert array.job_dir(9).ended() is None
+
+
+def test_one_that_cannot_be_started_anywhere_fails(
+    array: ArrayDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cannot_start(array, errno.ENOENT, monkeypatch).deferred == []
+    end = array.job_dir(9).ended()
+    assert end is not None
+    assert end["state"] == "failed"
+    assert end["reason"].startswith("its supervisor could not be started: ")
+
+
+def test_no_attempt_begins_where_the_task_was_gone_before_it_was_looked_for(
+    array: ArrayDir,
+) -> None:
+    job_dir = array.make_job(8)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    described = job_dir.description()
+    assert described is not None
+    assert member.Member(job_dir, described, FakeSlurm(), gone.pid).run() == 0
+    end = job_dir.ended()
+    assert end is not None
+    assert (end["state"], end["reason"]) == ("lost", member.KILLED)
+    assert job_dir.numbers() == []
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 1, -4, 101, 2.5, "4", True, [4], {}])

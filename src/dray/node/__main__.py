@@ -67,10 +67,10 @@ def task(array_dir: str) -> int:
     return task.run(array_dir)
 
 
-def member(job_dir: str, cpus: str) -> int:
+def member(job_dir: str, cpus: str, task: str) -> int:
     from .attempt import member
 
-    return member.run(job_dir, [int(one) for one in cpus.split(",") if one])
+    return member.run(job_dir, [int(one) for one in cpus.split(",") if one], int(task))
 
 
 def pod(job_dir: str) -> int:
@@ -178,7 +178,7 @@ ENTRIES = {
     "keep": (keep, 3, 3),
     "attempt": (attempt, 1, 1),
     "task": (task, 1, 1),
-    "member": (member, 2, 2),
+    "member": (member, 3, 3),
     "pod": (pod, 1, 1),
     "carried": (carried, 2, 2),
     "drive": (drive, 1, 1),

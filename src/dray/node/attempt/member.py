@@ -31,16 +31,17 @@ LOOK = 1.0  # seconds between two looks for a request to stop
 DEFERRED = 75  # exit code: the node could not even begin the attempt
 
 
-def run(path: str, cpus: "Sequence[int]" = ()) -> int:
+def run(path: str, cpus: "Sequence[int]", task: int) -> int:
     """Make the attempts of the job in this directory, on these CPUs if any are named. Return
-    DEFERRED where another batch job is to try; its files tell all else."""
+    DEFERRED where another batch job is to try; its files tell all else. ``task`` is the process
+    that has started this one."""
     # The task blocks signals before it starts us: none is lost, whenever it comes.
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     process.end_with_parent(signal.SIGTERM)
     keep_to(cpus)
     job_dir = JobDir(path)
     job = trouble.with_retries(lambda: described(job_dir))
-    member = Member(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]))
+    member = Member(job_dir, job, scheduler.of_kind(job["scheduler"]["kind"]), task)
     try:
         return run_alone(member)
     except Exception as error:
@@ -60,9 +61,9 @@ def keep_to(cpus: "Sequence[int]") -> None:
 
 
 class Member(Allocation):
-    def __init__(self, job_dir: JobDir, job: "Description", batch: "Scheduler") -> None:
+    def __init__(self, job_dir: JobDir, job: "Description", batch: "Scheduler", task: int) -> None:
         Allocation.__init__(self, job_dir, job, batch)
-        self.parent = os.getppid()
+        self.task = task
 
     def run(self) -> int:
         """Make attempts, and write the job's end down if it has come to one."""
@@ -77,10 +78,11 @@ class Member(Allocation):
         return 0
 
     def is_gone(self) -> bool:
-        return os.getppid() != self.parent
+        return os.getppid() != self.task
 
     def end_leftovers(self) -> None:
-        """Kill what is left of an attempt whose supervisor was killed."""
+        """Kill what is left of an attempt in an earlier batch job: the task has killed what a
+        supervisor before this one has left."""
         process.send(process.marked_with(self.job_dir.id), signal.SIGKILL)
 
     def wait_for_others(self, others: "Following") -> bool:
@@ -106,7 +108,8 @@ class Member(Allocation):
         return ELSEWHERE if was_interrupted or self._is_ending() else HERE
 
     def _is_ending(self) -> bool:
-        """Return whether the scheduler is about to end the batch job."""
+        """Return whether the scheduler is about to end the batch job. A task that was gone before
+        the kernel could be asked to tell us sends no signal."""
         while signal.sigtimedwait(ENDING, 0) is not None:
             self.is_signalled = True
-        return self.is_signalled
+        return self.is_signalled or self.is_gone()

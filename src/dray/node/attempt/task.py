@@ -8,13 +8,14 @@ batch job of its own, and is left to that."""
 import os
 import signal
 import subprocess
+import time
 
 from ..formats import faults, interpreters
 from ..formats.messages import print_message
 from ..jobs import policy, trouble
 from ..jobs.arrays import ArrayDir, per_node_of
 from ..jobs.jobdir import described
-from ..processes import dividing
+from ..processes import dividing, process
 from ..schedulers import scheduler
 from ..schedulers.scheduler import SchedulerError
 from .allocation import Allocation
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..schedulers.scheduler import Scheduler
 
 TICK = 1.0
+LEFTOVERS = 60.0  # seconds to wait for the end of what a killed supervisor has left
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = PASSED_ON[:3]
 
@@ -40,6 +42,7 @@ ENDING = PASSED_ON[:3]
 def run(path: str) -> int:
     """Run the jobs of this batch job; return its exit code. ``path`` is the array's directory."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
+    process.adopt_orphans()
     array = ArrayDir(os.path.dirname(os.path.dirname(path)), os.path.basename(path))
     job = trouble.with_retries(lambda: described(array))
     return Task(array, job, scheduler.of_kind(job["scheduler"]["kind"])).run()
@@ -95,12 +98,13 @@ class Child:
         self.part = part
         self.made = 0  # attempts before it was started
         self.process = None  # type: Optional[subprocess.Popen[bytes]]
+        self.until = 0.0  # how long the end of what it has left is waited for
 
     def start(self) -> None:
-        self.made = len(self.job_dir.numbers())
+        self.made, self.until = len(self.job_dir.numbers()), 0.0
         cpus = ",".join(str(one) for one in self.part.cpus)
         self.process = subprocess.Popen(
-            interpreters.own_words("member", self.job_dir.path, cpus),
+            interpreters.own_words("member", self.job_dir.path, cpus, str(os.getpid())),
             env=self.part.environment(dict(os.environ)),
             stdin=subprocess.DEVNULL,
         )
@@ -108,6 +112,11 @@ class Child:
     def look(self) -> "Optional[int]":
         """Return its exit code; None while it runs."""
         return None if self.process is None else self.process.poll()
+
+    def is_past_waiting(self) -> bool:
+        """Return whether what it has left had time enough to end, from the first call on."""
+        self.until = self.until or time.monotonic() + LEFTOVERS
+        return time.monotonic() > self.until
 
     def send(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -122,6 +131,7 @@ class Task:
         self.first = batch.own_index()
         self.is_signalled = False  # whether the scheduler ends the batch job
         self.deferred = []  # type: List[str]  # jobs that the node could not begin
+        self.children = []  # type: List[Child]
 
     def run(self) -> int:
         """Run the jobs that have not ended; return the batch job's exit code."""
@@ -177,17 +187,31 @@ class Task:
         parts = divide(dict(os.environ), usable, own, per_node_of(self.job))
         places = {self.array.job_dir(self.first + at).id: part for at, part in enumerate(parts)}
         children = [Child(one, places[one.id]) for one in left]
-        for child in children:
-            child.start()
-        while children:
+        self.children = [one for one in children if self._starts(one)]
+        while self.children:
             received = signal.sigtimedwait(HANDLED_SIGNALS, TICK)
             if received is not None and received.si_signo in PASSED_ON:
-                self._pass_on(received.si_signo, children)
-            children = [one for one in children if self._goes_on_here(one)]
+                self._pass_on(received.si_signo)
+            self.children = [one for one in self.children if self._goes_on_here(one)]
 
-    def _pass_on(self, number: int, children: "List[Child]") -> None:
+    def _starts(self, child: Child) -> bool:
+        """Start a job's process, and return whether it is there. One that the node has no room for
+        is left to the next batch job: the others run."""
+        job_id = child.job_dir.id
+        try:
+            child.start()
+        except OSError as error:
+            print_message("{}: its supervisor could not be started: {}".format(job_id, error))
+            if trouble.is_of_node(error):
+                self.deferred.append(job_id)
+            else:
+                self._end(child.job_dir, policy.Decision("failed", NOT_STARTED.format(error)))
+            return False
+        return True
+
+    def _pass_on(self, number: int) -> None:
         self.is_signalled = self.is_signalled or number in ENDING
-        for one in children:
+        for one in self.children:
             one.send(number)
 
     def _goes_on_here(self, child: Child) -> bool:
@@ -199,15 +223,29 @@ class Task:
         job_dir = child.job_dir
         if code == DEFERRED:
             self.deferred.append(job_dir.id)
-        if code in (0, DEFERRED) or self.is_signalled:
+        if code in (0, DEFERRED):
             return False
+        is_cleared = self._clear_after(child)
+        if self.is_signalled:
+            return False
+        if not is_cleared:
+            return True
         print_message("the supervisor of {} ended with {}".format(job_dir.id, code))
         if job_dir.ended() is None and len(job_dir.numbers()) > child.made:
-            child.start()
-            return True
+            return self._starts(child)
         if job_dir.ended() is None:
             self._end(job_dir, policy.Decision("failed", NOT_BEGUN.format(code)))
         return False
+
+    def _clear_after(self, child: Child) -> bool:
+        """Kill what a supervisor that was killed has left, and return whether the next one may
+        begin: nothing is left, or it cannot be killed. All that has come to this process is of
+        such a one: those that run keep what is theirs."""
+        started = [one.process.pid for one in self.children if one.process is not None]
+        left = process.adopted(started)
+        process.send(left, signal.SIGKILL)
+        process.reap_adopted(started)
+        return not left or child.is_past_waiting()
 
     def _go_on(self) -> bool:
         """Queue the batch job again if a job has to go on, and return whether it is; write down the
@@ -261,6 +299,7 @@ class Task:
         return 1 if self._succession(self._known()).arrange_next(later) == NOBODY else 0
 
 
+NOT_STARTED = "its supervisor could not be started: {}"
 NOT_BEGUN = "dray itself failed before it could begin an attempt: exit code {}"
 
 

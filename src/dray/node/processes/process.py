@@ -5,11 +5,12 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, NoReturn, Optional, Set, Tuple
+    from typing import Container, Dict, Iterator, List, NoReturn, Optional, Set, Tuple
 
 PR_SET_PDEATHSIG = 1
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+ZOMBIE = b"Z"
+ENDED = (ZOMBIE, b"X")
 
 
 class CannotStart(Exception):
@@ -137,7 +138,11 @@ def _exec(argv: "List[bytes]", env: "Dict[bytes, bytes]") -> None:
 
 def parents() -> "Dict[int, int]":
     """Map every process on this machine to its parent."""
-    found = {}
+    return {pid: parent for pid, parent, state in _processes() if state not in ENDED}
+
+
+def _processes() -> "Iterator[Tuple[int, int, bytes]]":
+    """Yield every process on this machine, with its parent and its state."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -146,14 +151,12 @@ def parents() -> "Dict[int, int]":
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
             except OSError:
                 continue
-            if state not in (b"Z", b"X"):
-                found[int(name)] = int(parent)
-    return found
+            yield int(name), int(parent), state
 
 
-def descendants(ancestor: int, apart: int = 0) -> "List[int]":
-    """Return all processes below ``ancestor``, parents before children; without the one that is
-    ``apart``, and all below that."""
+def descendants(ancestor: int, *apart: int) -> "List[int]":
+    """Return all processes below ``ancestor``, parents before children; without those that are
+    ``apart``, and all below them."""
     children = {}  # type: Dict[int, List[int]]
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
@@ -161,21 +164,41 @@ def descendants(ancestor: int, apart: int = 0) -> "List[int]":
     todo = list(children.get(ancestor, []))
     while todo:
         pid = todo.pop(0)
-        if pid == apart or is_keeper(pid):  # of a job that the command has submitted: not ours
+        if pid in apart or is_keeper(pid):  # of a job that the command has submitted: not ours
             continue
         found.append(pid)
         todo.extend(children.get(pid, []))
     return found
 
 
+def adopted(started: "Container[int]") -> "List[int]":
+    """Return what this process has become the parent of without having ``started`` it, and all
+    below that: those who did have ended. Not what sends a notice, which belongs to nobody."""
+    own = [pid for pid, parent in parents().items() if parent == os.getpid()]
+    apart = [pid for pid in own if pid in started or _leads_as(pid, b"member")]
+    return descendants(os.getpid(), *apart)
+
+
+def reap_adopted(started: "Container[int]") -> None:
+    """Collect the children that have ended, without those that this process has ``started``."""
+    for pid, parent, state in _processes():
+        if parent == os.getpid() and state == ZOMBIE and pid not in started:
+            os.waitpid(pid, os.WNOHANG)
+
+
 def is_keeper(pid: int) -> bool:
+    # A keeper leads a session of its own; what it forks (supervisors) does not.
+    return _leads_as(pid, b"keep")
+
+
+def _leads_as(pid: int, word: bytes) -> bool:
+    """Return whether it is a process of dray's, of this kind, that leads a session of its own."""
     try:
         with open("/proc/{}/cmdline".format(pid), "rb") as file:
             argv = file.read().split(b"\0")
     except OSError:
         return False
-    # A keeper leads a session of its own; what it forks (supervisors) does not.
-    return b"keep" in argv and any(b"/dray-node-" in one for one in argv) and _leads(pid)
+    return word in argv and any(b"/dray-node-" in one for one in argv) and _leads(pid)
 
 
 def _leads(pid: int) -> bool:

@@ -61,8 +61,9 @@ COMING_BACK = ("COMPLETING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED
 
 def parse_queue(text: str) -> "Dict[str, Row]":
     """Parse squeue's answer. The jobs of an array share a line while they wait. Of two batch jobs
-    of one job the later one counts: it is the other one's successor."""
-    found = {}  # type: Dict[str, Row]
+    of one job the later one counts: it is the other one's successor. One that several jobs share
+    does not count for a job that has one by itself: it was resumed alone, and for good."""
+    own, shared = {}, {}  # type: Dict[str, Row], Dict[str, Row]
     for line in sorted(text.splitlines(), key=serial):
         parts = line.split(SEPARATOR)
         if len(parts) != 6:
@@ -71,10 +72,11 @@ def parse_queue(text: str) -> "Dict[str, Row]":
         row = {"id": number, "state": STATES.get(state, "ending")}  # type: Row
         row["why"], row["start"], row["array"] = why, start, indices != "N/A"
         names = names_in(row, name, indices) if row["array"] else [name]
+        found = shared if row.get("per_node") else own
         if row["state"] == "ending":  # its successor is what is to be found
             names = [one for one in names if one not in found]
         found.update(dict.fromkeys(names, row))
-    return found
+    return dict(shared, **own)
 
 
 def array_name(array: str, per_node: int) -> str:
