@@ -512,7 +512,7 @@ def test_a_full_disk_leaves_nothing_half_made(dray: Dray) -> None:
         echo listed; dray ps --all --json
         rm weights.bin; id=$(dray run -- true) && dray wait $id
     """
-    said = on_small_disk(dray, root, "size=3m", script)
+    said = on_small_disk(dray, root, "size=4m", script)
     assert said[:3] == ["exit code 8", "listed", "[]"]
     text = "\n".join(said)
     assert "No space left on device" in text

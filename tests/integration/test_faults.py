@@ -280,7 +280,7 @@ def test_a_full_disk_during_the_run_is_told_truly(tmp_path: Path) -> None:
     program = f"{sys.executable} -m dray"
     script.write_text(
         f"""set -e
-mount -t tmpfs -o size=6m,mode=700 none {inside}
+mount -t tmpfs -o size=8m,mode=700 none {inside}
 export DRAY_HOME={inside}/dray
 cd {tmp_path}/project
 id=$({program} run -- /bin/sh -c 'cat /dev/zero > "$DRAY_OUTPUTS/big"; exit 9')

@@ -15,6 +15,8 @@ from tests.conftest import Dray, Hpc, wait_for
 from tests.contract.test_contract import parent_of
 from tests.integration.test_sweeps import start, trials
 
+pytestmark = pytest.mark.slurm
+
 # Tells which GPUs it has, and saves; then waits until its own gate is open, or "all". Each attempt
 # leaves its mark, so that none passes unseen. What the gate says decides on its end.
 TRAINER = """

@@ -116,8 +116,10 @@ def test_a_signal_counts_for_more_than_the_loss_of_another_pod(job_dir: JobDir) 
     """Whoever is told to end itself makes no further attempt, whichever it heard of first."""
     timing: Any = type("Timing", (), {"grace": 5.0})
     attempt: Any = job_dir.attempt(1)
+    allotment = type("Allotment", (), {"is_gone": None})
+    limit: Any = type("Limit", (), {"allotment": allotment})
     anything: Any = None
-    requests = EndRequests(job_dir, attempt, timing, anything, anything)
+    requests = EndRequests(job_dir, attempt, timing, limit, anything)
     requests.by_departure("walk-7f3k-1")
     assert requests.current is not None
     assert (requests.current.outcome, requests.current.cause) == ("interrupted", trouble.LOST)
