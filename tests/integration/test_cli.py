@@ -505,7 +505,7 @@ def on_small_disk(dray: Dray, place: Path, options: str, script: str) -> list[st
 def test_a_full_disk_leaves_nothing_half_made(dray: Dray) -> None:
     root = dray.home / "root"
     dray.configure(f"[clusters.local]\nroot = '{root}'\n")
-    (dray.project / "weights.bin").write_bytes(os.urandom(3 << 20))
+    (dray.project / "weights.bin").write_bytes(os.urandom(5 << 20))
     script = f"""
         dray run -- true; echo "exit code $?"
         find {root} -type f -path '*jobs*' -o -name '*.tmp' -o -name '.new-*' -o -name '*.part'
