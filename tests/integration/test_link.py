@@ -252,7 +252,7 @@ def test_a_pack_cut_short_on_the_cluster(far: Dray, link: Link) -> None:
 def test_a_full_disk_on_the_cluster(far: Dray, hpc: Hpc, link: Link, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(small)], check=True)
     try:
         hpc.offer(far, root=str(small / "root"))
         (far.project / "big.bin").write_bytes(os.urandom(4_000_000))
@@ -279,7 +279,7 @@ def test_a_disk_that_fills_up_with_the_submission(
     ):
         (filling / name).write_text(f"#!/bin/sh\n{script}\nexit 0\n")
         (filling / name).chmod(0o755)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(small)], check=True)
     try:
         hpc.offer(far, root=str(small / "root"), python=str(filling / "python"))
         job = far.run(*ON, *python("pass"))
