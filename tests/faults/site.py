@@ -51,6 +51,7 @@ class Site:
         for folder in (self.home, project, self.outside):
             folder.mkdir(parents=True)
         self.dray = Dray(self.home, project)
+        self.dray.never_used()  # a life begins with the first command
         self.dray.env["SEKRET"] = SECRET
         self.dray.write("code.py", "x = 1\n")
         self.inbox = Inbox()
