@@ -262,6 +262,10 @@ def test_only_some_run_at_once_on_this_machine(dray: Dray) -> None:
     assert len(running()) == 2
     dray("stop", "--now", sweep)
     assert {one["state"] for one in trials(dray, sweep)} == {"stopped"}
+    (never_begun,) = (one["job"] for one in trials(dray, sweep) if not one["values"])
+    dray("resume", never_begun)  # which the user asks for, though the sweep is closed
+    wait_for(lambda: running() == [never_begun])
+    dray("stop", "--now", never_begun)
 
 
 def test_a_start_that_is_interrupted_leaves_a_sweep_that_can_be_used(dray: Dray) -> None:

@@ -78,6 +78,7 @@ def test_a_batch_is_called_as_its_file(tmp_path: Path) -> None:
         ('[[jobs]]\nrun = "a"\ncommand = ["a"]\n', 2, "either a command or a line to run"),
         ('[[jobs]]\nrun = "python x.py && python y.py"\n', 2, "& means something to a shell"),
         ('[[jobs]]\nrun = "python {index}"\n', 2, "{index} stands for nothing without a count"),
+        ('[[jobs]]\nrun = "a --seed={indx}"\ncount = 2\n', 2, "Did you mean {index}?"),
         ('[[jobs]]\nrun = "true"\ncount = 0\n', 3, "from 1 to"),
         ('[[jobs]]\nrun = "true"\nname = "0"\n', 3, "begins with a letter"),
         ('[[jobs]]\nrun = "true"\nname = "r1"\n', 3, "begins with a letter"),
@@ -172,3 +173,9 @@ def test_a_program_may_be_called_so(tmp_path: Path) -> None:
 def test_two_jobs_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"jobs.toml:4: there are two jobs called 'a'|two jobs"):
         groups_of(read(tmp_path, '[[jobs]]\nname = "a"\nrun = "a"\n' * 2))
+
+
+def test_braces_that_are_the_programs_own_stay(tmp_path: Path) -> None:
+    path = tmp_path / "batch.toml"
+    path.write_text('[[jobs]]\nrun = "a {index} --name={id}-{node}"\ncount = 2\n')
+    assert batch_file.read(path).jobs[0].commands[1] == ("a", "1", "--name={id}-{node}")

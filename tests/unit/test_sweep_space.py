@@ -123,6 +123,10 @@ def test_a_formula_knows_parameters_by_their_short_names() -> None:
         (("a=1,2", "b==__import__(a)"), "b", "there is no function"),
         (("a=x,y", "b==a*2"), "b", "is not a number"),
         (("a==b", "b==a"), "a", "made of itself"),
+        (("a=0..4:int", "b==8/a"), "b", "division by zero, with a = 0"),
+        (("a=-2..2:int", "b==8/a"), "b", "division by zero, with a = 0"),
+        (("a=1.0..4.0", "c=1,4", "b==8//(c-a)"), "b", "with a = 1.0, c = 1"),
+        (("k=x,y", "a=0..4:int:when=k:y", "b==8/a"), "b", "with k = y, a = 0"),
         (("a=1,2", "a=3,4"), "a", "there twice"),
     ],
 )

@@ -189,6 +189,16 @@ def test_no_new_configuration_starts_in_a_sweep_that_is_closed(
     assert study.parameters(3) is None
 
 
+def test_a_trial_that_the_user_asks_for_starts_in_a_closed_sweep(tmp_path: Path) -> None:
+    study = begun(tmp_path, max_failures=0)
+    study.tell(0, {"state": "failed"})
+    study.close()
+    job_dir, job = described(tmp_path)
+    job["sweep"] = {**job["sweep"], "asked_for": True}
+    assert trial.ask(job_dir, job) is None
+    assert job["sweep"]["values"] == study.parameters(3)["values"]
+
+
 def test_too_many_failures_close_a_sweep(tmp_path: Path) -> None:
     study = begun(tmp_path, max_failures=1)
     study.tell(0, {"state": "failed"})

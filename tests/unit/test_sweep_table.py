@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dray.sweep import space, table
-from dray.sweep.study import Stop, Study, Trial
+from dray.sweep.study import Objective, Stop, Study, Trial
 
 SPACE = space.whole(
     [space.from_flag(one) for one in ("agent.lr=1e-5..1e-1:log", "--num_envs=512,1024,2048")]
@@ -182,7 +182,37 @@ def test_metrics_can_take_the_columns_of_the_parameters() -> None:
         trial(1, "done", 4.0, levels={"Episode/alive": 2.0}, **of),
         trial(2, "running", 1.0, **of),
     ]
-    shown = table.status(study(repeats=2), trials, metrics=["Episode/alive", "Loss", "Los"])
+    shown = table.status(study(repeats=2), trials, names=["Episode/alive", "Loss", "Los"])
     assert shown.header[4:] == ("alive", "Loss", "Los")
     assert [row[4:] for row in shown.rows] == [("1.5", "0.5", ""), ("", "", "")]
     assert "no trial has told 'Los'; there is Episode/alive, Loss" in shown.below
+
+
+def test_columns_of_some_parameters_beside_metrics() -> None:
+    trials = [trial(0, "done", 2.0, levels={"Loss": 0.5}, metrics=("Loss",))]
+    names = ["num_envs", "Loss", "agent.lr", "lr"]
+    shown = table.status(study(), trials, names=names)
+    assert shown.header[4:] == ("num_envs", "Loss", "lr", "lr")
+    assert [row[4:] for row in shown.rows] == [("1024", "0.5", "0.00031", "0.00031")]
+    assert shown.below == ()
+
+
+def test_a_metric_that_is_called_like_a_parameter_is_the_metric() -> None:
+    trials = [trial(0, "done", 2.0, levels={"lr": 0.5}, metrics=("lr",))]
+    shown = table.status(study(), trials, names=["lr"])
+    assert [row[4:] for row in shown.rows] == [("0.5",)]
+
+
+def test_parameters_of_the_same_last_name_are_told_apart() -> None:
+    names = ("actor.opt.lr", "critic.opt.lr", "--num-envs", "lr", "env/seed")
+    assert table.tails(names) == ["actor.opt.lr", "critic.opt.lr", "num_envs", "lr", "seed"]
+    assert table.tails(("a.actor.lr", "a.critic.lr")) == ["actor.lr", "critic.lr"]
+
+
+def test_a_front_of_nothing_says_so() -> None:
+    two = study(objectives=(Objective("Train/mean_reward", "max"), Objective("enrgy", "min")))
+    trials = [trial(0, "done", 2.0, objectives=(2.0, None), metrics=("energy",))]
+    shown = table.best(two, trials)
+    assert "no configuration was trained to the end, and has a number of each" in shown.above[1]
+    assert "1 done without a value of 'enrgy'" in shown.below[0]
+    assert "there is energy" in shown.below[0]

@@ -99,7 +99,8 @@ def test_what_a_cluster_takes_of_a_sweep_stays(
 
     monkeypatch.setattr(hpc.queue, "submit", submit)
     sweep = start(verbs, trials=6)
-    assert said == ["only 4 of 6 trials were submitted: hpc: too many jobs"]
+    assert said[0] == "only 4 of 6 trials were submitted: hpc: too many jobs"
+    assert said[1].startswith(f"dray sweep add {sweep} 2 submits the others")
     assert verbs.sweeping.sizes_of(sweep) == {"hpc": 4}
     with pytest.raises(Refused, match="too many"):
         verbs.sweeping.add(sweep, 2)

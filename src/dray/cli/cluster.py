@@ -172,7 +172,7 @@ def add_cluster(
     settings = given_settings(kinds[0], {**flags, **pairs(others)})
     able = registry.capabilities_of(kinds[0])
     if able.has_host and not any(one in settings for one in able.other_ways):
-        settings = with_host(settings, name)
+        settings = with_host(settings, name, able.other_ways)
         if "root" not in settings and not no_check and scratch_is_set(settings.get("host")):
             settings["root"] = "$SCRATCH/dray"
     kind = kinds[0] if no_check else kind_at(settings.get("host"), kinds)
@@ -247,22 +247,23 @@ def with_suggestions(kind: str, settings: Mapping[str, Any], *, asks: bool) -> d
         settings = {**settings, **decided}
 
 
-def with_host(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+def with_host(settings: Mapping[str, Any], name: str, other_ways: Sequence[str]) -> dict[str, Any]:
     """Add the host, from the flag, from ssh or from the user; none for this machine."""
     host = settings.get("host")
     if host is None:
         from dray.transport.login import is_known
 
-        host = name if is_known(name) else ask_host(name)
+        host = name if is_known(name) else ask_host(name, other_ways)
     rest = {key: value for key, value in settings.items() if key != "host"}
     return rest if host == HERE else {"host": host, **rest}
 
 
-def ask_host(name: str) -> str:
+def ask_host(name: str, other_ways: Sequence[str]) -> str:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        flags = " or ".join(["--host", *map(flag_of, other_ways)])
         raise UsageError(
             f"ssh knows no host '{name}'",
-            hint=f"Name it with --host, or add it to ~/.ssh/config as 'Host {name}'.",
+            hint=f"Say where it is with {flags}, or add it to ~/.ssh/config as 'Host {name}'.",
         )
 
     def read(text: str) -> str:

@@ -30,6 +30,7 @@ from dray.job.model import JSON_VERSION
 from dray.job.options import JOB
 from dray.job.quantities import show_count
 from dray.launcher import Launcher
+from dray.launcher.sweep_checks import number_of
 from dray.launcher.sweep_views import Sweep, best_trials, look_steps
 from dray.sweep import file as sweep_file
 from dray.sweep import space as spaces
@@ -175,6 +176,9 @@ def start(
     known = verbs.sweeping.sizes_of(sweep_id)
     for line in begun(study, sweep_id, known, settings):
         say(line)
+    wanted = number_of(study, settings.get("sweep.trials")) * study.repeats
+    if sum(known.values()) < wanted:  # why was said on the way
+        ctx.exit(1)
 
 
 def file_of(
@@ -300,11 +304,9 @@ def begun(
     study: Study, sweep_id: str, sizes: Mapping[str, int], settings: Mapping[str, Any]
 ) -> list[str]:
     at_once, trials = settings.get("sweep.at_once"), sum(sizes.values())
-    per_node = settings.get("sweep.per_node", 1)
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
     told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
-    told += [f"{per_node} per node"] if per_node > 1 else []
     told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         steps = ", ".join(map(str, look_steps(study)))
@@ -321,8 +323,8 @@ def begun(
 @click.option("--all", "everything", is_flag=True, help="Every configuration.")
 @click.option(
     "--columns",
-    metavar="METRIC[,METRIC…]",
-    help="Show these metrics instead of the parameters.",
+    metavar="NAME[,NAME…]",
+    help="Show these metrics and parameters instead of all parameters.",
 )
 @on_option
 @json_option
@@ -347,8 +349,8 @@ def status(
     def paint() -> list[str]:
         found = verbs.sweeping.look(sweep_id, on)
         most = len(found.trials) if everything else tables.USUAL_ROWS
-        metrics = [one for one in (columns or "").split(",") if one]
-        shown = tables.status(found.study, found.trials, width(), most, metrics)
+        names = [one for one in (columns or "").split(",") if one]
+        shown = tables.status(found.study, found.trials, width(), most, names)
         about = [*failure_lines(found), *state_lines(found), *problem_lines(found)]
         return [*laid_out(shown), *about]
 
@@ -476,7 +478,8 @@ def best(sweep: str, most: int | None, as_command: bool, on: str | None, as_json
 @command.command("add")
 @sweep_argument
 @click.argument("number", type=click.IntRange(1, 10**6))
-def add(sweep: str, number: int) -> None:
+@click.pass_context
+def add(ctx: click.Context, sweep: str, number: int) -> None:
     """Submit NUMBER further configurations of a sweep, with the code and the settings of the first
     ones. A sweep that was stopped is open again; one in which too many have failed is not."""
     verbs = launcher(submits=True)
@@ -484,6 +487,8 @@ def add(sweep: str, number: int) -> None:
     trials = verbs.sweeping.add(sweep_id, number)
     told = [show_count(number, "configuration")] if trials > number else []
     say(f"{', '.join([*told, show_count(trials, 'trial')])} more in {sweep_id}")
+    if trials < number * verbs.sweeping.repeats_of(sweep_id):  # why was said on the way
+        ctx.exit(1)
 
 
 @command.command("stop")

@@ -31,6 +31,8 @@ TABLES = ("job", "job.resources", "job.limits")  # whose settings need no table 
 # means something else to ssh.
 NAME = re.compile(rf"(?!r[0-9]+$){TAKEN_NAME}[a-z][a-z0-9-]{{0,29}}")
 OPERATORS = "$`;|&<>"
+BRACED = re.compile(r"\{([A-Za-z_]{3,12})\}")
+ALIKE = 0.75  # of difflib's ratio: idx and indx are, id and node are not
 
 
 class BatchJob(NamedTuple):
@@ -141,12 +143,15 @@ class BatchReader(Reader):
         settings = self.settings((), found, OWN)
         name = self.name((), found["name"]) if "name" in found else ""
         command, count = self.command(found), self.number(found, "count", MOST_JOBS)
+        key = ("command" if "command" in found else "run",)
         if count is None and any(INDEX in word for word in command):
             raise self.error(
-                ("command" if "command" in found else "run",),
+                key,
                 f"{INDEX} stands for nothing without a count",
                 hint="Say how many there are: count = 3",
             )
+        if wrong := misspelt(command) if count is not None else "":
+            raise self.error(key, f"{wrong} stands for nothing. Did you mean {INDEX}?")
         return BatchJob(
             where,
             name,
@@ -227,6 +232,15 @@ class BatchReader(Reader):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise self.error((name,), f"must be a number from 1 to {most}")
         return value
+
+
+def misspelt(command: Sequence[str]) -> str:
+    """Return what is almost surely meant for {index}; '' where nothing is."""
+    from difflib import get_close_matches  # only where several jobs have one command
+
+    braced = {found.group(1) for word in command for found in BRACED.finditer(word)} - {"index"}
+    wrong = [one for one in sorted(braced) if get_close_matches(one.lower(), ["index"], 1, ALIKE)]
+    return f"{{{wrong[0]}}}" if wrong else ""
 
 
 NO_SHELL = 'No shell reads it. Write one where it is needed: command = ["bash", "-c", "…"]'

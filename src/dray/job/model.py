@@ -585,6 +585,7 @@ SWEEP: Mapping[str, checks.Check[Any]] = {
     "trial": count,
     "at_once": optional(count),
     "per_node": optional(count),
+    "asked_for": optional(checks.boolean),
     "values": _parameters,
     "template": texts,
 }

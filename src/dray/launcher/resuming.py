@@ -137,8 +137,9 @@ class Resuming:
 
 def alone(sweep: Mapping[str, Any]) -> dict[str, Any]:
     """Return which trial a job is, without those that it shared a batch job with: it gets one of
-    its own, of the size of its part."""
-    return {key: value for key, value in sweep.items() if key != "per_node"}
+    its own, of the size of its part. It was asked for, and starts though its sweep is closed."""
+    own = {key: value for key, value in sweep.items() if key != "per_node"}
+    return {**own, "asked_for": True} if own else {}
 
 
 def require_hope(view: JobView, cluster: Cluster) -> None:

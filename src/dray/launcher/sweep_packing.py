@@ -20,7 +20,8 @@ def packed(load: Load, per_node: int) -> Load:
     require_one_node(load.common)
     can, name = load.cluster.capabilities, load.cluster.name
     if can.shared_batch_jobs:
-        return load._replace(per_node=per_node)
+        shared = noted(load.common, f"on {name}, {per_node} trials at a time share a batch job")
+        return load._replace(common=shared, per_node=per_node)
     if can.whole_nodes:
         raise Refused(
             f"on {name}, trials cannot share a batch job",
@@ -28,8 +29,11 @@ def packed(load: Load, per_node: int) -> Load:
         )
     resources = divided(load.common.resources, per_node, name)
     note = f"{name} gives out parts of a node: each trial asks for {in_words(resources)}"
-    notes = (*load.common.notes, note)
-    return load._replace(common=replace(load.common, resources=resources, notes=notes))
+    return load._replace(common=replace(noted(load.common, note), resources=resources))
+
+
+def noted(job: JobSpec, note: str) -> JobSpec:
+    return replace(job, notes=(*job.notes, note))
 
 
 def require_one_node(job: JobSpec) -> None:

@@ -197,9 +197,9 @@ class Sweeping:
                     self.context.reporter.say(left_behind(row, done, count))
                 if not isinstance(error, DrayError) or not done:
                     raise
-                self.context.reporter.say(
-                    f"only {done} of {count} trials were submitted: {error.message}"
-                )
+                why = f"only {done} of {count} trials were submitted: {error.message}"
+                self.context.reporter.say(why)
+                self.context.reporter.say(what_to_do(row, done, count))
                 break
             done += array.size
         return done
@@ -242,6 +242,10 @@ class Sweeping:
         for part in row.parts:
             found[part.get("cluster", row.cluster)] += part["count"]
         return found
+
+    def repeats_of(self, sweep_id: str) -> int:
+        """Return how many trials each configuration of a sweep has."""
+        return int(self._own(sweep_id).study["repeats"])
 
     def find(self, reference: str) -> str:
         """Return the sweep that this id, or unique beginning of one, means."""
@@ -436,9 +440,15 @@ def left_behind(row: SweepRow, done: int, count: int) -> str:
     """Say what there is of a sweep whose submission was cut short."""
     if not done:
         return f"{row.id} may be there: dray sweep status {row.id} tells"
+    are = "is" if done == 1 else "are"
+    there = f"{done} of {show_count(count, 'trial')} of {row.id} {are} submitted"
+    return f"{there}: {what_to_do(row, done, count)}"
+
+
+def what_to_do(row: SweepRow, done: int, count: int) -> str:
+    """Say how to go on with a sweep of which only so many trials were submitted."""
     missing = max((count - done) // row.study["repeats"], 1)
     return (
-        f"{done} of {show_count(count, 'trial')} of {row.id} {'is' if done == 1 else 'are'} "
-        f"submitted: dray sweep add {row.id} {missing} submits the others, "
-        f"dray sweep stop {row.id} ends what is there"
+        f"dray sweep add {row.id} {missing} submits the others, dray sweep stop {row.id} ends "
+        "what is there"
     )

@@ -13,13 +13,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, product
 
 from dray.checks import Malformed
 from dray.errors import UsageError, nearest
 from dray.node.sweeps import expressions, presence, sampler
 from dray.node.sweeps.filling import NoSuchName, fill, names_in, names_of
-from dray.sweep.study import EMITS, RESERVED, Parameter, parameter_name, plain_value, usual_emit
+from dray.node.sweeps.space import NoSuchPoint, complete, from_unit, to_unit
+from dray.sweep.study import (
+    EMITS,
+    LEARNT,
+    RESERVED,
+    Parameter,
+    parameter_name,
+    plain_value,
+    usual_emit,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +46,7 @@ FORMS = ("choice", "float", "int", "log", "formula", "fixed", "drawn", "table")
 BESIDES = ("step", "of", "emit", "when")  # what a table may hold beside one of these
 OPENING, CLOSING = "[{", "]}"
 WHEN = ":when="
+MOST_EXTREMES = 1000  # combinations of values that a formula is tried with
 
 
 class SpaceError(ValueError):
@@ -275,7 +286,39 @@ def whole(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
     for one in space.values():
         refuse_condition(space, one)
     refuse_circle(space)
+    for one in space.values():
+        refuse_extremes(space, one)
     return possible(space)
+
+
+def refuse_extremes(space: Mapping[str, Parameter], parameter: Parameter) -> None:
+    """Refuse a formula that has no value at some ends of its ranges, or at zero: trials would fail
+    on their nodes, one now and then."""
+    if parameter.kind != "formula":
+        return
+    names = {parameter.name, *origins(space, parameter.name, lambda one: (*one.of, *one.when))}
+    parts = [one for one in space.values() if one.name in names]
+    learnt = [one for one in parts if one.kind in LEARNT]
+    for values in islice(product(*map(extremes, learnt)), MOST_EXTREMES):
+        chosen = dict(zip([one.name for one in learnt], values, strict=True))
+        try:
+            complete(records_of(parts), chosen, 0)
+        except NoSuchPoint:  # in a table, which need not have rows for what never meets
+            continue
+        except expressions.NotAnExpression as error:
+            where = ", ".join(f"{name} = {value}" for name, value in chosen.items())
+            raise SpaceError(parameter.name, f"{error}, with {where}") from None
+
+
+def extremes(parameter: Parameter) -> list[Any]:
+    """Return the values at which a formula may fail: the ends of a range, and zero in it."""
+    if parameter.kind == "choice":
+        return list(parameter.values)
+    record: Any = parameter.to_dict()
+    ends = [from_unit(record, 0.0), from_unit(record, 1.0)]
+    if ends[0] < 0 < ends[1] and not parameter.log:
+        ends.append(from_unit(record, float(to_unit(record, 0))))
+    return ends
 
 
 def refuse_condition(space: Mapping[str, Parameter], parameter: Parameter) -> None:
@@ -350,14 +393,18 @@ def known(parameter: Parameter, name: str, names: Mapping[str, str]) -> str:
     raise SpaceError(parameter.name, f"there is no parameter '{name}'.{guess}")
 
 
-def origins(space: Mapping[str, Parameter], name: str) -> set[str]:
+def origins(
+    space: Mapping[str, Parameter],
+    name: str,
+    parts_of: Callable[[Parameter], Iterable[str]] = lambda one: one.of,
+) -> set[str]:
     """Return all parameters that one is made of, at any depth."""
-    waiting, found = list(space[name].of), set[str]()
+    waiting, found = list(parts_of(space[name])), set[str]()
     while waiting:
         one = waiting.pop()
         if one not in found:
             found.add(one)
-            waiting += space[one].of
+            waiting += parts_of(space[one])
     return found
 
 

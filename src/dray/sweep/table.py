@@ -7,16 +7,18 @@ trainings that went to their end; what a table leaves out is said below it.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dray.job.quantities import show_count, show_duration
 from dray.node.sweeps.expressions import Condition, NotAnExpression
-from dray.node.sweeps.filling import short_name
+from dray.node.sweeps.filling import names_of, short_name
 from dray.records import NamedTuple
 from dray.sweep.objectives import Losses, fronts
-from dray.sweep.study import LEARNT, Parameter, Study, Trial
+from dray.sweep.space import records_of
+from dray.sweep.study import LEARNT, Study, Trial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,10 +140,10 @@ def status(
     trials: Sequence[Trial],
     width: int = WIDTH,
     most: int = USUAL_ROWS,
-    metrics: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> Table:
-    """Show how the sweep stands: the best first, then what runs, then what was cut short; with
-    further metrics in the place of the parameters, where any are named."""
+    """Show how the sweep stands: the best first, then what runs, then what was cut short; where
+    ``names`` has metrics or parameters, with a column for each of these alone."""
     every = configurations(study, trials)
     begun = [one for one in every if one.state != "queued"]
     places = fronts_of(study, every)
@@ -150,12 +152,13 @@ def status(
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
     below += [*never_seen(study, trials), *never_begun(trials)]
     above = [headline(study), summary(study, trials), *by_cluster(trials)]
-    columns = measures(shown, metrics) if metrics else chosen(study, shown)
+    wanted = {name: parameter_called(study, trials, name) for name in names}
     below += [
         f"no trial has told '{name}'{reported(trials)}"
-        for name in metrics
-        if not any(name in one.levels for one in trials)
+        for name, parameter in wanted.items()
+        if not parameter and not any(name in one.levels for one in trials)
     ]
+    columns = named(wanted, shown) if names else chosen(displayed(study), shown)
     return drawn_up(study, shown, width, above, below, columns)
 
 
@@ -188,7 +191,7 @@ def best(
     if rest:
         below.append(f"not judged, since not trained to the end: {counted(rest)}")
     below += promising(study, ranked, rest)
-    columns = chosen(study, ranked[:most])
+    columns = chosen(displayed(study), ranked[:most])
     above = [headline(study), *about_front(study, every)]
     return drawn_up(study, ranked[:most], width, above, below, columns)
 
@@ -198,6 +201,8 @@ def about_front(study: Study, found: Sequence[Configuration]) -> list[str]:
     if not study.objectives:
         return []
     judged, front = len(ranking(study, found)), len(best_of(study, found))
+    if not judged:
+        return ["no configuration was trained to the end, and has a number of each metric"]
     what = "no other one is better in a metric without being worse in another"
     return [f"the Pareto front, {front} of {judged} trained to the end: {what}"]
 
@@ -290,25 +295,46 @@ def drawn_up(
     return Table(tuple(above), rows[0], tuple(rows[1:]), tuple(below), lead[0].index("STATE"))
 
 
-def chosen(study: Study, shown: Sequence[Configuration]) -> dict[str, list[str]]:
-    """Return a column for each parameter: its head, and a cell for each row."""
+def parameter_called(study: Study, trials: Iterable[Trial], name: str) -> str:
+    """Return the full name of the parameter that this means; '' where trials tell a metric of that
+    name, or there is no such parameter."""
+    if any(name in one.levels for one in trials):
+        return ""
+    return names_of(records_of(study.space)).get(name, "")
+
+
+def named(wanted: Mapping[str, str], shown: Sequence[Configuration]) -> dict[str, list[str]]:
+    """Return a column for each name: of the parameter that it means, or of a metric."""
+    parameters = chosen(list(dict.fromkeys(filter(None, wanted.values()))), shown)
     return {
-        one.name: [
-            short_name(one.name),
-            *(show_chosen(row, one.name) for row in shown),
-        ]
-        for one in displayed(study)
+        name: parameters[parameter] if parameter else measure(name, shown)
+        for name, parameter in wanted.items()
     }
 
 
-def measures(shown: Sequence[Configuration], names: Sequence[str]) -> dict[str, list[str]]:
-    """Return a column for each metric, with the mean over a configuration's repeats."""
-    found = {}
-    for name in names:
-        told = [[one.levels[name] for one in row.trials if name in one.levels] for row in shown]
-        cells = [f"{statistics.fmean(levels):.4g}" if levels else "" for levels in told]
-        found[name] = [short_metric(name), *cells]
+def chosen(names: Sequence[str], shown: Sequence[Configuration]) -> dict[str, list[str]]:
+    """Return a column for each parameter: its head, and a cell for each row."""
+    heads = dict(zip(names, tails(names), strict=True))
+    return {name: [heads[name], *(show_chosen(row, name) for row in shown)] for name in names}
+
+
+def tails(names: Sequence[str]) -> list[str]:
+    """Return the end of each name that no other one has: lr, or actor.lr beside critic.lr."""
+    parts = {name: re.split("[./]", name.lstrip("-+")) for name in names}
+    found = []
+    for name, own in parts.items():
+        others = [one for other, one in parts.items() if other != name]
+        sizes = range(1, len(own))
+        size = next((n for n in sizes if all(one[-n:] != own[-n:] for one in others)), len(own))
+        found.append(".".join(own[-size:]) if size > 1 else short_name(name))
     return found
+
+
+def measure(name: str, shown: Sequence[Configuration]) -> list[str]:
+    """Return the column of a metric: the mean over each configuration's repeats."""
+    told = [[one.levels[name] for one in row.trials if name in one.levels] for row in shown]
+    cells = [f"{statistics.fmean(levels):.4g}" if levels else "" for levels in told]
+    return [short_metric(name), *cells]
 
 
 def short_metric(name: str) -> str:
@@ -452,10 +478,10 @@ def show_state(one: Configuration) -> str:
     return f"{'ended' if one.state == 'running' else one.state} {same}/{one.repeats}"
 
 
-def displayed(study: Study) -> list[Parameter]:
+def displayed(study: Study) -> list[str]:
     """Return the parameters worth a column: those that are chosen, then those that follow."""
-    chosen = [one for one in study.space if one.kind in LEARNT]
-    return chosen + [one for one in study.space if one.kind in ("formula", "table", "drawn")]
+    chosen = [one.name for one in study.space if one.kind in LEARNT]
+    return chosen + [one.name for one in study.space if one.kind in ("formula", "table", "drawn")]
 
 
 def show_chosen(row: Configuration, name: str) -> str:

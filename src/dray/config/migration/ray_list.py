@@ -12,7 +12,7 @@ BESIDE: tuple[str, ...] = ()
 SIGNS = r"^[ \t]*name:[ \t]*\S+[ \t]+address:[ \t]*\S+"
 PAIR = re.compile(r"(?:^|(?<=\s))(\w+):[ \t]*(\S+)")
 PYTHON = "has to be one on the nodes that imports Ray, such as /isaac-sim/python.sh"
-ROOT = "has to be on a file system that all nodes share"
+ROOT = "best on a file system that all nodes share; else files are carried through Ray"
 
 
 def recognises(text: Text) -> bool:

@@ -145,6 +145,7 @@ class SweepPart(TypedDict, total=False):
     trial: int
     at_once: Optional[int]  # how many may run at the same time
     per_node: int  # how many share a batch job; absent: it has one of its own
+    asked_for: bool  # it was resumed by the user, and starts though its sweep is closed
     values: Record  # the parameters, once it has asked for them: its command is filled then
     template: List[str]  # the command before that, where its parameters may change
 

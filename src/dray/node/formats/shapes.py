@@ -272,6 +272,7 @@ SWEEP = {
     "trial": is_count,
     "at_once": is_count,
     "per_node": is_count,
+    "asked_for": is_flag,
     "values": is_record,
     "template": is_texts,
 }  # type: Shape

@@ -76,7 +76,10 @@ def ask(
     try:
         choose = by_optuna(job, inquire) if is_optuna(record) else asking.choose
         number = job["sweep"]["trial"]
-        trial = trouble.with_retries(lambda: parameters_for(study, record, number, choose))
+        is_asked = bool(job["sweep"].get("asked_for"))
+        trial = trouble.with_retries(
+            lambda: parameters_for(study, record, number, choose, is_asked)
+        )
         if isinstance(trial, policy.Decision):
             return trial
         change(job, record, trial)
@@ -87,20 +90,24 @@ def ask(
 
 
 def parameters_for(
-    study: Study, record: "StudyRecord", number: int, choose: "Choose" = asking.choose
+    study: Study,
+    record: "StudyRecord",
+    number: int,
+    choose: "Choose" = asking.choose,
+    is_asked: bool = False,
 ) -> "Any":  # Union[TrialRecord, policy.Decision]
     """Return the parameters of a trial: those that its configuration has already, or new ones; or
-    why it does not start."""
+    why it does not start. One that the user has asked for starts in a closed sweep, too."""
     configuration = number // record["repeats"]
     known = study.parameters(configuration)
     if known is not None:  # of an attempt that was killed, or of another repeat
         return known
-    if study.is_closed():
+    if study.is_closed() and not is_asked:
         return policy.Decision("stopped", CLOSED)
     most, is_blind = record.get("max_failures"), record.get("sampler") in asking.BLIND
     results = study.results() if most is not None or not is_blind else {}
     failed = asking.failures(results)
-    if most is not None and failed > most:
+    if most is not None and failed > most and not is_asked:
         reason = "{} trials of the sweep have failed, more than max_failures = {}".format(
             failed, most
         )
