@@ -77,6 +77,13 @@ def test_gpus_are_shared_in_parts(dray: Dray, ray: RayCluster) -> None:
     assert [dray.wait(job)["state"] for job in jobs] == ["done", "done"]
 
 
+def test_python_is_the_one_that_ray_runs_in(dray: Dray, ray: RayCluster) -> None:
+    """A login shell would have put the usual places into PATH, and only these."""
+    job = dray.run("--on", "ray", "--", "python", "-c", "import sys; print(sys.prefix)")
+    assert dray.wait(job)["state"] == "done"
+    assert dray.log(job) == f"{ray.rig.bin.parent}\n"
+
+
 def test_what_no_node_has_is_refused(dray: Dray, ray: RayCluster) -> None:
     dray("cluster", "check", "ray")
     for flags, why in (

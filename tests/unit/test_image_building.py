@@ -195,6 +195,7 @@ def test_an_image_with_ray_is_named_after_its_base() -> None:
         ("2.60", "python3", [], "no version of Ray"),
         ("2.51.0", "python3", [], "knows no token"),
         ("2.60.0", "python3; rm -rf /", [], "name a program of the image"),
+        ("2.60.0", "-r/requirements.txt", [], "name a program of the image"),
         ("2.60.0", "python3", ["optuna", "--index-url=http://x"], "name packages"),
         ("2.60.0", "python3", ["mlflow'\nUSER root"], "name packages"),
     ],

@@ -42,7 +42,7 @@ def job_script(folder: str, settings: Mapping[str, Any]) -> str:
     root, another folder stands in for it."""
     python, inside = shlex.quote(shared.PYTHON.of(settings)), folder[len(ROOT) :]
     lines = [
-        "#!/bin/bash -l",
+        "#!/bin/bash",  # no login shell, which would forget where Ray finds its programs
         'if [ "$1" = drive ]; then',
         f"    exec >>'{folder}/batch.log' 2>&1",
         f"    exec {node_program(settings, '-I')} drive '{folder}'",  # it imports Ray

@@ -18,7 +18,7 @@ VERSION = "2.60.0"  # the one that dray is tested with
 OLDEST = (2, 52)  # which knows a token
 NAME = "Dockerfile.ray"
 NUMBERS = re.compile(r"(\d{1,4})\.(\d{1,4})\.\d{1,4}")
-PYTHON = re.compile(r"[\w./+-]+")
+PYTHON = re.compile(r"[\w./][\w./+-]*")
 PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w.,-]+\])?(?:(?:==|>=|<=|~=)[\w.]+)?")
 IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]*")
 USER = re.compile(r"[\w.-]*(?::[\w.-]+)?")

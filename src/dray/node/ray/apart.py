@@ -88,7 +88,7 @@ class Apart:
                 raise Lost("its files could not be sent: {}".format(said(error)))
             thread = threading.Thread(target=self._keep_up, daemon=True)
             thread.start()
-            words = ["bash", "-l", self._there("batch.sh"), "node"]
+            words = ["bash", self._there("batch.sh"), "node"]
             told = [dict(one, **{STAND_IN: self.stand_in}) for one in variables]
             log = os.path.join(self.stand_in, TURN_LOG)
             try:

@@ -192,7 +192,7 @@ class Work:
         return self.driver.is_ending
 
     def _words(self) -> "List[str]":
-        return ["bash", "-l", self.driver.directory.script, "node"]
+        return ["bash", self.driver.directory.script, "node"]
 
     def _variables(self, addresses: "List[str]") -> "List[Dict[str, str]]":
         """Return what each node is told."""

@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -67,7 +68,7 @@ class Host:
         with open(log, "ab") as out:
             self.process = subprocess.Popen(
                 words,
-                env=dict(os.environ, **variables),
+                env=dict(os.environ, PATH=path_with_python(), **variables),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -257,6 +258,13 @@ class Host:
             os.close(fd)
 
 
+def path_with_python() -> str:
+    """Return where a job's programs are looked for: where Ray's are, and beside the Python that it
+    runs in. Who starts Ray by a login shell, as KubeRay does, has lost the image's own PATH."""
+    own, known = os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)
+    return known if own in known.split(os.pathsep) else os.pathsep.join([own, known])
+
+
 def look_around(python: str, sight: str, token: bytes) -> "Dict[str, Any]":
     """Tell what a job would find here: see ``inspection``."""
     code = "import ray, sys; print(ray.__version__, sys.version.split()[0])"
@@ -276,6 +284,7 @@ def run_for(words: "List[str]") -> "Tuple[str, str]":
     try:
         ended = subprocess.run(
             words,
+            env=dict(os.environ, PATH=path_with_python()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -166,7 +166,7 @@ class Ray(Gathered):
         view.forget(folder)
         request = {
             "submission_id": PREFIX + number,
-            "entrypoint": "exec bash -l {} drive".format(shlex.quote(script)),
+            "entrypoint": "exec bash {} drive".format(shlex.quote(script)),
             "metadata": {"dray": MARK, "root": self.root},
             "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)}},
         }
