@@ -209,6 +209,15 @@ def test_parameters_of_the_same_last_name_are_told_apart() -> None:
     assert table.tails(("a.actor.lr", "a.critic.lr")) == ["actor.lr", "critic.lr"]
 
 
+def test_where_no_metric_was_seen_it_is_said_where_they_come_from() -> None:
+    shown = table.status(study(), [trial(0, "done")])
+    assert shown.below == (
+        "1 done without a value of 'Train/mean_reward': the sampler learns nothing from them",
+        table.NO_METRICS,
+    )
+    assert table.NO_METRICS not in table.status(study(), [trial(0, metrics=("Loss",))]).below
+
+
 def test_a_front_of_nothing_says_so() -> None:
     two = study(objectives=(Objective("Train/mean_reward", "max"), Objective("enrgy", "min")))
     trials = [trial(0, "done", 2.0, objectives=(2.0, None), metrics=("energy",))]

@@ -400,8 +400,8 @@ def width() -> int:
 
 
 def laid_out(shown: tables.Table) -> list[str]:
-    body = table(shown.header, shown.rows, shown.state_column) if shown.rows else ""
-    return [*map(visible, shown.above), *map(Shown, body.split("\n")), *map(visible, shown.below)]
+    body = table(shown.header, shown.rows, shown.state_column).split("\n") if shown.rows else []
+    return [*map(visible, shown.above), *map(Shown, body), *map(visible, shown.below)]
 
 
 def failure_lines(sweep: Sweep) -> list[str]:

@@ -30,6 +30,10 @@ WIDTH = 80
 GAP = 2
 LONGEST_CELL = 18
 USUAL_ROWS = 20
+NO_METRICS = (
+    "no metric at all was seen: dray reads TensorBoard's files, what dray.training.report is "
+    "given, and the log with --metric-pattern"
+)
 NO_REASON = "no reason is known"
 USUAL_BEST = 5
 MOST_NAMES = 8  # of metrics, in a line
@@ -411,7 +415,8 @@ def without_value(study: Study, trials: Sequence[Trial]) -> list[str]:
         if number:
             lost = f"{number} done without a value of {what}: the sampler learns nothing from them"
             told.append(lost + reported(trials))
-    return told
+    nothing = told and not any(one.metrics for one in trials)
+    return [*told, NO_METRICS] if nothing else told
 
 
 def has_no_value(study: Study, one: Configuration) -> bool:
