@@ -28,9 +28,8 @@ MOST_COUNT = 10**9
 # The form of an id: see describing.new_id. NAME-CODE, of a batch NAME-CODE.NAME, and of an array in
 # addition .INDEX. What ssh is told beside a job's id is no NAME: see dray.sessions.ssh.names.
 TAKEN_NAME = r"(?!(?:host|rank[0-9]+)(?:\.|$))"
-JOB_ID = re.compile(
-    rf"[a-z0-9][a-z0-9-]{{0,99}}(?:\.{TAKEN_NAME}[a-z][a-z0-9-]{{0,39}})?(?:\.[0-9]{{1,9}})?"
-)
+WITHOUT_INDEX = rf"[a-z0-9][a-z0-9-]{{0,99}}(?:\.{TAKEN_NAME}[a-z][a-z0-9-]{{0,39}})?"
+JOB_ID = re.compile(rf"{WITHOUT_INDEX}(?:\.[0-9]{{1,9}})?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHORTENED = 60
 

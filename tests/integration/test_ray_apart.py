@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +23,7 @@ from dray.clusters.ray import make_plan
 from dray.job.model import JobSpec, Resources, Resume
 from dray.node.attempt.loop import AttemptLoop
 from dray.node.formats import files
+from dray.node.jobs import following
 from dray.node.jobs.jobdir import JobDir, described
 from dray.node.processes import process
 from dray.node.ray import driver, placing, refusals
@@ -346,6 +348,62 @@ def test_nodes_are_asked_for_by_name_where_they_are_wanted() -> None:
         {"CPU": 1.0},
     ]
     assert len(placing.bundles_of({"CPU": 1.0}, 1, ["a", "b"])) == 1
+
+
+class Resourceful:
+    """A Ray of one node, of which all is free."""
+
+    have: ClassVar = {"CPU": 2.0, "GPU": 1.0, "memory": 4.0 * 2**30, "accelerator_type:T4": 1.0}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": self.have, "NodeManagerAddress": "10.0.0.1"}]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self.have
+
+    available_resources = cluster_resources
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ({"cpus": 1}, "1 CPU; free in the whole cluster: 2 of 2 CPUs"),
+        ({"cpus": 1, "memory": 9 << 30}, "1 CPU, 9.0 GB of memory, which Ray has no node for now"),
+        (
+            {"cpus": 1, "gpus": 1.0, "gpu_type": "A100"},
+            "1 GPU of type A100, 1 CPU, which Ray has no node for now",
+        ),
+        (
+            {"cpus": 1, "gpus": 1.0, "gpu_type": "T4"},
+            "1 GPU of type T4, 1 CPU; free in the whole cluster: 1 of 1 GPUs, 2 of 2 CPUs",
+        ),
+        (
+            {"cpus": 2, "nodes": 2},
+            "2 CPU on each of 2 nodes, which Ray has too few nodes for now",
+        ),
+    ],
+)
+def test_people_are_told_what_a_job_waits_for(resources: dict[str, Any], told: str) -> None:
+    job: Any = {"resources": {"gpus": 0.0, "nodes": 1, **resources}, "launch": "srun"}
+    assert placing.wanted_in_words(Resourceful(), job) == f"waiting for {told}"
+
+
+def test_a_job_that_comes_after_others_says_so(
+    rooted: Rooted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooted.submit(replace(JOB, after={"first-2345.0-1": "any"}))
+    placed = Placed(rooted, monkeypatch, a=False)
+    (work,) = placed.driver._works(described(rooted.job_dir))
+    monkeypatch.setattr(following, "state_of", lambda *_: "running")
+
+    def look(_seconds: float) -> None:
+        placed.look(0.0)
+        placed.driver.is_ending = True
+
+    monkeypatch.setattr(driver, "time", SimpleNamespace(sleep=look))
+    placed.driver.active.append(work)
+    work.care()
+    assert placed.reasons == ["comes after first-2345.0, first-2345.1"]
 
 
 def test_one_node_at_a_time_has_a_job(rooted: Rooted) -> None:

@@ -254,6 +254,7 @@ def test_a_message_goes_by_channels_that_are_known() -> None:
 
 def test_ranges_are_counted_before_they_are_unfolded() -> None:
     assert answers.unfold(["a-2345.7-9"], 3) == ["a-2345.7", "a-2345.8", "a-2345.9"]
+    assert answers.unfold(["a-2345.train.0-1"], 3) == ["a-2345.train.0", "a-2345.train.1"]
     for wrong in (["a-2345.0-999999999"], ["a-2345.0-2", "b-2345"], ["a-2345.0-1", "a-2345.0-1"]):
         with pytest.raises(Malformed):
             answers.unfold(wrong, 3)

@@ -203,6 +203,18 @@ def test_a_token_that_is_none_is_not_shown(
         assert "hidden" not in f"{error} {error.hint if isinstance(error, DrayError) else ''}"
 
 
+@pytest.mark.parametrize("status", [b"401 No", b"500 Error", b"200 OK"])
+def test_a_token_that_is_repeated_is_not_shown(serve: Serve, status: bytes) -> None:
+    said = b"bad header: Bearer hidden-token"
+    length = str(len(said)).encode()
+    address = serve(b"HTTP/1.1 " + status + b"\r\nContent-Length: " + length + b"\r\n\r\n" + said)
+    with closing(RayApi(address, "hidden-token")) as api, pytest.raises(DrayError) as caught:
+        reply = api.ask("GET", "/")
+        raise ClusterError(reply.text if not reply.ok else str(reply.record()))
+    assert "bad header: Bearer …" in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -81,6 +81,7 @@ def test_an_array_is_one_submission(tmp_path: Path) -> None:
     [
         (Resources(gpus=5), "none", "5 GPUs asked for, and no node has more than 4"),
         (Resources(cpus=17), "none", "17 CPUs asked for, and no node has more than 16"),
+        (Resources(memory=65 << 30), "none", "65.0 GB asked for, and no node has more than 64.0"),
         (Resources(gpus=1, nodes=3), "srun", "3 nodes asked for, and Ray has 2 such nodes"),
         (Resources(gpus=1, nodes=2), "none", "has no way to its other nodes"),
     ],

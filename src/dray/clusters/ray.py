@@ -116,10 +116,16 @@ def too_much(job: JobSpec, shapes: Sequence[Mapping[str, int]]) -> Problem | Non
         if asked > most:
             text = f"{show_count(asked, what)} asked for, and no node has more than {most}"
             return Problem(text, "'dray cluster check' shows the nodes that Ray has now.")
+    asked, most = wanted.memory or 0, max(shape["kilobytes"] for shape in shapes) << 10
+    if asked > most:
+        text = f"{show_size(asked)} asked for, and no node has more than {show_size(most)}"
+        return Problem(text, "'dray cluster check' shows the nodes that Ray has now.")
     fitting = [
         shape["nodes"]
         for shape in shapes
-        if shape["gpus"] >= wanted.gpus and shape["cpus"] >= wanted.cpus
+        if shape["gpus"] >= wanted.gpus
+        and shape["cpus"] >= wanted.cpus
+        and shape["kilobytes"] << 10 >= asked
     ]
     if wanted.nodes > sum(fitting):
         return Problem(f"{wanted.nodes} nodes asked for, and Ray has {sum(fitting)} such nodes")
@@ -204,6 +210,7 @@ class RayCluster(BatchCluster):
     capabilities = BatchCluster.capabilities._replace(
         other_ways=("address", "kuberay"),
         awaits_images=False,
+        own_images=False,
         arrays=True,
         limits_at_once=True,
         gpu_fractions=True,

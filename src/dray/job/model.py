@@ -472,6 +472,7 @@ class Capabilities(NamedTuple):
     awaits_images: bool = False  # a job waits in the queue until its image is ready
     awaits_jobs: bool = False  # a job that comes after others holds nothing while it waits
     registry_images: bool = False  # images are pulled from a registry, by name
+    own_images: bool = True  # a job can have an image of its own
 
 
 class Equipment(NamedTuple):

@@ -181,7 +181,8 @@ class Running:
 
             filled = as_before(self.again, config)
         job = describe(command, config, base, time.time() if now is None else now, filled)
-        if job.container is None or self.target().capabilities.registry_images:
+        can = self.target().capabilities
+        if job.container is None or can.registry_images or not can.own_images:
             return job
         return replace(job, container=self.images.resolve(job.container))
 

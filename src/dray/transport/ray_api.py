@@ -38,6 +38,7 @@ TOKEN = re.compile(r"[!-~]+")  # what a header can hold; an error about any othe
 class Reply(NamedTuple):
     code: int
     content: bytes
+    token: str = ""  # which no message shows, should the answer repeat it
 
     @property
     def ok(self) -> bool:
@@ -53,7 +54,8 @@ class Reply(NamedTuple):
     def text(self) -> str:
         """Return what a refusal says; Ray sends the whole traceback, whose last line tells."""
         lines = self.content[-4000:].decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:MOST_WORDS] if lines else f"status code {self.code}"
+        last = lines[-1] if lines else f"status code {self.code}"
+        return (last.replace(self.token, "…") if self.token else last)[:MOST_WORDS]
 
 
 def find_token(source: str) -> str:
@@ -111,6 +113,7 @@ class RayApi:
         self._prefix = parts.path
         self._secure = parts.scheme == "https"
         self._where = (parts.hostname or "", parts.port or (443 if self._secure else 80))
+        self._token = token
         self._headers = {name: f"Bearer {token}" for name in self.headers_of_token if token}
         self._connection: http.client.HTTPConnection | None = None
         self.patience = PATIENCE
@@ -134,7 +137,7 @@ class RayApi:
             raise self.lost(error) from None
         if answer.will_close:
             self.close()
-        return self._checked(Reply(answer.status, content))
+        return self._checked(Reply(answer.status, content, self._token))
 
     def follow(self, path: str) -> Iterator[bytes]:
         """Yield what comes of an answer that has no end, on a connection of its own."""
@@ -143,7 +146,8 @@ class RayApi:
             connection.request("GET", self._prefix + path, headers=self._headers)
             answer = connection.getresponse()
             if answer.status != 200:
-                reply = self._checked(Reply(answer.status, read_whole(answer, LARGEST)))
+                content = read_whole(answer, LARGEST)
+                reply = self._checked(Reply(answer.status, content, self._token))
                 raise ClusterError(f"{self.address}: {reply.text}")
             assert isinstance(answer, Answer)
             answer.timed.wait_for_ever()  # it may be silent for long

@@ -28,7 +28,7 @@ MOST_UNSENT = 10**4  # messages that one cluster may ask to send
 MOST_APPENDED = 10**4  # files that an agent sends a part of at once
 MOST_GUESSES = 3  # that a scheduler is asked for at once
 LOG_PIECE = 1 << 20  # bytes that the agent sends of a log at once
-RANGE = re.compile(r"([a-z0-9][a-z0-9-]{0,99})\.([0-9]{1,9})-([0-9]{1,9})")
+RANGE = re.compile(rf"({checks.WITHOUT_INDEX})\.([0-9]{{1,9}})-([0-9]{{1,9}})")
 DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 DIALECTS = ("openpbs", "torque")
 

@@ -107,12 +107,19 @@ class Following:
                 return False
         return bool(self.left)
 
+    def in_words(self) -> str:
+        return told(list(self.left))
+
 
 def in_words(root: str, job: "Optional[Description]") -> str:
     """Say what a job that has made no attempt waits for, as far as its files tell; '' where that is
     no other job."""
     names = awaited(job.get("after")) if job else {}
-    left = [one for one in names if JobDir(os.path.join(root, "jobs", one)).ended() is None]
+    return told([one for one in names if JobDir(os.path.join(root, "jobs", one)).ended() is None])
+
+
+def told(left: "List[str]") -> str:
+    """Say which jobs another one comes after; '' where there are none."""
     if not left:
         return ""
     more = " and {} more".format(len(left) - SOME) if len(left) > SOME else ""

@@ -54,6 +54,7 @@ class Work:
         self.loop = None  # type: Optional[AttemptLoop]
         self.refusals = Refusals()
         self.trouble = ""  # why no attempt has begun, though there were nodes
+        self.awaits = ""  # which jobs it comes after
 
     @property
     def job_dir(self) -> JobDir:
@@ -113,8 +114,10 @@ class Work:
         losses = 0
         while not self.driver.is_ending and not self.is_over():
             if self.loop.others.has_to_wait():
+                self.awaits = self.loop.others.in_words()
                 time.sleep(LOOK)
                 continue
+            self.awaits = ""
             before = self.job_dir.next_number()
             if not self._take_turn():
                 return
@@ -275,7 +278,8 @@ class Driver:
             active = list(self.active)
         waiting = [one.id for one in active if not one.is_placed] + [one.id for one in self.left]
         running = [one.id for one in active if one.is_placed]
-        troubles = {one.id: one.trouble for one in active if one.trouble and not one.is_placed}
+        reasons = ((one.id, one.awaits or one.trouble) for one in active if not one.is_placed)
+        troubles = {name: reason for name, reason in reasons if reason}
         now = (waiting, running, troubles)
         if now != shown:
             why = wanted_in_words(self.ray, job) if waiting else ""

@@ -64,16 +64,32 @@ def wanted_in_words(ray: "Any", job: "Description") -> str:
     """Say what the job waits for, and what is free in the cluster."""
     bundle, nodes = bundle_of(job), layout.nodes_of(job)
     kinds = [one for one in ("GPU", "CPU") if one in bundle]
-    wanted = ", ".join("{:g} {}".format(bundle[one], one) for one in kinds)
+    wanted = ", ".join(asked_for(job, bundle, kinds))
     wanted += " on each of {} nodes".format(nodes) if nodes > 1 else ""
     try:
         free, have = ray.available_resources(), ray.cluster_resources()
+        is_there = len(fitting(ray, job)) >= nodes
     except Exception:  # it serves people only
         return "waiting for " + wanted
+    if not is_there:
+        return "waiting for {}, which Ray has {} now".format(
+            wanted, "no node for" if nodes == 1 else "too few nodes for"
+        )
     known = [
         "{:g} of {:g} {}s".format(free.get(one, 0.0), have.get(one, 0.0), one) for one in kinds
     ]
     return "waiting for {}; free in the whole cluster: {}".format(wanted, ", ".join(known))
+
+
+def asked_for(
+    job: "Description", bundle: "Dict[str, float]", kinds: "Sequence[str]"
+) -> "List[str]":
+    """Return what one node has to have, in people's words."""
+    found = ["{:g} {}".format(bundle[one], one) for one in kinds]
+    kind, memory = job["resources"].get("gpu_type"), bundle.get("memory")
+    if kind:
+        found[0] += " of type " + kind
+    return found + (["{:.1f} GB of memory".format(memory / 2.0**30)] if memory else [])
 
 
 def fitting(ray: "Any", job: "Description") -> "List[str]":
