@@ -51,13 +51,11 @@ class AgentSituation:
         raise self._untold()
 
     def allowance(self) -> Allowance:
-        raise self._untold()
+        raise self._untold("what each of their users may have")
 
-    def _untold(self) -> ClusterError:
+    def _untold(self, what: str = "their queue") -> ClusterError:
         """Return the error of a kind that reads nothing of its scheduler's answers."""
-        return ClusterError(
-            f"{self.cluster.name}: clusters of this kind do not tell of their queue"
-        )
+        return ClusterError(f"{self.cluster.name}: clusters of this kind do not tell of {what}")
 
     def description(self, job_id: str) -> Mapping[str, str]:
         """Return what the scheduler itself says of a job, and of what it waits for."""
