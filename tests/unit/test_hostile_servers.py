@@ -208,9 +208,14 @@ def test_a_token_that_is_repeated_is_not_shown(serve: Serve, status: bytes) -> N
     said = b"bad header: Bearer hidden-token"
     length = str(len(said)).encode()
     address = serve(b"HTTP/1.1 " + status + b"\r\nContent-Length: " + length + b"\r\n\r\n" + said)
-    with closing(RayApi(address, "hidden-token")) as api, pytest.raises(DrayError) as caught:
-        reply = api.ask("GET", "/")
-        raise ClusterError(reply.text if not reply.ok else str(reply.record()))
+
+    def ask() -> None:
+        with closing(RayApi(address, "hidden-token")) as api:
+            reply = api.ask("GET", "/")
+            raise ClusterError(reply.text if not reply.ok else str(reply.record()))
+
+    with pytest.raises(DrayError) as caught:
+        ask()
     assert "bad header: Bearer …" in str(caught.value)
     assert "hidden" not in str(caught.value)
 
