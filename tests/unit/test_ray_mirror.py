@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.node.jobs.jobdir import JobDir
-from dray.node.ray import sending
+from dray.node.ray import host, sending
 from dray.node.ray.host import TURNS, Host
 from dray.node.ray.landing import Landing, Unsafe, link_inside, parts_of
 from dray.node.ray.mirror import PIECE, Mirror, batches, checked, sort_of
@@ -59,6 +59,17 @@ class Node:
     def here(self) -> set[str]:
         top = self.job / "outputs"
         return {str(one.relative_to(top)) for one in top.rglob("*") if not one.is_dir()}
+
+
+def make_deep(top: Path, depth: int, name: str = "d" * 20) -> None:
+    """Make folders in each other, whose paths are longer than any that can be opened."""
+    at = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
 
 
 @pytest.fixture
@@ -381,6 +392,56 @@ def test_what_a_killed_host_has_left_is_taken_away(tmp_path: Path) -> None:
     Host().open(str(tmp_path), "r", "t2")
     assert [one.name for one in left.parent.iterdir()] == ["t2"]
     assert left.parent.name == TURNS
+
+
+def test_who_comes_while_a_folder_is_taken_away_has_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Host(), Host()
+    base = Path(first.open(str(tmp_path), "r", "t1")).parent.parent
+    (base / "packs/code").write_text("x")
+    came: list[Path] = []
+    remove = host.remove_tree
+
+    def come_before(folder: str) -> None:
+        if not base.exists():
+            monkeypatch.setattr(host, "remove_tree", remove)
+            came.append(Path(second.open(str(tmp_path), "r", "t2")))
+        remove(folder)
+
+    monkeypatch.setattr(host, "remove_tree", come_before)
+    first.close(keep=False)
+    assert len(came) == 1
+    assert came[0].is_dir()
+    assert (came[0].parent.parent / "packs").is_dir()
+    assert not (base / "packs/code").exists()
+    assert [one.name for one in base.parent.iterdir()] == ["r"]
+
+
+def test_a_folder_that_goes_before_its_lock_is_there_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = host.make_private
+    gone: list[str] = []
+
+    def make_in_vain(folder: str) -> None:
+        make(folder)
+        if folder.endswith("/t1") and not gone:
+            gone.append(folder)
+            os.rmdir(folder)
+
+    monkeypatch.setattr(host, "make_private", make_in_vain)
+    assert Path(Host().open(str(tmp_path), "r", "t1"), "lock").exists()
+    assert gone
+
+
+def test_no_depth_and_no_mode_keeps_a_folder_from_being_removed(node: Node) -> None:
+    make_deep(node.there / "outputs", 1200)
+    (node.there / "outputs/closed/below").mkdir(parents=True)
+    (node.there / "outputs/closed").chmod(0)
+    (node.stand_in / "lock").unlink()
+    node.host.close(keep=False)
+    assert list(node.stand_in.parent.parent.parent.iterdir()) == []
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -283,8 +283,10 @@ class Apart:
         for place in range(len(self.turn.hosts)):
             try:
                 self.turn.ask(place, "close", self.keep())
-            except (Lost, OSError):
+            except Lost:
                 pass
+            except Exception as error:  # the job has ended, whatever is left there
+                self._complain(error)
 
     def _complain(self, error: Exception) -> None:
         if repr(error) != self.complaint:

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -33,6 +32,9 @@ OLD = 86400.0  # seconds after which what a killed actor has left is taken away
 PROBE = 1 << 16
 PROGRAM_SECONDS = 45.0
 TURNS, LOCK = "turns", "lock"
+ASIDE = "gone-"  # begins the name of a folder that is being removed
+MOST_JOINS = 1000  # tries to keep a folder that others take away
+LATEST = 2**63 - 1  # of times, in nanoseconds
 SHARED = ("node", "packs", "snapshots")  # of all turns on this node: code, which never changes
 
 
@@ -107,21 +109,28 @@ class Host:
 
     def _join(self, folder: str) -> None:
         """Make a folder, and keep it: nobody takes it away while its lock is held."""
-        while True:
-            make_private(folder)
-            fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        path = os.path.join(folder, LOCK)
+        for _ in range(MOST_JOINS):
+            try:
+                make_private(folder)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            except FileNotFoundError:
+                continue  # it was taken away this moment
             fcntl.flock(fd, fcntl.LOCK_SH)
-            if os.fstat(fd).st_nlink:
+            if is_at(fd, path):
                 self.locks.append(fd)
                 return
-            os.close(fd)  # it was taken away this moment
+            os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "it is taken away again and again", folder)
 
     def _sweep(self, top: str, age: float) -> None:
         """Take away what killed actors have left."""
         for name in os.listdir(top):
             folder = os.path.join(top, name)
             try:
-                if time.time() - os.lstat(folder).st_mtime >= age:
+                if name.startswith(ASIDE):
+                    remove_tree(folder)
+                elif time.time() - os.lstat(folder).st_mtime >= age:
                     take_away(folder)
             except OSError:
                 pass
@@ -315,16 +324,69 @@ def make_private(folder: str) -> None:
 
 
 def take_away(folder: str) -> None:
-    """Remove a folder, unless its lock is held."""
-    fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW)
+    """Remove a folder, unless its lock is held. It is renamed while nobody can have it: who comes
+    then makes a new one, and loses nothing to what is still being removed."""
+    gone = os.path.join(os.path.dirname(folder), ASIDE + os.urandom(8).hex())
+    # Made where it is not there: the job can have removed it.
+    fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(os.path.join(folder, LOCK))
-        shutil.rmtree(folder, ignore_errors=True)
+        if not is_at(fd, os.path.join(folder, LOCK)):
+            return  # somebody else has taken it away
+        os.rename(folder, gone)
     except BlockingIOError:
-        pass
+        return
     finally:
         os.close(fd)
+    remove_tree(gone)
+
+
+def is_at(fd: int, path: str) -> bool:
+    """Return whether an open file is still the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def remove_tree(top: str) -> None:
+    """Remove a folder with all that is in it, as far as possible. Folders in it are moved up before
+    they are emptied: so no depth is too deep, and no path too long."""
+    new = os.path.join(top, os.urandom(8).hex())
+    folders, moved = [top], 0
+    while folders:
+        folder = folders.pop()
+        for entry in entries_of(folder):
+            try:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                    continue
+                os.chmod(entry.path, 0o700)
+                moved += 1
+                folders.append("{}-{}".format(new, moved))
+                os.rename(entry.path, folders[-1])
+            except OSError:
+                continue  # what can be removed besides is
+        if folder != top:
+            remove_folder(folder)
+    remove_folder(top)
+
+
+def entries_of(folder: str) -> "List[os.DirEntry[str]]":
+    """List a folder that is to be emptied; nothing where that cannot be."""
+    try:
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as listed:
+            return list(listed)
+    except OSError:
+        return []
+
+
+def remove_folder(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
 
 
 def size_of(path: str) -> int:
