@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from dray.node.jobs.jobdir import JobDir
 from dray.node.ray import host, sending
+from dray.node.ray import mirror as mirroring
 from dray.node.ray.host import TURNS, Host
 from dray.node.ray.landing import Landing, Unsafe, link_inside, parts_of
 from dray.node.ray.mirror import PIECE, Mirror, batches, checked, sort_of
@@ -73,8 +75,9 @@ def make_deep(top: Path, depth: int, name: str = "d" * 20) -> None:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield Node(tmp_path)
+    host.remove_tree(str(tmp_path))  # some of it is too deep for pytest
 
 
 # -- what comes home ----------------------------------------------------------------------------
@@ -223,6 +226,129 @@ def test_what_cannot_be_listed_is_not_taken_to_be_gone(node: Node, monkeypatch: 
     assert (node.job / "outputs/model_1.pt").exists()
 
 
+# -- what goes wrong ----------------------------------------------------------------------------
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Have a disk write less than it is asked to, and then nothing, where files come home."""
+    write = os.pwrite
+
+    def pwrite(fd: int, content: Any, offset: int) -> int:
+        if "/incoming/" not in os.readlink(f"/proc/self/fd/{fd}"):
+            return write(fd, content, offset)
+        if offset >= room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, content[: room - offset], offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+
+
+def test_what_a_full_disk_cuts_short_is_brought_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what fits comes, the checkpoint before it stays, and no outcome says that all is well."""
+    mirror = node.mirror()
+    old = node.write("outputs/model_1.pt", b"one")
+    mirror.bring_outputs()
+    old.unlink()
+    node.write("outputs/model_2.pt", b"x" * 3000)
+    node.write("outputs/notes", b"small")
+    node.write("attempts/002/outcome.json", b"{}")
+    with monkeypatch.context() as full:
+        fill_disk(full, 1000)
+        for is_last in (False, True):
+            with pytest.raises(OSError, match=r"model_2\.pt could not be brought: No space left"):
+                mirror.bring_outputs(is_last)
+    assert node.here() == {"model_1.pt", "notes"}
+    assert list(mirror.failed) == ["outputs/model_2.pt"]
+    assert not (node.job / "attempts/002/outcome.json").exists()
+    assert list((node.job / "incoming").iterdir()) == []
+    mirror.bring_outputs(is_last=True)
+    assert node.here() == {"model_2.pt", "notes"}
+    assert (node.job / "outputs/model_2.pt").read_bytes() == b"x" * 3000
+    assert (node.job / "attempts/002/outcome.json").exists()
+
+
+def test_a_file_of_another_size_than_on_the_node_is_not_put_in_place(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write("outputs/model_1.pt", b"x" * 3000)
+    monkeypatch.setattr(mirroring, "write_at", lambda fd, content, at: os.pwrite(fd, b"x", at))
+    mirror = node.mirror()
+    with pytest.raises(OSError, match="1 of its 3000 bytes are here"):
+        mirror.bring_outputs()
+    assert node.here() == set()
+    assert mirror.known == {}
+
+
+def test_what_cannot_be_listed_is_left_and_all_else_comes(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mirror = node.mirror()
+    node.write("outputs/closed/model_1.pt", b"one")
+    mirror.bring_outputs()
+    node.write("outputs/good", b"good")
+    make_deep(node.there / "outputs", 250)
+    node.write("attempts/002/outcome.json", b"{}")
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if str(path).endswith("/closed"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    mirror.bring_outputs(is_last=True)
+    assert (node.job / "outputs/good").exists()
+    assert (node.job / "outputs/closed/model_1.pt").exists()
+    assert (node.job / "attempts/002/outcome.json").exists()
+    told = capfd.readouterr().out
+    assert "outputs/closed cannot be listed on its node, and was left there" in told
+    assert told.count("cannot be listed") == 2
+
+
+def test_a_name_that_would_lead_up_once_placed_is_left(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node.write("attempts/002/left-../x", b"no")
+    node.write("outputs/good", b"good")
+    node.write("attempts/002/outcome.json", b"{}")
+    node.mirror().bring_outputs(is_last=True)
+    assert node.here() == {"good"}
+    assert {one.name for one in (node.job / "attempts/002").iterdir()} == {"outcome.json"}
+    assert "attempts/002/left-.. has a path that" in capfd.readouterr().out
+
+
+def test_deep_and_old_files_come(node: Node, capfd: pytest.CaptureFixture[str]) -> None:
+    deep = "d/" * 150 + "f"
+    node.write("outputs/" + deep, b"deep")
+    node.write("outputs/" + "e/" * 250 + "f", b"too deep")
+    os.utime(node.write("outputs/old", b"old"), (-5, -5))
+    mirror = node.mirror()
+    mirror.bring_outputs(is_last=True)
+    assert node.here() == {deep, "old"}
+    assert (node.job / "outputs/old").stat().st_mtime == 0
+    told = capfd.readouterr().out
+    assert "too deep" in told
+    assert told.count("\n") == 2
+    node.asked.clear()
+    mirror.bring_outputs()
+    assert "read" not in node.asked
+
+
+def test_more_files_than_can_be_listed_are_told_of(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for module in (host, mirroring):
+        monkeypatch.setattr(module, "MOST_ROWS", 20)
+    for folder in range(5):
+        for number in range(10):
+            node.write(f"outputs/{folder}/{number}", b"x")
+    node.mirror().bring_outputs(is_last=True)
+    told = capfd.readouterr().out
+    assert "the first 20 files and folders were looked at, and there are more" in told
+
+
 # -- what means ill -----------------------------------------------------------------------------
 
 
@@ -233,7 +359,7 @@ def test_paths_that_may_lead_elsewhere_are_refused(path: Any) -> None:
     with pytest.raises(Unsafe):
         parts_of(path)
     row = (path if not isinstance(path, str) else "jobs/j-1/" + path, "f", 1, 1, 1, "")
-    assert checked([row], "jobs/j-1/") == []
+    assert checked([row], "jobs/j-1/")[0] == []
 
 
 @given(st.lists(st.sampled_from(["..", ".", "", "a", "outputs", "/"]), max_size=6))

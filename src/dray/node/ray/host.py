@@ -211,17 +211,27 @@ class Host:
             try:
                 with os.scandir(os.path.join(self.root, folder)) as listed:
                     entries = list(listed)
-            except FileNotFoundError:  # removed this moment
+            except OSError as error:
+                self._pass_over(found, folder, error)
                 continue
             for entry in entries:
                 path = os.path.join(folder, entry.name)
                 try:
                     about = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
+                except OSError as error:
+                    self._pass_over(found, path, error)
                     continue
                 self._row(found, path, entry.path, about)
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(path)
+
+    def _pass_over(self, found: "List[Row]", path: str, error: OSError) -> None:
+        """Take note of what cannot be listed: one such folder must not hold up all others. What
+        may pass is raised."""
+        if error.errno in UNLISTED:
+            found.append((path, CLOSED, 0, 0, 0, ""))
+        elif error.errno not in GONE:
+            raise error
 
     def _row(self, found: "List[Row]", path: str, whole: str, about: "os.stat_result") -> None:
         kind = KINDS.get(stat.S_IFMT(about.st_mode))
@@ -235,7 +245,7 @@ class Host:
                 return
         if kind == "f" and about.st_mode & 0o100:
             kind = "x"
-        found.append((path, kind, about.st_size, about.st_mtime_ns, about.st_ino, target))
+        found.append((path, kind, about.st_size, time_of(about), about.st_ino, target))
 
     def read(self, wanted: "List[Wanted]") -> "List[Optional[Tuple[bytes, Stamp]]]":
         """Read pieces of files; None for one that is not there any more."""
@@ -306,6 +316,8 @@ def run_for(words: "List[str]") -> "Tuple[str, str]":
     return ended.stdout.decode("utf-8", "replace"), why
 
 
+CLOSED = "closed"  # the kind of a row: a folder that nobody can list
+UNLISTED = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 KINDS = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l"}
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 # What is not there any more, or not for us to read: one such file must not hold up all others.
@@ -398,7 +410,12 @@ def size_of(path: str) -> int:
 
 def stamp_of(fd: int) -> "Stamp":
     about = os.fstat(fd)
-    return (about.st_size, about.st_mtime_ns, about.st_ino)
+    return (about.st_size, time_of(about), about.st_ino)
+
+
+def time_of(about: "os.stat_result") -> int:
+    """Return when a file was changed, as each file system can keep it: a job can set any time."""
+    return min(max(about.st_mtime_ns, 0), LATEST)
 
 
 def write_at(fd: int, content: bytes, offset: int) -> None:
