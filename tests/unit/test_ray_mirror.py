@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.node.jobs.jobdir import JobDir
+from dray.node.ray import apart as aparting
 from dray.node.ray import host, sending
 from dray.node.ray import mirror as mirroring
+from dray.node.ray.apart import Apart
 from dray.node.ray.host import TURNS, Host
 from dray.node.ray.landing import Landing, Unsafe, link_inside, parts_of
 from dray.node.ray.mirror import PIECE, Mirror, batches, checked, sort_of
@@ -347,6 +350,120 @@ def test_more_files_than_can_be_listed_are_told_of(
     node.mirror().bring_outputs(is_last=True)
     told = capfd.readouterr().out
     assert "the first 20 files and folders were looked at, and there are more" in told
+
+
+class Turned:
+    """A turn on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.hosts = [node.host]
+        self.addresses = ["10.0.0.4"]
+
+    def ask(self, _: int, method: str, *arguments: Any) -> Any:
+        return self.node.ask(method, *arguments)
+
+
+def apart_on(node: Node, ends: Callable[[], bool] = lambda: False) -> Apart:
+    """Return the driver's side of a turn whose command has ended."""
+    loop: Any = SimpleNamespace(job_dir=JobDir(str(node.job)), job={})
+    turn: Any = Turned(node)
+    apart = Apart(turn, loop, str(node.job / "batch.log"), lambda: False, ends)
+    apart.stand_in = str(node.stand_in)
+    apart.mirrors = [node.mirror()]
+    return apart
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aparting, "RETRY", 0.01)
+    monkeypatch.setattr(aparting, "PATIENCE", 0.3)
+
+
+def test_a_step_that_fails_at_the_end_keeps_nothing_else_from_coming(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Here the job has removed the file by which it would hear who wants in."""
+    node.write("attempts/002/door.json", b"{}")
+    node.write("outputs/good", b"good")
+    node.write("attempts/002/outcome.json", b"{}")
+    apart = apart_on(node)
+    apart.mirrors[0].bring_news()
+    apart.mirrors[0].pass_calls()
+    (node.job / "attempts/002/door.calls").write_text("hi\n")
+    apart._bring_rest()
+    apart._clear()
+    assert node.here() == {"good"}
+    assert (node.job / "attempts/002/outcome.json").exists()
+    assert not node.stand_in.exists()
+    assert capfd.readouterr().out.count("\n") == 1
+
+
+def test_who_wants_in_keeps_no_job_from_being_stopped(node: Node) -> None:
+    node.write("attempts/002/door.json", b"{}")
+    apart = apart_on(node)
+    apart.mirrors[0].bring_news()
+    apart._look()
+    (node.job / "attempts/002/door.calls").write_text("hi\n")
+    (node.job / "stop.json").write_text('{"state": "cancelled"}')
+    apart._look()
+    assert (node.there / "stop.json").exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_disk_that_has_room_again_gets_what_is_left(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(aparting, "PATIENCE", 60.0)
+    node.write("outputs/model_1.pt", b"x" * 3000)
+    node.write("attempts/002/outcome.json", b"{}")
+    looks: list[int] = []
+    full = pytest.MonkeyPatch()
+    fill_disk(full, 1000)
+
+    def ends() -> bool:
+        looks.append(1)
+        if len(looks) == 5:
+            full.undo()
+        return False
+
+    apart = apart_on(node, ends)
+    apart._bring_rest()
+    apart._clear()
+    assert (node.job / "outputs/model_1.pt").read_bytes() == b"x" * 3000
+    assert (node.job / "attempts/002/outcome.json").exists()
+    assert not node.stand_in.exists()
+    assert capfd.readouterr().out.count("No space left") == 1
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_what_never_comes_home_is_named_and_stays_on_the_node(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    is_ending: bool,
+) -> None:
+    node.write("outputs/model_1.pt", b"x" * 3000)
+    node.write("attempts/002/outcome.json", b"{}")
+    node.write("secrets.json", b"{}")
+    fill_disk(monkeypatch, 1000)
+    apart = apart_on(node, lambda: is_ending)
+    apart._bring_rest()
+    apart._clear()
+    assert node.asked.count("list") == 3 if is_ending else node.asked.count("list") > 4
+    assert (node.job / "attempts/002/outcome.json").exists()
+    told = capfd.readouterr().out
+    assert "NOT brought home from its node: outputs/model_1.pt\n" in told
+    top = node.stand_in.parent.parent.parent
+    (kept,) = top.iterdir()
+    assert f"stays for a day on 10.0.0.4, in {kept}\n" in told
+    Host().open(str(top.parent), "r", "t2")
+    assert (kept / "jobs/j-1/outputs/model_1.pt").exists()
+    assert not (kept / "jobs/j-1/secrets.json").exists()
+    os.utime(kept, (1, 1))
+    Host().open(str(top.parent), "r", "t3")
+    assert not kept.exists()
 
 
 # -- what means ill -----------------------------------------------------------------------------

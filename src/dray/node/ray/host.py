@@ -142,6 +142,19 @@ class Host:
                 os.close(self.locks.pop())
                 take_away(folder)
 
+    def leave(self, without: "List[str]") -> str:
+        """Put the turn's folder aside, without some files: not all of it has come home. It stays
+        there until it is old. Return its path."""
+        for path in without:
+            if os.path.lexists(path):
+                os.unlink(path)
+        kept = os.path.join(os.path.dirname(self.base), "kept-" + os.path.basename(self.root))
+        os.rename(self.root, kept)
+        os.utime(kept)  # its age counts from now on
+        os.close(self.locks.pop())
+        self.root = ""
+        return kept
+
     def hold(self, path: str) -> None:
         """Hold the lock of a job, so that nobody on this node leads it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -286,15 +286,21 @@ class Mirror:
         for path in set(self.calls) - {calls.path_beside(one) for one in doors}:
             self.landing.remove(path)
             del self.calls[path]
+        failed = {}  # type: Dict[str, OSError]
         for path in (calls.path_beside(one) for one in doors):
-            if path not in self.calls:
-                self.landing.append(path, b"")
-                self.calls[path] = 0
-            heard, text = self.calls[path], self.landing.read(path, self.calls[path], MOST_CALLED)
-            whole = text[: text.rfind(b"\n") + 1]
-            if whole:
-                self.ask("append", os.path.join(self.there, path), whole)
-                self.calls[path] = heard + len(whole)
+            attempt(failed, path, self._pass_call, path)
+        for error in failed.values():  # the first stands for all
+            raise error
+
+    def _pass_call(self, path: str) -> None:
+        if path not in self.calls:
+            self.landing.append(path, b"")
+            self.calls[path] = 0
+        heard, text = self.calls[path], self.landing.read(path, self.calls[path], MOST_CALLED)
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole:
+            self.ask("append", os.path.join(self.there, path), whole)
+            self.calls[path] = heard + len(whole)
 
     def bring_file(self, path: str, most: int) -> bytes:
         """Return the content of a small file of the stand-in; b"" where there is none."""
