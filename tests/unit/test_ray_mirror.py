@@ -19,10 +19,12 @@ from dray.node.jobs.jobdir import JobDir
 from dray.node.ray import apart as aparting
 from dray.node.ray import host, sending
 from dray.node.ray import mirror as mirroring
+from dray.node.ray import node as program
 from dray.node.ray.apart import Apart
 from dray.node.ray.host import TURNS, Host
 from dray.node.ray.landing import Landing, Unsafe, link_inside, parts_of
 from dray.node.ray.mirror import PIECE, Mirror, batches, checked, sort_of
+from dray.node.schedulers.gathered import STAND_IN
 
 RULES: Any = {"checkpoint": "**/model_*.pt", "number": r"model_(\d+)", "keep": None}
 
@@ -685,6 +687,25 @@ def test_no_depth_and_no_mode_keeps_a_folder_from_being_removed(node: Node) -> N
     (node.stand_in / "lock").unlink()
     node.host.close(keep=False)
     assert list(node.stand_in.parent.parent.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("stands_in", [True, False])
+def test_secrets_go_with_the_program_where_nobody_else_may_clear_up(
+    node: Node, monkeypatch: pytest.MonkeyPatch, stands_in: bool
+) -> None:
+    """Where nodes see the root, they are the job's own, and may be needed again."""
+
+    def end(*_: Any) -> int:
+        raise RuntimeError
+
+    if stands_in:
+        monkeypatch.setenv(STAND_IN, str(node.stand_in))
+    monkeypatch.setattr(program, "described", lambda _: {"id": "j-1"})
+    monkeypatch.setattr(program, "RayNode", lambda *_: SimpleNamespace(run=end))
+    secrets = node.write("secrets.json", b"{}")
+    with pytest.raises(RuntimeError):
+        program.make_attempts(str(node.there))
+    assert secrets.exists() is not stands_in
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
