@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.node.jobs.jobdir import JobDir
-from dray.node.ray import sending
+from dray.node.ray import apart as aparting
+from dray.node.ray import host, sending
+from dray.node.ray import mirror as mirroring
+from dray.node.ray import node as program
+from dray.node.ray.apart import Apart
 from dray.node.ray.host import TURNS, Host
 from dray.node.ray.landing import Landing, Unsafe, link_inside, parts_of
 from dray.node.ray.mirror import PIECE, Mirror, batches, checked, sort_of
+from dray.node.schedulers.gathered import STAND_IN
 
 RULES: Any = {"checkpoint": "**/model_*.pt", "number": r"model_(\d+)", "keep": None}
 
@@ -61,9 +68,21 @@ class Node:
         return {str(one.relative_to(top)) for one in top.rglob("*") if not one.is_dir()}
 
 
+def make_deep(top: Path, depth: int, name: str = "d" * 20) -> None:
+    """Make folders in each other, whose paths are longer than any that can be opened."""
+    at = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield Node(tmp_path)
+    host.remove_tree(str(tmp_path))  # some of it is too deep for pytest
 
 
 # -- what comes home ----------------------------------------------------------------------------
@@ -212,6 +231,243 @@ def test_what_cannot_be_listed_is_not_taken_to_be_gone(node: Node, monkeypatch: 
     assert (node.job / "outputs/model_1.pt").exists()
 
 
+# -- what goes wrong ----------------------------------------------------------------------------
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Have a disk write less than it is asked to, and then nothing, where files come home."""
+    write = os.pwrite
+
+    def pwrite(fd: int, content: Any, offset: int) -> int:
+        if "/incoming/" not in os.readlink(f"/proc/self/fd/{fd}"):
+            return write(fd, content, offset)
+        if offset >= room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, content[: room - offset], offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+
+
+def test_what_a_full_disk_cuts_short_is_brought_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what fits comes, the checkpoint before it stays, and no outcome says that all is well."""
+    mirror = node.mirror()
+    old = node.write("outputs/model_1.pt", b"one")
+    mirror.bring_outputs()
+    old.unlink()
+    node.write("outputs/model_2.pt", b"x" * 3000)
+    node.write("outputs/notes", b"small")
+    node.write("attempts/002/outcome.json", b"{}")
+    with monkeypatch.context() as full:
+        fill_disk(full, 1000)
+        for is_last in (False, True):
+            with pytest.raises(OSError, match=r"model_2\.pt could not be brought: No space left"):
+                mirror.bring_outputs(is_last)
+    assert node.here() == {"model_1.pt", "notes"}
+    assert list(mirror.failed) == ["outputs/model_2.pt"]
+    assert not (node.job / "attempts/002/outcome.json").exists()
+    assert list((node.job / "incoming").iterdir()) == []
+    mirror.bring_outputs(is_last=True)
+    assert node.here() == {"model_2.pt", "notes"}
+    assert (node.job / "outputs/model_2.pt").read_bytes() == b"x" * 3000
+    assert (node.job / "attempts/002/outcome.json").exists()
+
+
+def test_a_file_of_another_size_than_on_the_node_is_not_put_in_place(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write("outputs/model_1.pt", b"x" * 3000)
+    monkeypatch.setattr(mirroring, "write_at", lambda fd, content, at: os.pwrite(fd, b"x", at))
+    mirror = node.mirror()
+    with pytest.raises(OSError, match="1 of its 3000 bytes are here"):
+        mirror.bring_outputs()
+    assert node.here() == set()
+    assert mirror.known == {}
+
+
+def test_what_cannot_be_listed_is_left_and_all_else_comes(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mirror = node.mirror()
+    node.write("outputs/closed/model_1.pt", b"one")
+    mirror.bring_outputs()
+    node.write("outputs/good", b"good")
+    make_deep(node.there / "outputs", 250)
+    node.write("attempts/002/outcome.json", b"{}")
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if str(path).endswith("/closed"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    mirror.bring_outputs(is_last=True)
+    assert (node.job / "outputs/good").exists()
+    assert (node.job / "outputs/closed/model_1.pt").exists()
+    assert (node.job / "attempts/002/outcome.json").exists()
+    told = capfd.readouterr().out
+    assert "outputs/closed cannot be listed on its node, and was left there" in told
+    assert told.count("cannot be listed") == 2
+
+
+def test_a_name_that_would_lead_up_once_placed_is_left(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node.write("attempts/002/left-../x", b"no")
+    node.write("outputs/good", b"good")
+    node.write("attempts/002/outcome.json", b"{}")
+    node.mirror().bring_outputs(is_last=True)
+    assert node.here() == {"good"}
+    assert {one.name for one in (node.job / "attempts/002").iterdir()} == {"outcome.json"}
+    assert "attempts/002/left-.. has a path that" in capfd.readouterr().out
+
+
+def test_deep_and_old_files_come(node: Node, capfd: pytest.CaptureFixture[str]) -> None:
+    deep = "d/" * 150 + "f"
+    node.write("outputs/" + deep, b"deep")
+    node.write("outputs/" + "e/" * 250 + "f", b"too deep")
+    os.utime(node.write("outputs/old", b"old"), (-5, -5))
+    mirror = node.mirror()
+    mirror.bring_outputs(is_last=True)
+    assert node.here() == {deep, "old"}
+    assert (node.job / "outputs/old").stat().st_mtime == 0
+    told = capfd.readouterr().out
+    assert "too deep" in told
+    assert told.count("\n") == 2
+    node.asked.clear()
+    mirror.bring_outputs()
+    assert "read" not in node.asked
+
+
+def test_more_files_than_can_be_listed_are_told_of(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for module in (host, mirroring):
+        monkeypatch.setattr(module, "MOST_ROWS", 20)
+    for folder in range(5):
+        for number in range(10):
+            node.write(f"outputs/{folder}/{number}", b"x")
+    node.mirror().bring_outputs(is_last=True)
+    told = capfd.readouterr().out
+    assert "the first 20 files and folders were looked at, and there are more" in told
+
+
+class Turned:
+    """A turn on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.hosts = [node.host]
+        self.addresses = ["10.0.0.4"]
+
+    def ask(self, _: int, method: str, *arguments: Any) -> Any:
+        return self.node.ask(method, *arguments)
+
+
+def apart_on(node: Node, ends: Callable[[], bool] = lambda: False) -> Apart:
+    """Return the driver's side of a turn whose command has ended."""
+    loop: Any = SimpleNamespace(job_dir=JobDir(str(node.job)), job={})
+    turn: Any = Turned(node)
+    apart = Apart(turn, loop, str(node.job / "batch.log"), lambda: False, ends)
+    apart.stand_in = str(node.stand_in)
+    apart.mirrors = [node.mirror()]
+    return apart
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aparting, "RETRY", 0.01)
+    monkeypatch.setattr(aparting, "PATIENCE", 0.3)
+
+
+def test_a_step_that_fails_at_the_end_keeps_nothing_else_from_coming(
+    node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Here the job has removed the file by which it would hear who wants in."""
+    node.write("attempts/002/door.json", b"{}")
+    node.write("outputs/good", b"good")
+    node.write("attempts/002/outcome.json", b"{}")
+    apart = apart_on(node)
+    apart.mirrors[0].bring_news()
+    apart.mirrors[0].pass_calls()
+    (node.job / "attempts/002/door.calls").write_text("hi\n")
+    apart._bring_rest()
+    apart._clear()
+    assert node.here() == {"good"}
+    assert (node.job / "attempts/002/outcome.json").exists()
+    assert not node.stand_in.exists()
+    assert capfd.readouterr().out.count("\n") == 1
+
+
+def test_who_wants_in_keeps_no_job_from_being_stopped(node: Node) -> None:
+    node.write("attempts/002/door.json", b"{}")
+    apart = apart_on(node)
+    apart.mirrors[0].bring_news()
+    apart._look()
+    (node.job / "attempts/002/door.calls").write_text("hi\n")
+    (node.job / "stop.json").write_text('{"state": "cancelled"}')
+    apart._look()
+    assert (node.there / "stop.json").exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_disk_that_has_room_again_gets_what_is_left(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(aparting, "PATIENCE", 60.0)
+    node.write("outputs/model_1.pt", b"x" * 3000)
+    node.write("attempts/002/outcome.json", b"{}")
+    looks: list[int] = []
+    full = pytest.MonkeyPatch()
+    fill_disk(full, 1000)
+
+    def ends() -> bool:
+        looks.append(1)
+        if len(looks) == 5:
+            full.undo()
+        return False
+
+    apart = apart_on(node, ends)
+    apart._bring_rest()
+    apart._clear()
+    assert (node.job / "outputs/model_1.pt").read_bytes() == b"x" * 3000
+    assert (node.job / "attempts/002/outcome.json").exists()
+    assert not node.stand_in.exists()
+    assert capfd.readouterr().out.count("No space left") == 1
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_what_never_comes_home_is_named_and_stays_on_the_node(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    is_ending: bool,
+) -> None:
+    node.write("outputs/model_1.pt", b"x" * 3000)
+    node.write("attempts/002/outcome.json", b"{}")
+    node.write("secrets.json", b"{}")
+    fill_disk(monkeypatch, 1000)
+    apart = apart_on(node, lambda: is_ending)
+    apart._bring_rest()
+    apart._clear()
+    assert node.asked.count("list") == 3 if is_ending else node.asked.count("list") > 4
+    assert (node.job / "attempts/002/outcome.json").exists()
+    told = capfd.readouterr().out
+    assert "NOT brought home from its node: outputs/model_1.pt\n" in told
+    top = node.stand_in.parent.parent.parent
+    (kept,) = top.iterdir()
+    assert f"stays for a day on 10.0.0.4, in {kept}\n" in told
+    Host().open(str(top.parent), "r", "t2")
+    assert (kept / "jobs/j-1/outputs/model_1.pt").exists()
+    assert not (kept / "jobs/j-1/secrets.json").exists()
+    os.utime(kept, (1, 1))
+    Host().open(str(top.parent), "r", "t3")
+    assert not kept.exists()
+
+
 # -- what means ill -----------------------------------------------------------------------------
 
 
@@ -222,7 +478,7 @@ def test_paths_that_may_lead_elsewhere_are_refused(path: Any) -> None:
     with pytest.raises(Unsafe):
         parts_of(path)
     row = (path if not isinstance(path, str) else "jobs/j-1/" + path, "f", 1, 1, 1, "")
-    assert checked([row], "jobs/j-1/") == []
+    assert checked([row], "jobs/j-1/")[0] == []
 
 
 @given(st.lists(st.sampled_from(["..", ".", "", "a", "outputs", "/"]), max_size=6))
@@ -381,6 +637,75 @@ def test_what_a_killed_host_has_left_is_taken_away(tmp_path: Path) -> None:
     Host().open(str(tmp_path), "r", "t2")
     assert [one.name for one in left.parent.iterdir()] == ["t2"]
     assert left.parent.name == TURNS
+
+
+def test_who_comes_while_a_folder_is_taken_away_has_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Host(), Host()
+    base = Path(first.open(str(tmp_path), "r", "t1")).parent.parent
+    (base / "packs/code").write_text("x")
+    came: list[Path] = []
+    remove = host.remove_tree
+
+    def come_before(folder: str) -> None:
+        if not base.exists():
+            monkeypatch.setattr(host, "remove_tree", remove)
+            came.append(Path(second.open(str(tmp_path), "r", "t2")))
+        remove(folder)
+
+    monkeypatch.setattr(host, "remove_tree", come_before)
+    first.close(keep=False)
+    assert len(came) == 1
+    assert came[0].is_dir()
+    assert (came[0].parent.parent / "packs").is_dir()
+    assert not (base / "packs/code").exists()
+    assert [one.name for one in base.parent.iterdir()] == ["r"]
+
+
+def test_a_folder_that_goes_before_its_lock_is_there_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = host.make_private
+    gone: list[str] = []
+
+    def make_in_vain(folder: str) -> None:
+        make(folder)
+        if folder.endswith("/t1") and not gone:
+            gone.append(folder)
+            os.rmdir(folder)
+
+    monkeypatch.setattr(host, "make_private", make_in_vain)
+    assert Path(Host().open(str(tmp_path), "r", "t1"), "lock").exists()
+    assert gone
+
+
+def test_no_depth_and_no_mode_keeps_a_folder_from_being_removed(node: Node) -> None:
+    make_deep(node.there / "outputs", 1200)
+    (node.there / "outputs/closed/below").mkdir(parents=True)
+    (node.there / "outputs/closed").chmod(0)
+    (node.stand_in / "lock").unlink()
+    node.host.close(keep=False)
+    assert list(node.stand_in.parent.parent.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("stands_in", [True, False])
+def test_secrets_go_with_the_program_where_nobody_else_may_clear_up(
+    node: Node, monkeypatch: pytest.MonkeyPatch, stands_in: bool
+) -> None:
+    """Where nodes see the root, they are the job's own, and may be needed again."""
+
+    def end(*_: Any) -> int:
+        raise RuntimeError
+
+    if stands_in:
+        monkeypatch.setenv(STAND_IN, str(node.stand_in))
+    monkeypatch.setattr(program, "described", lambda _: {"id": "j-1"})
+    monkeypatch.setattr(program, "RayNode", lambda *_: SimpleNamespace(run=end))
+    secrets = node.write("secrets.json", b"{}")
+    with pytest.raises(RuntimeError):
+        program.make_attempts(str(node.there))
+    assert secrets.exists() is not stands_in
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ What needs the whole root is done here, on the head: a lost attempt is accounted
 for its parameters, and the job's end is written down. The head holds the job's lock meanwhile.
 """
 
+import functools
 import hashlib
 import os
 import socket
@@ -19,13 +20,13 @@ from ..processes import layout
 from ..schedulers.gathered import STAND_IN
 from ..sweeps.study import Study, result_in
 from . import sending
-from .mirror import LARGEST_STATE, PIECE, Mirror, Pace
+from .mirror import LARGEST_STATE, PIECE, Mirror, Pace, shown
 from .placing import Lost, Refused
 from .refusals import said
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional  # noqa: F401
+    from typing import Any, Callable, Dict, List, Optional, Set  # noqa: F401
 
     from ..attempt.loop import AttemptLoop
     from .placing import Turn
@@ -34,6 +35,10 @@ LOOK = 0.5  # seconds between two looks whether a round is due
 LOCK_PATIENCE = 60.0
 TURN_LOG = "turn.log"  # what the node's program printed
 OTHERS_LOOK = 5.0  # seconds between two looks at what other trials have told
+PATIENCE = 300.0  # seconds in which what could not be brought at the end is tried again
+RETRY = 10.0  # seconds between two tries
+MOST_COMPLAINTS = 100
+MOST_NAMED = 20  # files that were not brought, in the log
 LEADER = 0  # the place of the node that leads
 
 
@@ -61,7 +66,8 @@ class Apart:
         self.pace = Pace()
         self.told = {}  # type: Dict[str, bytes]  # files that nodes were told since, by path
         self.printed = {}  # type: Dict[int, int]  # how much of what each node printed is here
-        self.complaint = ""
+        self.complaints = set()  # type: Set[str]
+        self.unbrought = set()  # type: Set[int]  # places of nodes that have what is not here
         self.next_others = 0.0
         self.is_in_news = False
 
@@ -161,13 +167,27 @@ class Apart:
     def _look(self) -> None:
         """Pass on to the nodes that the job is to stop, and who wants in."""
         try:
+            self._try(self._pass_stop)
             for mirror in self.mirrors:
-                mirror.pass_calls()
-            if self.job_dir.stop_request() is not None:
-                with files.open_regular(self.job_dir.stop) as file:
-                    self._tell(self._own("stop.json"), file.read(1000))
-        except (Lost, OSError) as error:
+                self._try(mirror.pass_calls)
+        except Lost as error:
             self._complain(error)
+
+    def _pass_stop(self) -> None:
+        if self.job_dir.stop_request() is not None:
+            with files.open_regular(self.job_dir.stop) as file:
+                self._tell(self._own("stop.json"), file.read(1000))
+
+    def _try(self, step: "Callable[..., None]", *arguments: "Any") -> "Optional[Exception]":
+        """Take a step whose failure is told, and ends nothing else; return it. Raises Lost."""
+        try:
+            step(*arguments)
+        except Lost:
+            raise
+        except Exception as error:
+            self._complain(error)
+            return error
+        return None
 
     def _tell(self, name: str, content: bytes, but: int = -1) -> None:
         """Write a file below the stand-in on the nodes, if it has changed."""
@@ -186,12 +206,10 @@ class Apart:
                 if self.pace.is_time_for_outputs():
                     began = time.monotonic()
                     for mirror in self.mirrors:
-                        mirror.bring_outputs()
+                        self._try(mirror.bring_outputs)
                     self.pace.had_outputs(began)
             except Lost:
                 return  # whoever waits for the node hears of it, too
-            except Exception as error:
-                self._complain(error)
 
     def _pause(self) -> None:
         """Bring what is small, now and then, while something large is under way."""
@@ -205,14 +223,18 @@ class Apart:
 
     def _bring_news(self) -> None:
         for place, mirror in enumerate(self.mirrors):
-            mirror.bring_news()
-            self._bring_printed(place, mirror)
-        self._bring_result()
+            self._try(mirror.bring_news)
+            self._try(self._bring_printed, place, mirror)
+        self._try(self._bring_result)
+        self._try(self._tell_of_leader)
+        self._try(self._tell_of_others)
+
+    def _tell_of_leader(self) -> None:
+        """Let the other nodes know where the one is that leads."""
         if len(self.mirrors) > 1:
             leader = self.mirrors[LEADER].bring_file(self._own("leader.json"), LARGEST_STATE)
             if leader:
                 self._tell(self._own("leader.json"), leader, but=LEADER)
-        self._tell_of_others()
 
     def _bring_printed(self, place: int, mirror: Mirror) -> None:
         while True:
@@ -237,12 +259,12 @@ class Apart:
         )
         if self.told.get(path) == text:
             return
-        self.told[path] = text
         found = files.decode(text)  # type: Any
         result = result_in(found if isinstance(found, dict) else None)
         if result is not None:
             result["job"] = self.job_dir.id
             study.tell(part["trial"], result)
+        self.told[path] = text
 
     def _tell_of_others(self) -> None:
         """Let a trial that is compared with others know how they do."""
@@ -261,20 +283,55 @@ class Apart:
     def _bring_rest(self) -> None:
         """Bring all that is not here yet, of those nodes that are still there."""
         lost = None  # type: Optional[Lost]
+        until = time.monotonic() + PATIENCE
         for place, mirror in enumerate(self.mirrors):
             try:
-                mirror.bring_news()
-                mirror.pass_calls()
-                mirror.bring_outputs(is_last=True)
-                self._bring_printed(place, mirror)
-                if place == LEADER:
-                    self._bring_result()
+                self._try(mirror.pass_calls)
+                if not self._bring_rest_of(place, mirror, until):
+                    self.unbrought.add(place)
+                    self._tell_unbrought(mirror)
+                    self._try(mirror.bring_outcomes)
             except Lost as error:
                 lost = error
-            except OSError as error:
-                self._complain(error)
         if lost is not None:
             raise lost
+
+    def _bring_rest_of(self, place: int, mirror: Mirror, until: float) -> bool:
+        """Bring the last of a node; return whether that is all. What could not be written here is
+        tried again: a disk that is full may have room in a moment, and then it is still there."""
+        while True:
+            errors = self._bring_last(place, mirror)
+            if not any(isinstance(one, OSError) for one in errors):
+                return not errors
+            if time.monotonic() > until or self._is_ended_within(RETRY):
+                return False
+
+    def _bring_last(self, place: int, mirror: Mirror) -> "List[Exception]":
+        """Bring what there is of each sort; return what went wrong."""
+        steps = [
+            mirror.bring_news,
+            functools.partial(mirror.bring_outputs, is_last=True),
+            functools.partial(self._bring_printed, place, mirror),
+        ]  # type: List[Callable[[], None]]
+        if place == LEADER:
+            steps.append(self._bring_result)
+        errors = [self._try(step) for step in steps]
+        return [one for one in errors if one is not None]
+
+    def _is_ended_within(self, seconds: float) -> bool:
+        """Wait; return whether the driver was told to end meanwhile."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.ends():
+            time.sleep(min(LOOK, seconds))
+        return self.ends()
+
+    def _tell_unbrought(self, mirror: Mirror) -> None:
+        """Say which files have not come home: the attempt may end as if all was well."""
+        named = [shown(one) for one in list(mirror.failed)[:MOST_NAMED]]
+        more = len(mirror.failed) - len(named)
+        told = ", ".join(named or ["some of what it wrote last"])
+        told += ", and {} more".format(more) if more else ""
+        print_message("{}: NOT brought home from its node: {}".format(self.job_dir.id, told))
 
     def _clear(self) -> None:
         for mirror in self.mirrors:
@@ -282,11 +339,21 @@ class Apart:
         files.remove_tree(os.path.join(self.job_dir.path, "incoming"))
         for place in range(len(self.turn.hosts)):
             try:
-                self.turn.ask(place, "close", self.keep())
-            except (Lost, OSError):
+                if place in self.unbrought and self._try(self._leave, place) is not None:
+                    continue  # so it is left as it is
+                self._try(self.turn.ask, place, "close", self.keep())
+            except Lost:
                 pass
 
+    def _leave(self, place: int) -> None:
+        """Leave the node's folder where it is, for a while, as what is in it is nowhere else."""
+        kept = self.turn.ask(place, "leave", [self._there("secrets.json")])
+        told = "{}: what was not brought home stays for a day on {}, in {}"
+        print_message(told.format(self.job_dir.id, self.turn.addresses[place], kept))
+
     def _complain(self, error: Exception) -> None:
-        if repr(error) != self.complaint:
-            print_message("{}: files of its node: {!r}".format(self.job_dir.id, error))
-        self.complaint = repr(error)
+        """Say once what went wrong, in one line."""
+        text = "{}: {}".format(type(error).__name__, said(error))
+        if text not in self.complaints and len(self.complaints) < MOST_COMPLAINTS:
+            self.complaints.add(text)
+            print_message("{}: files of its node: {}".format(self.job_dir.id, text))

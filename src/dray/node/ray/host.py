@@ -9,7 +9,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -33,6 +32,9 @@ OLD = 86400.0  # seconds after which what a killed actor has left is taken away
 PROBE = 1 << 16
 PROGRAM_SECONDS = 45.0
 TURNS, LOCK = "turns", "lock"
+ASIDE = "gone-"  # begins the name of a folder that is being removed
+MOST_JOINS = 1000  # tries to keep a folder that others take away
+LATEST = 2**63 - 1  # of times, in nanoseconds
 SHARED = ("node", "packs", "snapshots")  # of all turns on this node: code, which never changes
 
 
@@ -107,21 +109,28 @@ class Host:
 
     def _join(self, folder: str) -> None:
         """Make a folder, and keep it: nobody takes it away while its lock is held."""
-        while True:
-            make_private(folder)
-            fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        path = os.path.join(folder, LOCK)
+        for _ in range(MOST_JOINS):
+            try:
+                make_private(folder)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            except FileNotFoundError:
+                continue  # it was taken away this moment
             fcntl.flock(fd, fcntl.LOCK_SH)
-            if os.fstat(fd).st_nlink:
+            if is_at(fd, path):
                 self.locks.append(fd)
                 return
-            os.close(fd)  # it was taken away this moment
+            os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "it is taken away again and again", folder)
 
     def _sweep(self, top: str, age: float) -> None:
         """Take away what killed actors have left."""
         for name in os.listdir(top):
             folder = os.path.join(top, name)
             try:
-                if time.time() - os.lstat(folder).st_mtime >= age:
+                if name.startswith(ASIDE):
+                    remove_tree(folder)
+                elif time.time() - os.lstat(folder).st_mtime >= age:
                     take_away(folder)
             except OSError:
                 pass
@@ -132,6 +141,19 @@ class Host:
             if folder:
                 os.close(self.locks.pop())
                 take_away(folder)
+
+    def leave(self, without: "List[str]") -> str:
+        """Put the turn's folder aside, without some files: not all of it has come home. It stays
+        there until it is old. Return its path."""
+        for path in without:
+            if os.path.lexists(path):
+                os.unlink(path)
+        kept = os.path.join(os.path.dirname(self.base), "kept-" + os.path.basename(self.root))
+        os.rename(self.root, kept)
+        os.utime(kept)  # its age counts from now on
+        os.close(self.locks.pop())
+        self.root = ""
+        return kept
 
     def hold(self, path: str) -> None:
         """Hold the lock of a job, so that nobody on this node leads it."""
@@ -202,17 +224,27 @@ class Host:
             try:
                 with os.scandir(os.path.join(self.root, folder)) as listed:
                     entries = list(listed)
-            except FileNotFoundError:  # removed this moment
+            except OSError as error:
+                self._pass_over(found, folder, error)
                 continue
             for entry in entries:
                 path = os.path.join(folder, entry.name)
                 try:
                     about = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
+                except OSError as error:
+                    self._pass_over(found, path, error)
                     continue
                 self._row(found, path, entry.path, about)
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(path)
+
+    def _pass_over(self, found: "List[Row]", path: str, error: OSError) -> None:
+        """Take note of what cannot be listed: one such folder must not hold up all others. What
+        may pass is raised."""
+        if error.errno in UNLISTED:
+            found.append((path, CLOSED, 0, 0, 0, ""))
+        elif error.errno not in GONE:
+            raise error
 
     def _row(self, found: "List[Row]", path: str, whole: str, about: "os.stat_result") -> None:
         kind = KINDS.get(stat.S_IFMT(about.st_mode))
@@ -226,7 +258,7 @@ class Host:
                 return
         if kind == "f" and about.st_mode & 0o100:
             kind = "x"
-        found.append((path, kind, about.st_size, about.st_mtime_ns, about.st_ino, target))
+        found.append((path, kind, about.st_size, time_of(about), about.st_ino, target))
 
     def read(self, wanted: "List[Wanted]") -> "List[Optional[Tuple[bytes, Stamp]]]":
         """Read pieces of files; None for one that is not there any more."""
@@ -297,6 +329,8 @@ def run_for(words: "List[str]") -> "Tuple[str, str]":
     return ended.stdout.decode("utf-8", "replace"), why
 
 
+CLOSED = "closed"  # the kind of a row: a folder that nobody can list
+UNLISTED = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 KINDS = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l"}
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 # What is not there any more, or not for us to read: one such file must not hold up all others.
@@ -315,16 +349,69 @@ def make_private(folder: str) -> None:
 
 
 def take_away(folder: str) -> None:
-    """Remove a folder, unless its lock is held."""
-    fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW)
+    """Remove a folder, unless its lock is held. It is renamed while nobody can have it: who comes
+    then makes a new one, and loses nothing to what is still being removed."""
+    gone = os.path.join(os.path.dirname(folder), ASIDE + os.urandom(8).hex())
+    # Made where it is not there: the job can have removed it.
+    fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(os.path.join(folder, LOCK))
-        shutil.rmtree(folder, ignore_errors=True)
+        if not is_at(fd, os.path.join(folder, LOCK)):
+            return  # somebody else has taken it away
+        os.rename(folder, gone)
     except BlockingIOError:
-        pass
+        return
     finally:
         os.close(fd)
+    remove_tree(gone)
+
+
+def is_at(fd: int, path: str) -> bool:
+    """Return whether an open file is still the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def remove_tree(top: str) -> None:
+    """Remove a folder with all that is in it, as far as possible. Folders in it are moved up before
+    they are emptied: so no depth is too deep, and no path too long."""
+    new = os.path.join(top, os.urandom(8).hex())
+    folders, moved = [top], 0
+    while folders:
+        folder = folders.pop()
+        for entry in entries_of(folder):
+            try:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                    continue
+                os.chmod(entry.path, 0o700)
+                moved += 1
+                folders.append("{}-{}".format(new, moved))
+                os.rename(entry.path, folders[-1])
+            except OSError:
+                continue  # what can be removed besides is
+        if folder != top:
+            remove_folder(folder)
+    remove_folder(top)
+
+
+def entries_of(folder: str) -> "List[os.DirEntry[str]]":
+    """List a folder that is to be emptied; nothing where that cannot be."""
+    try:
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as listed:
+            return list(listed)
+    except OSError:
+        return []
+
+
+def remove_folder(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
 
 
 def size_of(path: str) -> int:
@@ -336,7 +423,12 @@ def size_of(path: str) -> int:
 
 def stamp_of(fd: int) -> "Stamp":
     about = os.fstat(fd)
-    return (about.st_size, about.st_mtime_ns, about.st_ino)
+    return (about.st_size, time_of(about), about.st_ino)
+
+
+def time_of(about: "os.stat_result") -> int:
+    """Return when a file was changed, as each file system can keep it: a job can set any time."""
+    return min(max(about.st_mtime_ns, 0), LATEST)
 
 
 def write_at(fd: int, content: bytes, offset: int) -> None:

@@ -9,6 +9,7 @@ import os
 import stat
 
 from ..formats import links
+from ..formats.files import MOST_PARTS
 from .host import digest, read_at, write_at
 
 TYPE_CHECKING = False
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple  # noqa: F401
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-MOST_PARTS = 64
 LONGEST_NAME = 255
 
 

@@ -15,6 +15,7 @@ from ..attempt import pod
 from ..attempt.command import HANDLED_SIGNALS
 from ..attempt.follower import end_all_below
 from ..attempt.loop import ELSEWHERE
+from ..formats import files
 from ..formats.messages import print_message
 from ..jobs import trouble
 from ..jobs.arrays import ArrayDir, is_array
@@ -84,7 +85,11 @@ def make_attempts(path: str) -> int:
         array, index = ArrayDir(job_dir.root, job_dir.id), batch.own_index()
         job_dir = trouble.with_retries(lambda: array.make_job(index))
         job = described(job_dir)
-    return RayNode(job_dir, job, batch).run()
+    try:
+        return RayNode(job_dir, job, batch).run()
+    finally:
+        if STAND_IN in os.environ:  # where the driver was killed, nobody else clears up
+            files.discard(job_dir.secrets)
 
 
 class RayNode(pod.Pod):
