@@ -300,9 +300,11 @@ def test_what_needs_the_users_own_process_is_given_back(warm: Warm) -> None:
 
 
 def test_one_that_hangs_is_not_waited_for(warm: Warm) -> None:
-    stopped = warm.processes()
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    stopped: set[int] = set()
+    while more := {*warm.processes()} - stopped:  # its child may be made this moment
+        for pid in more:
+            os.kill(pid, signal.SIGSTOP)
+        stopped |= more
     assert not warm.ask()[1]
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
