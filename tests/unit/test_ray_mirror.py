@@ -401,6 +401,17 @@ def test_a_step_that_fails_at_the_end_keeps_nothing_else_from_coming(
     assert capfd.readouterr().out.count("\n") == 1
 
 
+def test_nobody_waits_at_a_door_that_is_gone(node: Node) -> None:
+    door = node.write("attempts/002/door.json", b"{}")
+    apart = apart_on(node)
+    apart.mirrors[0].bring_news()
+    apart._look()
+    assert (node.job / "attempts/002/door.calls").exists()
+    door.unlink()
+    apart._bring_rest()
+    assert not (node.job / "attempts/002/door.calls").exists()
+
+
 def test_who_wants_in_keeps_no_job_from_being_stopped(node: Node) -> None:
     node.write("attempts/002/door.json", b"{}")
     apart = apart_on(node)

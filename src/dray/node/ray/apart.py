@@ -286,11 +286,11 @@ class Apart:
         until = time.monotonic() + PATIENCE
         for place, mirror in enumerate(self.mirrors):
             try:
-                self._try(mirror.pass_calls)
                 if not self._bring_rest_of(place, mirror, until):
                     self.unbrought.add(place)
                     self._tell_unbrought(mirror)
                     self._try(mirror.bring_outcomes)
+                self._try(mirror.pass_calls)  # of a door that is gone now, they go, too
             except Lost as error:
                 lost = error
         if lost is not None:
