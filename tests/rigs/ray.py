@@ -24,6 +24,7 @@ PORT = 6400
 DASHBOARD = 8265
 PATIENCE = 90  # seconds for which Ray lets a job of its own wait for GPUs; usually 900
 HEAD = 2  # the last number of its address
+DAEMONS = ("gcs_server", "raylet", "dashboard", "log_monitor")  # whose logs tell of their end
 GPUS, CPUS = 2, 2  # of every node, but the head has no GPU; Ray takes our word for it
 
 
@@ -137,6 +138,8 @@ class Ray:
             "TMPDIR": str(self.scratch),
             "RAY_JOB_START_TIMEOUT_SECONDS": str(PATIENCE),
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+            # Usually 100: connections that leave a request behind are noticed sooner.
+            "RAY_STATE_SERVER_MAX_HTTP_REQUEST": "40",
             # A busy machine is no reason to give anything up.
             "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
             "RAY_agent_register_timeout_ms": "600000",
@@ -186,7 +189,7 @@ class Ray:
             found = self.call("/api/v0/nodes")["data"]["result"]["result"]
         except OSError:
             found = []
-        self._check()
+        self.require_nodes()
         return {one["node_id"] for one in found if one["state"] == "ALIVE"}
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -209,10 +212,16 @@ class Ray:
             if mark in one and b"DRAY_TEST_NODE=%d\0" % node in one
         }
 
-    def _check(self) -> None:
+    def require_nodes(self) -> None:
+        """Raise NodeEnded, with what Ray has written down about it, if one has ended by itself."""
         for node, process in self.nodes.items():
             if process.poll() is not None:
-                raise NodeEnded((self.folder / f"node{node}.log").read_text()[-3000:])
+                raise NodeEnded(f"node {node} has ended by itself:\n{self._account(node)}")
+
+    def _account(self, node: int) -> str:
+        told = [self.folder / f"node{node}.log"]
+        told += [one for one in self.logs() if one.name.startswith(DAEMONS)]
+        return "\n".join(f"-- {one.name}\n{end_of(one)}" for one in told)
 
     def stop(self) -> None:
         until(lambda: self._kill(self._all()) or not self._all(), 30)
@@ -221,6 +230,11 @@ class Ray:
         subprocess.run(["ip", "netns", "del", self.space], check=False)
         subprocess.run(["ip", "link", "del", self.link], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def end_of(path: Path) -> str:
+    text = path.read_text(errors="replace")
+    return text[-3000:]
 
 
 def environment_of(pid: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,16 +182,55 @@ def test_frames_are_read_however_they_come(frames: list[tuple[str, bytes]], size
     assert [one for piece in pieces for one in reader.take(piece)] == frames
 
 
-def test_the_answers_are_written_as_they_are_read(tmp_path: Path) -> None:
-    log = os.open(tmp_path / "job-driver.log", os.O_WRONLY | os.O_CREAT)
+def answers_in(folder: Path, name: str) -> bridge.Answers:
+    """Make the file of a bridge whose own output goes to this folder."""
+    log = os.open(folder / "job-driver.log", os.O_WRONLY | os.O_CREAT)
     kept = os.dup(1)
     try:
         os.dup2(log, 1)
-        answers = bridge.Answers("n")
+        return bridge.Answers(name)
     finally:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(log)
+
+
+def test_a_file_that_nobody_reads_is_written_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray lets go of a request only when it has something to send."""
+    monkeypatch.setattr(bridge, "FAREWELL", 0.0)
+    answers = answers_in(tmp_path, "0" * 16)
+    path = Path(answers.path)
+    with path.open("rb") as follower:
+        answers.end()
+        assert {kind for kind, _ in Frames().take(follower.read())} == {"A"}
+    os.close(answers.fd)
+    assert not path.exists()
+
+
+def test_files_of_bridges_that_were_killed_are_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "FAREWELL", 0.0)
+    killed, living = answers_in(tmp_path, "1" * 16), answers_in(tmp_path, "2" * 16)
+    other = tmp_path / "dray-notes.out"
+    other.write_text("not a bridge's")
+    os.close(killed.fd)
+    long_ago = time.time() - 2 * bridge.SILENCE
+    for one in (killed.path, living.path, other):
+        os.utime(one, (long_ago, long_ago))
+    with open(killed.path, "rb") as follower:
+        os.close(answers_in(tmp_path, "3" * 16).fd)
+        assert follower.read()
+    assert not Path(killed.path).exists()
+    assert Path(living.path).read_bytes() == b""
+    assert other.read_text() == "not a bridge's"
+    os.close(living.fd)
+
+
+def test_the_answers_are_written_as_they_are_read(tmp_path: Path) -> None:
+    answers = answers_in(tmp_path, "n")
     answers.write("O", b"a\nb")
     answers.write("X", b"7")
     os.close(answers.fd)

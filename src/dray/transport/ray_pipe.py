@@ -39,6 +39,7 @@ ENDING = 5.0  # seconds for the other end to end
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 HEAD = re.compile(rb"([OEAX]) ([0-9]{1,8})\n")  # of a frame
 LONGEST_HEAD = 11
+LONGEST_SAID = 300
 NUMBER = re.compile(rb"-?[0-9]{1,15}")
 
 
@@ -133,7 +134,9 @@ class Pipe:
             for node in found["data"]["result"]["result"]:
                 if node["is_head_node"] and node["state"] == "ALIVE":
                     return quote(str(node["node_id"]))
-        raise ClusterError(f"{self.api.address} names no head: is this Ray's dashboard?")
+        said = found.get("msg") if isinstance(found, dict) else ""
+        why = f": {str(said)[:LONGEST_SAID]}" if said else ": is this Ray's dashboard?"
+        raise ClusterError(f"{self.api.address} names no head{why}")
 
     def require_life(self, until: float) -> None:
         found = self.api.ask("GET", f"/api/jobs/{self.job}").record()

@@ -10,7 +10,9 @@ end is dray.transport.ray_pipe.
     the file    frames "KIND LENGTH\\n": O output, E errors, A packages taken so far, X exit code
 """
 
+import fcntl
 import os
+import re
 import subprocess
 import threading
 import time
@@ -26,6 +28,8 @@ PIECE = 1 << 16
 AHEAD = 16  # packages that may have come and were not taken
 END = "end"
 END_LOOK = 0.5  # seconds between two looks whether the laptop has hung up
+NAMED = re.compile(r"dray-[0-9a-f]{16}\.out$")
+FAREWELLS, FAREWELL = 4, 0.25  # writes after the laptop has gone, and seconds after each
 DASHBOARD = "DRAY_RAY_DASHBOARD"  # where the agent finds Ray's API
 
 
@@ -36,12 +40,14 @@ def find_dashboard(packages: "Any") -> str:
 
 
 class Answers:
-    """The file that the laptop follows."""
+    """The file that the laptop follows; locked while somebody writes it."""
 
     def __init__(self, name: str) -> None:
         logs = os.path.dirname(os.readlink("/proc/self/fd/1"))
+        release_abandoned(logs)
         self.path = os.path.join(logs, "dray-{}.out".format(name))
         self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
         self.lock = threading.Lock()
 
     def write(self, kind: str, data: bytes) -> None:
@@ -53,6 +59,40 @@ class Answers:
     def copy(self, kind: str, pipe: "IO[bytes]") -> None:
         for piece in iter(lambda: os.read(pipe.fileno(), PIECE), b""):
             self.write(kind, piece)
+
+    def end(self) -> None:
+        """Remove the file, once the laptop has hung up."""
+        release(self.path, self.fd)
+
+
+def release(path: str, fd: int) -> None:
+    """Remove a file that nobody reads any more. Ray, which passes it on through two processes, only
+    notices that the laptop has gone when each of them has something to send: before that, the
+    request counts among the hundred that its dashboard takes at once, from everybody."""
+    os.unlink(path)
+    for _ in range(FAREWELLS):
+        os.write(fd, b"A 1\n0")
+        time.sleep(FAREWELL)
+
+
+def release_abandoned(logs: str) -> None:
+    """Remove the files of bridges that were killed."""
+    for name in os.listdir(logs):
+        path = os.path.join(logs, name)
+        if not NAMED.match(name):
+            continue
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # its owner has just removed it, or it is somebody else's
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - os.fstat(fd).st_mtime > SILENCE:  # else it is about to be locked
+                release(path, fd)
+        except OSError:  # somebody writes it
+            pass
+        finally:
+            os.close(fd)
 
 
 class Bridge:
@@ -79,7 +119,7 @@ class Bridge:
         finally:
             self.end()
         ending.join()
-        os.unlink(self.answers.path)
+        self.answers.end()
 
     def is_over(self) -> bool:
         """Look now and then whether the laptop has hung up."""
