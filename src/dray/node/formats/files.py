@@ -42,6 +42,13 @@ def encode(value: "Any") -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode("ascii")
 
 
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of it: a disk that is nearly full takes a part, and refuses only the rest."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
     """Replace ``path`` atomically: a reader sees the old content or the new, never a part."""
     # Several machines may share the folder, so a process id would not be enough.
@@ -49,9 +56,7 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, content)
             if durable:
                 os.fsync(fd)
         finally:
@@ -79,10 +84,11 @@ def put_in_place(new: str, path: str) -> None:
 
 
 def append(path: str, content: bytes) -> None:
-    """Append to a file. A new one is made private."""
+    """Append to a file. A new one is made private. Raises OSError where not all of it could be
+    written."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
     try:
-        os.write(fd, content)
+        write_all(fd, content)
     finally:
         os.close(fd)
 

@@ -198,7 +198,9 @@ class Host:
         """Append to a file that is there."""
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            os.write(fd, content)
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
         finally:
             os.close(fd)
 
