@@ -4,8 +4,10 @@ kernel.py      processes that take turns at every file operation, and a clock th
 system.py      the calls of the operating system that simulated processes reach the kernel through
 children.py    the commands that a supervisor starts, and their signals
 kind.py        what a kind of cluster is to this world
-kinds.py       all kinds; how Slurm and PBS are asked and answer
+kinds.py       all kinds, by their names
+batch_kinds.py how Slurm and PBS are asked, and answer
 batch.py       a batch system: queue, starts, time limits, preemption, lost nodes
+members.py     trials of a sweep that share batch jobs, on Slurm
 machines.py    a machine with keepers, and an account that shares its queue
 kubernetes.py  a Kubernetes: API server, Job controller, kubelets, nodes that are lost
 kube_objects.py  its Jobs and pods, and how a request names them

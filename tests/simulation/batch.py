@@ -1,6 +1,6 @@
 """A batch system: what any kind of it does with the jobs that it was given.
 
-How it is asked and how it answers is each kind's own: see kinds.py.
+How it is asked and how it answers is each kind's own: see batch_kinds.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.simulation.kernel import Kernel, Process
+from tests.simulation.kernel import Kernel, Process, below
 from tests.simulation.luck import Calm
 from tests.simulation.system import REAL
 
@@ -27,7 +27,7 @@ class Script(NamedTuple):
     folder: str
     log: str
     limit: float | None
-    size: int  # of an array; 0: it is none
+    indices: tuple[int, ...]  # of an array; none: it is no array
 
 
 class BatchJob:
@@ -75,7 +75,7 @@ class BatchSystem:
     def submit(self, script: Script, after: str) -> int:
         number = self.next_number
         self.next_number += 1
-        for index in range(script.size) if script.size else (None,):
+        for index in script.indices or (None,):
             job = BatchJob(number, index, script, after)
             self.submitted(job, self._beside(job))
             self.jobs.append(job)
@@ -130,7 +130,7 @@ class BatchSystem:
         if at_once:
             self.kernel.kill(job.process)
         else:
-            for child in job.process.children:
+            for child in list(below(job.process)):
                 self.kernel.signal(child, signal.SIGTERM)
             self.kernel.signal(job.process, signal.SIGTERM)
 

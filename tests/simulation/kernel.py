@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from signal import SIGALRM
 from typing import Any, NamedTuple
@@ -63,6 +63,7 @@ class Process:
         self.uid = 0
         self.children: list[Process] = []  # end with it
         self.helpers: list[Process] = []  # do not
+        self.heir: Process | None = None  # to whom the children come instead, while that lives
         self.reaped: list[tuple[int, int]] = []  # (pid, wait status) of children that ended
         self.status = 0  # wait status, once it has ended
         self.ended = False
@@ -290,10 +291,21 @@ class Kernel:
         for fd in process.fds:
             os.close(fd)
         process.fds.clear()
-        for child in process.children:
-            self.kill(child)
+        heir = process.heir
+        if heir is not None and not heir.ended and not heir.dead:
+            heir.children += [child for child in process.children if not child.ended]
+        else:
+            for child in process.children:
+                self.kill(child)
         for act in process.at_end:
             act(process)
+
+
+def below(process: Process) -> Iterator[Process]:
+    """Yield what a process has started, and what that has."""
+    for child in process.children:
+        yield child
+        yield from below(child)
 
 
 def simulated() -> Process | None:

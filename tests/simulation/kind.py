@@ -53,6 +53,8 @@ class Kind:
     scheduler: type[Scheduler]
     has_arrays = True
     gpus = 0.0  # that jobs ask for
+    arrays = 0.25  # how many of the submissions are arrays
+    per_node = 1  # jobs of an array that share a place; where there are more, they are trials
     goes_on_by_looks = False  # whether some things only happen when somebody looks
     system: System
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dray.errors import DrayError
 from dray.job.model import JobArray, JobSpec, JobState, JobView, Limits, Private
+from dray.launcher.resuming import alone
 from dray.node.agent.agent import Agent
 from dray.node.formats.wire import MARK
 from dray.programs import shipping
@@ -242,7 +243,8 @@ class Laptop:
         if view is None or view.state.active or view.state is JobState.DONE:
             return
         last = view.attempts[-1].number if view.attempts else 0
-        job = replace(view.spec, resumed_after=last, limits=Limits())
+        sweep = alone(view.spec.sweep)
+        job = replace(view.spec, resumed_after=last, limits=Limits(), sweep=sweep)
         plan = self.cluster.plan(job)
         self.world.truth.resumed_after[job_id] = last
         self.world.truth.total_time.pop(job_id, None)

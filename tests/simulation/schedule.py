@@ -83,7 +83,7 @@ class Events:
         self.to_submit -= 1
         random, world = self.random, self.world
         retries, secret = random.choice((0, 1, 2)), random.random() < 0.8
-        if random.random() < 0.25:
+        if random.random() < world.kind.arrays:
             array = world.new_array(random.choice((1, 2, 3)), retries, secret)
             world.laptop(lambda laptop: laptop.submit_array(array), self._laptop())
         else:

@@ -15,13 +15,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dray.clusters.kube import api, lost_nodes
-from dray.node.agent import agent, status
-from dray.node.attempt import keeper, loop, outcomes, pod
+from dray.node.agent import agent, jobs, status
+from dray.node.attempt import keeper, loop, outcomes, pod, task
 from dray.node.formats import files
 from dray.node.jobs import jobdir, policy, states
 from dray.node.schedulers import queue
 from tests.simulation import schedule, truth
-from tests.simulation.kinds import KINDS, BatchKind
+from tests.simulation.batch_kinds import BatchKind
+from tests.simulation.kinds import KINDS
 from tests.simulation.machine import Cluster
 from tests.simulation.schedule import play
 from tests.simulation.truth import KNOWN
@@ -29,13 +30,21 @@ from tests.simulation.truth import KNOWN
 pytestmark = pytest.mark.simulation
 
 SCHEDULES = 5_000  # make simulate FIRST=5000 MINUTES=60 goes on from there
+SHARING_SCHEDULES = 500  # of trials that share batch jobs
 BLOCK = 250
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("first", range(0, SCHEDULES, BLOCK))
-def test_no_schedule_violates_an_invariant(first: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        *(("", first) for first in range(0, SCHEDULES, BLOCK)),
+        *(("per-node", first) for first in range(0, SHARING_SCHEDULES, BLOCK)),
+    ],
+)
+def test_no_schedule_violates_an_invariant(kind: str, first: int) -> None:
     words = [sys.executable, "-m", "tests.simulation", f"--first={first}", f"--count={BLOCK}"]
+    words += [f"--kind={kind}"] if kind else []
     ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -218,6 +227,25 @@ def stuck(real: Callable[[Any], None]) -> Callable[[Any], None]:
     return keep
 
 
+def leave_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial whose process was killed goes on beside the command that this has left."""
+    monkeypatch.setattr(task.Task, "_clear_after", lambda *_: True)
+
+
+def begin_sweeps_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep is written down before it is one's turn: who was refused may withdraw it."""
+    real = jobs.snapshots.stage
+
+    def stage(one: Any, request: Any) -> Any:
+        missing = real(one, request)
+        if not missing and request.get("study"):
+            one.root.begin_sweep(request["study"], request["part"])
+        return missing
+
+    monkeypatch.setattr(jobs.snapshots, "stage", stage)
+    monkeypatch.setattr(jobs, "begin_sweep", lambda *_: None)
+
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 ANY = ""
 PLANTED_ON: list[tuple[str, Plant, set[str]]] = [
@@ -228,6 +256,8 @@ PLANTED_ON: list[tuple[str, Plant, set[str]]] = [
     ("ssh", stay_in_line, {truth.ENDS}),
     ("ssh", let_the_job_end_with_its_keeper, {truth.ENDS}),
     ("shared", stay_in_line, {truth.ENDS}),
+    ("per-node", leave_what_is_left, {truth.AT_ONCE}),
+    ("per-node", begin_sweeps_early, {truth.HAPPENED}),
 ]
 PLANTED: list[tuple[Plant, set[str]]] = [
     (keep_secrets, {truth.SECRET_LEFT}),

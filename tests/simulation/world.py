@@ -15,6 +15,8 @@ from dray.errors import DrayError
 from dray.job.model import JobArray, JobSpec, Limits, Resources, Resume
 from dray.node.code import worktree
 from dray.node.containers import runtimes
+from dray.records import replace
+from dray.sweep.study import Parameter, Study
 from tests.simulation import batch
 from tests.simulation.children import Children
 from tests.simulation.kernel import Kernel, Process, describe, simulated
@@ -172,7 +174,10 @@ class World:
 
     def new_array(self, size: int, retries: int, secret: bool) -> JobArray:
         common = self._make_job(f"sweep-{len(self.arrays)}", retries, secret, None)
-        array = JobArray(common, tuple(("train", str(index)) for index in range(size)))
+        if self.kind.per_node > 1:
+            array = trials(common, self.kind.per_node, size)
+        else:
+            array = JobArray(common, tuple(("train", str(index)) for index in range(size)))
         self.arrays[array.id] = array
         self.truth.retries.update(dict.fromkeys(array.ids, retries))
         return array
@@ -195,6 +200,13 @@ class World:
 
     def ids(self) -> list[str]:
         return [*self.jobs, *(job for array in self.arrays.values() for job in array.ids)]
+
+
+def trials(common: JobSpec, per_node: int, size: int) -> JobArray:
+    space = (Parameter("lr", "float", low=1e-5, high=1e-1, log=True),)
+    study = Study(common.id, space, sampler="random", created=common.created)
+    job = replace(common, sweep={"id": common.id, "first": 0, "per_node": per_node})
+    return JobArray(job, trials=size, study=study.to_dict())
 
 
 class Command:

@@ -114,6 +114,12 @@ def test_fewer_at_once_than_share_a_batch_job_are_refused() -> None:
         limited([packed(load(shared_batch_jobs=True), 4)], "x", 3)
 
 
+@pytest.mark.parametrize(("at_once", "told"), [(4, 4), (7, 4), (8, 8), (11, 8)])
+def test_whole_batch_jobs_run_at_once(at_once: int, told: int) -> None:
+    (found,) = limited([packed(load(shared_batch_jobs=True), 4)], "x", at_once)
+    assert found.common.sweep["at_once"] == told
+
+
 def test_where_parts_are_given_out_each_trial_asks_for_its_own() -> None:
     found = packed(load(gpu_fractions=True), 4)
     assert (found.per_node, found.common.resources.gpus) == (1, 0.5)

@@ -36,8 +36,8 @@ def submit(agent: "Agent", request: "Request") -> "Answer":
     if missing:
         return {"missing": missing}
     after = awaited(agent, request)
-    begin_sweep(agent, request)
     with Submission(job_dir) as lock:
+        begin_sweep(agent, request)  # not earlier: one who was refused may be withdrawing it
         number = None
         known = files.read_record(job_dir.job, jobdir.LARGEST_WITH_COMMANDS) or {}
         if not files.exists(job_dir.job):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..schedulers.scheduler import Scheduler
 
 TICK = 1.0
+MOST_IN_VAIN = 3  # times that a job's process may end before it begins an attempt
 LEFTOVERS = 60.0  # seconds to wait for the end of what a killed supervisor has left
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = PASSED_ON[:3]
@@ -97,6 +98,7 @@ class Child:
         self.job_dir = job_dir
         self.part = part
         self.made = 0  # attempts before it was started
+        self.in_vain = 0  # how often in a row it has ended before it began one
         self.process = None  # type: Optional[subprocess.Popen[bytes]]
         self.until = 0.0  # how long the end of what it has left is waited for
 
@@ -216,7 +218,7 @@ class Task:
 
     def _goes_on_here(self, child: Child) -> bool:
         """Return whether the job still has a process here. One whose supervisor was killed gets
-        another: that attempt is lost, and counts."""
+        another: the attempt that it had begun is lost, and counts."""
         code = child.look()
         if code is None:
             return True
@@ -231,10 +233,12 @@ class Task:
         if not is_cleared:
             return True
         print_message("the supervisor of {} ended with {}".format(job_dir.id, code))
-        if job_dir.ended() is None and len(job_dir.numbers()) > child.made:
+        if job_dir.ended() is not None:
+            return False
+        child.in_vain = 0 if len(job_dir.numbers()) > child.made else child.in_vain + 1
+        if child.in_vain < MOST_IN_VAIN:
             return self._starts(child)
-        if job_dir.ended() is None:
-            self._end(job_dir, policy.Decision("failed", NOT_BEGUN.format(code)))
+        self._end(job_dir, policy.Decision("failed", NOT_BEGUN.format(code)))
         return False
 
     def _clear_after(self, child: Child) -> bool:
