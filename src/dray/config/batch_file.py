@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from dray.checks import TAKEN_NAME
 from dray.config.reading import Document, Reader, read_document
-from dray.config.toml_lines import Key, entry_lines, show_key
+from dray.config.toml_lines import Key, entry_lines, one_line, show_key
 from dray.errors import ConfigError, NotFound, nearest
 from dray.records import NamedTuple
 
@@ -102,7 +102,7 @@ class BatchReader(Reader):
             return Reader.error(self, key, message, hint)
         where = f"{self.document.path}:{self._line(self.entry, key)}"
         told = f"{show_key(key)}: {message}" if key else message
-        return ConfigError(f"{where}: {told}", hint=hint)
+        return ConfigError(f"{where}: {one_line(told)}", hint=hint)
 
     def _line(self, entry: int, key: Key) -> int:
         lines = self._entry_lines[entry] if entry < len(self._entry_lines) else {}

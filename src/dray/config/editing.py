@@ -14,11 +14,13 @@ from dray.config.reading import FileSettings, read_file
 from dray.config.toml_lines import (
     TOKEN,
     Key,
+    escaped,
     has_key,
     header_key,
     key_lines,
     keys_in,
     line_of,
+    one_line,
     show_key,
     statements,
 )
@@ -72,22 +74,6 @@ def value(one: Any) -> str:
 def table_key(name: str) -> str:
     """Write a key that may be any text."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else value(name)
-
-
-def escaped(letter: str) -> str:
-    """Escape an unprintable character as TOML does, so that nothing that is shown acts on a
-    terminal."""
-    if letter.isprintable():
-        return letter
-    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"
-
-
-def one_line(text: str) -> str:
-    """Escape what would end the comment."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
 
 
 def appended(text: str, table: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from dray import plain_files, project
-from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, show_key
+from dray.config.toml_lines import MOST_PARTS, Key, key_lines, long_key, one_line, show_key
 from dray.errors import ConfigError, nearest
 from dray.records import NamedTuple
 
@@ -199,7 +199,7 @@ class Reader:
 
     def error(self, key: Key, message: str, hint: str = "") -> ConfigError:
         where = f"{self.document.path}:{self.document.line(key)}"
-        return ConfigError(f"{where}: {show_key(key)}: {message}", hint=hint)
+        return ConfigError(f"{where}: {show_key(key)}: {one_line(message)}", hint=hint)
 
 
 def home_of(name: str) -> str:

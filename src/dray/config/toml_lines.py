@@ -107,7 +107,28 @@ def has_key(document: Mapping[str, Any], key: Key) -> bool:
 def show_key(key: Sequence[str]) -> str:
     """Write a key as TOML has it: quoted where it must be."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
-    return ".".join(name if bare.fullmatch(name) else f'"{name}"' for name in key)
+    return ".".join(name if bare.fullmatch(name) else f'"{in_quotes(name)}"' for name in key)
+
+
+def in_quotes(text: str) -> str:
+    """Escape what cannot stand between quotes in TOML, and all that could act on a terminal."""
+    return "".join(f"\\{letter}" if letter in '"\\' else escaped(letter) for letter in text)
+
+
+def escaped(letter: str) -> str:
+    """Escape an unprintable character as TOML does, so that nothing that is shown acts on a
+    terminal."""
+    if letter.isprintable():
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"
+
+
+def one_line(text: str) -> str:
+    """Spell what would end a comment, or let an error bring lines of its own."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
 
 
 def entry_lines(text: str, table: str) -> list[dict[Key, int]]:

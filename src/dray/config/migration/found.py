@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from dray.config.toml_lines import one_line
 from dray.errors import ConfigError
 from dray.job import options
 
@@ -29,7 +30,7 @@ class Text(NamedTuple):
         return self.path.rpartition("/")[2]
 
     def error(self, line: int, message: str) -> ConfigError:
-        return ConfigError(f"{self.path}:{line}: {message}")
+        return ConfigError(f"{self.path}:{line}: {one_line(message)}")
 
 
 class Found(NamedTuple):
