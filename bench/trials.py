@@ -13,7 +13,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,17 +39,19 @@ UNDER_TUNE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', 
 class Cost(NamedTuple):
     what: str
     seconds: float
-    cpu: float
+    cpu: float | None  # None: not known
     trials: int
 
     def row(self, bare: Cost) -> str:
-        by_clock = self.seconds / self.trials / (bare.seconds / bare.trials)
-        by_cpu = self.cpu / self.trials / (bare.cpu / bare.trials)
         each = 1000 / self.trials
+        taken = [f"{self.seconds * each:.0f} ms"]
+        beside = [f"{self.seconds / self.trials / (bare.seconds / bare.trials):.2f}×"]
+        if self.cpu is not None and bare.cpu is not None:
+            taken.append(f"{self.cpu * each:.0f} ms of CPU")
+            beside.append(f"{self.cpu / self.trials / (bare.cpu / bare.trials):.2f}× of CPU")
         return (
-            f"| {self.what} | {self.trials:,} | {self.seconds:.1f} s | "
-            f"{self.seconds * each:.0f} ms, {self.cpu * each:.0f} ms of CPU | "
-            f"{by_clock:.2f}×, {by_cpu:.2f}× of CPU |"
+            f"| {self.what} | {self.trials:,} | {self.seconds:.1f} s | {', '.join(taken)} | "
+            f"{', '.join(beside)} |"
         )
 
 
@@ -55,7 +59,9 @@ def cost(what: str, trials: int, act: Callable[[], object]) -> Cost:
     print(f"{what} …", file=sys.stderr, flush=True)
     begin, used = time.perf_counter(), cpu_seconds()
     act()
-    return Cost(what, time.perf_counter() - begin, cpu_seconds() - used, trials)
+    found = Cost(what, time.perf_counter() - begin, cpu_seconds() - used, trials)
+    print(f"  {found.seconds:.1f} s, {found.cpu:.1f} s of CPU", file=sys.stderr, flush=True)
+    return found
 
 
 # -- submitting ---------------------------------------------------------------------------------
@@ -97,22 +103,6 @@ def wait_for_ends(jobs: Path, array: str, trials: int) -> None:
 # -- where --------------------------------------------------------------------------------------
 
 
-def both(where: str, verbs: Submitting, jobs: Path) -> list[Cost]:
-    number = verbs.trials
-    return [
-        cost(
-            f"{where}: an array with dray, no sweep",
-            number,
-            lambda: wait_for_ends(jobs, verbs.array(), number),
-        ),
-        cost(
-            f"{where}: a sweep of as many trials",
-            number,
-            lambda: wait_for_ends(jobs, verbs.sweep(), number),
-        ),
-    ]
-
-
 def small_tree(folder: Path) -> Path:
     """Make a project of one file: to unpack thousands for each trial is not what is measured."""
     tree = folder / "small"
@@ -121,11 +111,22 @@ def small_tree(folder: Path) -> Path:
     return tree
 
 
-def on_slurm(trials: int) -> list[Cost]:
+class Place(NamedTuple):
+    """A cluster that nothing has run on yet: what ran before would slow down what follows."""
+
+    verbs: Submitting
+    jobs: Path
+    by_hand: Callable[[], None]
+
+    def end(self, array: str) -> None:
+        wait_for_ends(self.jobs, array, self.verbs.trials)
+
+
+@contextmanager
+def slurm(trials: int) -> Iterator[Place]:
     with short_folder() as short, Laptop(short) as laptop:
         os.environ.update(laptop.env)
         laptop.submit()
-        verbs = Submitting(small_tree(short), "hpc", trials)
         script = laptop.root / "by-hand.sh"
         script.write_text("#!/bin/sh\n#SBATCH --output=/dev/null\ntrue\n")
 
@@ -135,18 +136,31 @@ def on_slurm(trials: int) -> list[Cost]:
             while subprocess.check_output(["squeue", "-h"], env=laptop.slurm.env):
                 time.sleep(0.5)
 
-        bare = cost("Slurm: `sbatch --array` of `true`, by hand", trials, by_hand)
-        return [bare, *both("Slurm", verbs, laptop.root / "jobs")]
+        yield Place(Submitting(small_tree(short), "hpc", trials), laptop.root / "jobs", by_hand)
 
 
-def on_local(trials: int) -> list[Cost]:
+@contextmanager
+def this_machine(trials: int) -> Iterator[Place]:
     with short_folder() as short:
         os.environ["DRAY_HOME"] = str(short / "dray")
-        verbs, jobs = Submitting(small_tree(short), "local", trials), short / "dray/local/jobs"
         loop = f"seq {trials} | xargs -P {os.cpu_count()} -n 1 {NOTHING}"
-        by_hand = command("sh", "-c", loop)
-        bare = cost("this machine: `xargs -P` of `true`, by hand", trials, by_hand)
-        return [bare, *both("this machine", verbs, jobs)]
+        verbs = Submitting(small_tree(short), "local", trials)
+        yield Place(verbs, short / "dray/local/jobs", command("sh", "-c", loop))
+
+
+WAYS: dict[str, Callable[[Place], object]] = {
+    "by hand": lambda place: place.by_hand(),
+    "an array with dray, no sweep": lambda place: place.end(place.verbs.array()),
+    "a sweep of as many trials": lambda place: place.end(place.verbs.sweep()),
+}
+
+
+def on(where: str, made: Callable[[int], AbstractContextManager[Place]], trials: int) -> list[Cost]:
+    found = []
+    for way, act in WAYS.items():
+        with made(trials) as place:
+            found.append(cost(f"{where}: {way}", trials, partial(act, place)))
+    return found
 
 
 def under_tune(python: str, trials: int) -> list[Cost]:
@@ -162,9 +176,10 @@ def under_tune(python: str, trials: int) -> list[Cost]:
     spent = cost("Ray Tune", trials, run)
     if told["done"] != trials:
         raise SystemExit(f"only {told['done']} of {trials} trials ended well under Ray Tune")
-    start = f"{told['start']:.1f} s to start Ray are not counted, but their CPU is"
+    start = f"{told['start']:.1f} s to start Ray are not counted"
     name = f"Ray Tune {told['version']}, `Tuner.fit`; {start}"
-    return [spent._replace(what=name, seconds=told["seconds"])]
+    # Ray's daemon does not wait for its workers: nobody is told what they have used.
+    return [spent._replace(what=name, seconds=told["seconds"], cpu=None)]
 
 
 def submission(trials: int) -> str:
@@ -223,7 +238,10 @@ def asked_once(root: Path, number: int) -> float:
 def main(python: str, trials: int = TRIALS, in_tune: int = TRIALS) -> None:
     adopt_orphans()
     before = os.getloadavg()[0]
-    parts = [on_slurm(trials), on_local(trials)]
+    parts = [
+        on("Slurm", slurm, trials),
+        on("this machine", this_machine, trials),
+    ]
     tune = under_tune(python, in_tune)
     told = [submission(trials), "", last_to_ask(trials)]
     load = f"the load was {before:.0f} before and {os.getloadavg()[0]:.0f} after"

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 
 from dray.errors import DrayError, StorageError, StoreBusy, StoreError
@@ -326,9 +327,11 @@ class Store:
         taken. ``goes_on``: a submission of this very array may have been cut in the middle; then
         those that are missing are recorded."""
         common = array.common
+        # Trials of a sweep have one command.
+        commands = [json.dumps(one) for one in array.commands or (common.command,)]
         rows = [
-            (job_id, cluster, place, common.name, common.created, json.dumps(array.command_of(at)))
-            for at, job_id in enumerate(array.ids)
+            (job_id, cluster, place, common.name, common.created, command)
+            for job_id, command in zip(array.ids, cycle(commands), strict=False)
         ]
         with self._writing() as connection:
             known = self.array_spec(array.id)
@@ -356,15 +359,16 @@ class Store:
     def save_array(self, array: JobArray) -> None:
         """Record what the jobs of an array have in common, as it is sent."""
         with self._writing() as connection:
-            connection.execute(
-                "UPDATE arrays SET spec = ? WHERE id = ?",
-                (json.dumps(array.common.to_dict()), array.id),
-            )
+            self._save_array(connection, array)
+
+    def _save_array(self, connection: sqlite3.Connection, array: JobArray) -> None:
+        spec = json.dumps(array.common.to_dict())
+        connection.execute("UPDATE arrays SET spec = ? WHERE id = ?", (spec, array.id))
 
     def save_submitted(self, array: JobArray) -> None:
         """Record that all jobs of the array are queued."""
-        self.save_array(array)
         with self._writing() as connection:
+            self._save_array(connection, array)
             connection.execute(
                 "UPDATE jobs SET submitted = 1 WHERE id >= ? AND id < ?", ids_in(array.id)
             )
