@@ -314,6 +314,7 @@ class RayCluster:
 
     def offer(self, dray: Dray, **settings: object) -> None:
         """Make it known to this dray as the cluster 'ray'."""
+        self.rig.require_nodes()
         values = {
             "kind": "ray",
             "address": self.rig.address,

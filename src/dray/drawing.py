@@ -4,6 +4,7 @@ A picture needs no style sheet and no font of its own. Texts in it may come from
 escaped."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -12,6 +13,7 @@ INK, FAINT, GRID = "#333333", "#888888", "#e6e6e6"
 LABEL_SIZE = 12
 CHARACTER_WIDTH = 7.0  # of a label, at most
 CLOSE = 1e-9  # of values themselves: what lies closer together is one point of an axis
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SMALLEST = 1e-300  # of a span that can be divided
 
 
@@ -71,7 +73,7 @@ def svg_text(
     turned = f' transform="rotate({turn} {x:g} {y:g})"' if turn else ""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" fill="{color}" '
-        f'text-anchor="{anchor}"{turned}>{escape(text)}</text>'
+        f'text-anchor="{anchor}"{turned}>{escape(NOT_IN_XML.sub("", text))}</text>'
     )
 
 

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.hostile
 # The title, the screen, the cursor, the clipboard, 8-bit controls, the direction of writing.
 ATTACK = "\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b]52;c;ZXZpbA==\x1b\\\x9b2J\u202e\x7f\x1b[8m"
 SPELLED = r"\x1b]0;title\x07\x1b[2J\x1b[1;1H\x1b]52;c;ZXZpbA==\x1b" + "\\" + r"\x9b2J\u202e\x7f"
+IN_TOML = r"\u001b]0;title\u0007\u001b[2J"  # as a key of a file is shown
 FORGED = "forged-1234  done"
 EVIL = f"evil{ATTACK}\n{FORGED}"
 OWN_COLORS = re.compile(r"\x1b\[(?:0|2|3[1-6])m")
@@ -60,10 +61,10 @@ def harmless(said: str, colors: re.Pattern[str] = OWN_COLORS) -> str:
     return text
 
 
-def spelled(said: str) -> str:
+def spelled(said: str, attack: str = SPELLED) -> str:
     """The same, where the attack must be seen."""
     text = harmless(said)
-    assert SPELLED in text
+    assert attack in text
     return text
 
 
@@ -281,21 +282,23 @@ def toml(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "words", "code"),
+    ("content", "words", "code", "shown"),
     [
-        (f"[job]\n{toml(EVIL)} = 1\n", ["ps"], 0),
-        (f"[job]\n{toml(EVIL)} = 1\n", ["plan", "--", "true"], 2),
-        (f"[job]\nrecipe = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
-        (f"[job]\non = {toml(EVIL)}\n", ["plan", "--", "true"], 3),
-        (f"[clusters.{toml(EVIL)}]\nkind = 'local'\n", ["cluster", "list"], 0),
+        (f"[job]\n{toml(EVIL)} = 1\n", ["ps"], 0, IN_TOML),
+        (f"[job]\n{toml(EVIL)} = 1\n", ["plan", "--", "true"], 2, IN_TOML),
+        (f"[job]\nrecipe = {toml(EVIL)}\n", ["plan", "--", "true"], 3, SPELLED),
+        (f"[job]\non = {toml(EVIL)}\n", ["plan", "--", "true"], 3, SPELLED),
+        (f"[clusters.{toml(EVIL)}]\nkind = 'local'\n", ["cluster", "list"], 0, IN_TOML),
     ],
 )
-def test_a_hostile_dray_toml(dray: Dray, content: str, words: list[str], code: int) -> None:
+def test_a_hostile_dray_toml(
+    dray: Dray, content: str, words: list[str], code: int, shown: str
+) -> None:
     dray.write("dray.toml", content)
     ended = dray(*words, check=False)
     assert ended.returncode == code, ended.stderr
     harmless(ended.stdout + ended.stderr)
-    spelled(on_terminal(dray, *words, columns=1000, code=code))
+    spelled(on_terminal(dray, *words, columns=1000, code=code), shown)
 
 
 def test_a_hostile_root(dray: Dray) -> None:

@@ -50,8 +50,7 @@ def use_keys_and_sizes(inside: Inside, terminal: str) -> None:
     ask(shell, "sleep 0.5; stty size", "41 123")
     shell.sendline("""python3 -c '
 import time
-print("wait" + "ing", flush=True)
-try: time.sleep(97)
+try: print("wait" + "ing", flush=True); time.sleep(97)
 except KeyboardInterrupt: print("inter" + "rupted")'""")
     shell.expect_exact("waiting")
     shell.sendcontrol("c")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
+import json
 import socketserver
 import threading
 import time
@@ -18,7 +20,8 @@ from dray.node.formats import web
 from dray.node.schedulers import ray_api as on_head
 from dray.node.schedulers.scheduler import SchedulerError
 from dray.node.sweeps import mlflow as mlflow_requests
-from dray.node.sweeps.mlflow import TOKEN, Connection, NoAnswer
+from dray.node.sweeps import mlflow_live
+from dray.node.sweeps.mlflow import PASSWORD, TOKEN, USER, Connection, NoAnswer
 from dray.sweep import mlflow
 from dray.transport import ray_api
 from dray.transport.channel import LinkLost
@@ -217,6 +220,66 @@ def test_a_token_that_is_repeated_is_not_shown(serve: Serve, status: bytes) -> N
     with pytest.raises(DrayError) as caught:
         ask()
     assert "bad header: Bearer …" in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def refusal(told: dict[str, str]) -> bytes:
+    said = json.dumps(told).encode()
+    return b"HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said)
+
+
+SECRET = "HIDDEN_TOKEN"
+PAIR = base64.b64encode(f"user:{SECRET}".encode()).decode()
+REPEATED = {
+    "the header": refusal({"error_code": "BAD_REQUEST", "message": f"Bearer {SECRET}"}),
+    "the pair": refusal({"error_code": "BAD_REQUEST", "message": f"Basic {PAIR}"}),
+    "reversed": refusal({"error_code": "BAD_REQUEST", "message": SECRET[::-1]}),
+    "as the kind": refusal({"error_code": SECRET, "message": ""}),
+    "no HTTP": f"{SECRET} {PAIR}\r\n\r\n".encode(),
+    "a status": f"HTTP/1.1 {SECRET} {PAIR}\r\n\r\n".encode(),
+    "a value": b'HTTP/1.1 200 OK\r\n\r\n{"experiment": "%s"}' % SECRET.encode(),
+}
+
+
+@pytest.mark.parametrize("answer", REPEATED.values(), ids=REPEATED.keys())
+@pytest.mark.parametrize("given", [{TOKEN: SECRET}, {USER: "user", PASSWORD: SECRET}])
+def test_mlflow_credentials_that_are_repeated_are_not_shown(
+    serve: Serve,
+    answer: bytes,
+    given: dict[str, str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Neither on the laptop, nor in the log of a trial."""
+    address = serve(answer)
+    with pytest.raises(ClusterError) as caught:
+        mlflow.Server(address, given).experiment("robots")
+    study: Any = {"id": "robots-1", "repeats": 1}
+    run = mlflow_live.Run(Connection(address, given, 5.0), study, {"id": "a"})  # type: ignore[typeddict-item]
+    assert not mlflow_live.Live(run)._tell()
+    shown = f"{caught.value} {caught.value.hint} {capfd.readouterr().out}"
+    assert "MLflow was not told how the trial does" in shown
+    for secret in (SECRET, SECRET[::-1], PAIR):
+        assert secret not in shown
+    if b"BAD_REQUEST" in answer:
+        assert "answered 400: BAD_REQUEST; " in str(caught.value)
+        assert "see its own log" in str(caught.value)
+
+
+def test_what_mlflow_says_is_shown_where_no_credentials_were_sent(serve: Serve) -> None:
+    address = serve(refusal({"error_code": "BAD_REQUEST", "message": "no\n\x1b[2J" + "a" * 9999}))
+    with pytest.raises(NoAnswer) as caught:
+        Connection(address, {}, 5.0).ask("runs/search", {})
+    assert "answered 400: no\\n\\x1b[2Jaaa" in str(caught.value)
+    assert len(str(caught.value)) < 700
+    assert caught.value.kind == "BAD_REQUEST"
+
+
+@pytest.mark.parametrize(
+    "told", [{"info": {"run_id": "!hidden"}}, {"info": {"run_id": "a", "start_time": "hidden"}}]
+)
+def test_a_run_that_cannot_be_read_is_not_shown(told: dict[str, Any]) -> None:
+    with pytest.raises(ClusterError, match=r"cannot be read|not the id") as caught:
+        mlflow.read_run(told)
     assert "hidden" not in str(caught.value)
 
 

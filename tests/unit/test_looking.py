@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dray.cli import output, quota
 from dray.cli.output import columns, hanging, sparkline
-from dray.cli.ps import Line, arranged, lines_of
+from dray.cli.ps import Line, arranged, lines_of, metric_of
 from dray.cli.watching import fitted
 from dray.clusters.protocol import END, Piece
 from dray.description import side_by_side
@@ -105,6 +105,14 @@ def running() -> Row:
     }  # fmt: skip
     metric = {"name": "Train/mean_reward", "value": 12.34, "step": 430, "recent": [1.0, 5.0, 11.0]}
     return row(metric=metric, last_attempt=last)
+
+
+def test_the_range_of_a_groups_metric_hides_no_nan() -> None:
+    def metrics(*values: float | None) -> list[Row]:
+        return [row(metric={"name": "a/reward", "value": one, "step": 1}) for one in values]
+
+    assert metric_of(metrics(9.5, 8.5), 200) == "reward 8.5 to 9.5"
+    assert metric_of(metrics(9.5, None, 8.5), 200) == "reward 8.5 to 9.5 and nan"
 
 
 def told(rows: list[Row], room: int) -> list[str]:

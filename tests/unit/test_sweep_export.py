@@ -165,6 +165,14 @@ def test_a_journal_that_somebody_else_has_written_to_is_kept(tmp_path: Path) -> 
     assert path.read_text() == before
 
 
+def test_a_journal_of_another_sweep_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "journal.log"
+    optuna.write(path, STUDY._replace(id="other-1"), [trial(0)])
+    with pytest.raises(Refused, match="not written by dray alone for"):
+        optuna.write(path, STUDY, [trial(0)])
+    assert json.loads(path.read_text().splitlines()[0])["study_name"] == "other-1"
+
+
 # -- MLflow -------------------------------------------------------------------------------------
 
 

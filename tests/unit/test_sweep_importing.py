@@ -294,6 +294,8 @@ def test_a_sweep_of_wandb_becomes_ours() -> None:
         ("run_cap: 40", "run_cap: 0", 9, "from 1 to"),
         ("run_cap", "runcap", 9, "Did you mean 'run_cap'?"),
         ("max: 0.1", "mx: 0.1", 11, "max is missing"),
+        ("max: 0.1", f"max: 1{'0' * 400}", 14, "is no number"),
+        ("q: 0.25", "q: 1.0e-320", 27, "are too small"),
         ("log_uniform_values", "inv_log_uniform", 12, "has no counterpart"),
         ("min: 1e-5", "min: low", 13, "is no number"),
         ("${args}", "${args_json}", 36, "has no counterpart"),
@@ -310,6 +312,21 @@ def test_what_has_no_counterpart_is_refused_with_its_line(
     with pytest.raises(ConfigError, match=f"^sweep.yaml:{line}: ") as error:
         wandb.read(Text("sweep.yaml", WANDB.replace(before, after, 1)))
     assert told in str(error.value)
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("run_cap: 40", '"x\\ndray: all is well": 40'),
+        ("  lr:", '  "x\\ndray: all is well":'),
+        ("log_uniform_values", '"x\\ndray: all is well"'),
+    ],
+)
+def test_an_error_has_no_lines_of_the_files_own(before: str, after: str) -> None:
+    with pytest.raises(ConfigError, match="all is well") as error:
+        wandb.read(Text("sweep.yaml", WANDB.replace(before, after, 1)))
+    assert str(error.value).isprintable()
 
 
 def test_a_grid_needs_no_number_of_trials() -> None:

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.errors import UsageError
 from dray.job.model import JobSpec, Resume
+from dray.launcher import sweep_checks
 from dray.node.checkpoints import newest
 from dray.node.checkpoints.origin import NothingToGoOnFrom
 from dray.node.jobs.jobdir import JobDir
@@ -21,7 +23,10 @@ from dray.node.sweeps import population, trial
 from dray.node.sweeps.space import point_of
 from dray.node.sweeps.stopping import rungs_of
 from dray.node.sweeps.study import Study
+from dray.sweep import table
 from dray.sweep.space import from_flag, records_of, whole
+from dray.sweep.study import Stop, Trial
+from dray.sweep.study import Study as StudyRecord
 
 SPACE: Any = records_of(
     whole([from_flag(one) for one in ("lr=1e-5..1e-1:log", "n=1..64:int", "act=a,b")])
@@ -37,6 +42,33 @@ def test_the_worst_quarter_goes_on_from_the_best() -> None:
     assert population.better_ones("min", 4, values) == [0, 3]
     assert population.better_ones("max", 0, {0: 1.0, 1: 2.0, 2: 3.0}) == [], "too few to tell"
     assert population.better_ones("max", 3, dict.fromkeys(range(8), 1.0)) == [], "none is better"
+
+
+def test_with_the_fewest_trials_one_takes_over() -> None:
+    values = {number: float(number) for number in range(population.FEWEST)}
+    assert population.better_ones("max", 0, values) == [population.FEWEST - 1]
+    del values[1]
+    assert population.better_ones("max", 0, values) == []
+
+
+def test_a_population_that_is_too_small_is_refused_or_told() -> None:
+    study = StudyRecord(id="", space=(), stop=Stop("pbt", first=5))
+    sweep_checks.require_enough(study, 4)
+    with pytest.raises(UsageError, match="at least 4 trials, and there are 3"):
+        sweep_checks.require_enough(study, 3)
+    sweep_checks.require_enough(study._replace(stop=Stop("asha", first=5)), 3)
+    (note,) = sweep_checks.notes_on_population(study, 3)
+    assert "4 trials at least, and --at-once 3 runs fewer" in note
+    assert sweep_checks.notes_on_population(study, 4) == []
+    assert sweep_checks.notes_on_population(study, None) == []
+
+
+def test_status_counts_what_was_taken_over() -> None:
+    study = StudyRecord(id="s", space=(), stop=Stop("pbt", first=5))
+    trials = [Trial(number, number, state="running", taken=number) for number in range(3)]
+    assert table.summary(study, trials) == "running 3   3 takeovers"
+    assert table.summary(study, trials[:1]) == "running 1   0 takeovers"
+    assert table.summary(study._replace(stop=None), trials) == "running 3"
 
 
 @given(st.integers(), st.floats(1e-5, 1e-1), st.integers(1, 64))

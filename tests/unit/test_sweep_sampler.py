@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.errors import UsageError
+from dray.launcher.sweep_checks import number_of
 from dray.node.sweeps import sampler
 from dray.node.sweeps.space import NoSuchPoint, complete, point_of, raster
+from dray.sweep.space import from_flag, whole
+from dray.sweep.study import Study
 
 LR: Any = {"name": "agent.lr", "kind": "float", "low": 1e-5, "high": 1e-1, "log": True}
 LAYERS: Any = {"name": "layers", "kind": "int", "low": 1, "high": 9, "step": 2}
@@ -105,6 +109,26 @@ def test_a_grid_has_every_point_once() -> None:
     assert raster(DROP) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     with pytest.raises(ValueError, match="no step"):
         sampler.grid_size([LR])
+
+
+def test_a_grid_of_any_size_is_computed_and_not_listed() -> None:
+    large: Any = {"name": "x", "kind": "int", "low": 1, "high": 10**18, "step": 3}
+    fine: Any = {"name": "y", "kind": "float", "low": 0.0, "high": 1e6, "step": 1e-6}
+    size = 333333333333333334 * (10**12 + 1)
+    assert sampler.grid_size([large, fine]) == size
+    assert sampler.on_grid([large, fine], 0) == {"x": 1, "y": 0.0}
+    assert sampler.on_grid([large, fine], 10**12 + 2) == {"x": 4, "y": 1e-6}
+    assert sampler.on_grid([large, fine], size - 1) == {"x": 10**18, "y": 1e6}
+
+
+def test_a_grid_of_more_trials_than_a_sweep_can_have_is_refused() -> None:
+    study = Study(id="", space=whole([from_flag("x=1..1000000000000:int")]), sampler="grid")
+    with pytest.raises(UsageError, match="at most 1,000,000 trials") as error:
+        number_of(study, None)
+    assert "--trials N" in error.value.hint
+    assert number_of(study, 3) == 3
+    with pytest.raises(UsageError, match="at most 1,000,000 trials"):
+        number_of(study._replace(sampler="random", repeats=2), 600_000)
 
 
 def test_what_follows_from_others_is_found_in_the_order_of_need() -> None:

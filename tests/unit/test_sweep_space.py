@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from dray.checks import Malformed
 from dray.config.reading import Document
+from dray.config.toml_lines import show_key
 from dray.errors import ConfigError, UsageError
 from dray.sweep import file, space
 from dray.sweep.study import KINDS, Parameter, Stop, Study, Trial
@@ -87,13 +89,32 @@ def test_a_text_says_what_is_varied(spec: str, expected: dict[str, Any]) -> None
         ("a=[b]", "as JSON"),
         ("a b=1,2", "not the name of a parameter"),
         ("seed=1,2", "--space --seed=1,2"),
-        ("a=0.1,0.2:log", "':log' is for ranges: write 0.1..0.2:log, or a list alone"),
+        ("a=1e-5...1e-1", "has three dots"),
+        ("a=0.1,0.2:log", "':log' is for ranges: write 1e-5..1e-1:log, or a list alone"),
+        ("a=1,2:int", "':int' is for ranges: write 1..10:int, or a list alone"),
         ("a=8,16:step=8", "':step=8' is for ranges"),
+        ("a=0..1e400:float", "out of bounds"),
+        ("a=-1e308..1e308:float", "out of bounds"),
+        ("a=1e-5..1e101:log", "out of bounds: at most 1e+100"),
+        ("a=0..1e400:int", "out of bounds"),
+        ("a=-1e308..1e308:int", "out of bounds"),
+        ("a=0..1e30:int", "out of bounds"),  # a value of it could not be read back
+        ("a=1..10:int:step=1e400", "out of bounds"),
+        ("a=0..1e99:step=1e-10", "steps of 1e-10 are too small"),
+        ("a=1,1e400", "out of bounds"),
+        ("a=-1e400", "out of bounds"),
+        ("a=1,2:when=b:1e400", "out of bounds"),
     ],
 )
 def test_a_text_that_cannot_be_read_says_why(spec: str, told: str) -> None:
     with pytest.raises(space.SpaceError, match=re.escape(told)):
         space.from_flag(spec)
+
+
+def test_large_ranges_stay_what_they_were() -> None:
+    for spec in ("seed_=0..4294967295:int", "a=1e-99..1e99:log", "a=-1e99..1e99:step=1e90"):
+        parameter = space.whole([space.from_flag(spec)])[0]
+        assert Parameter.from_dict(json.loads(json.dumps(parameter.to_dict()))) == parameter
 
 
 def test_a_flag_becomes_two_words_and_anything_else_one() -> None:
@@ -194,12 +215,50 @@ def test_a_file_says_it_all() -> None:
         ("gpus = 1", "gpu = 1", 18, "Did you mean 'gpus'?"),
         ("[job.resources]", "[clusters.x]", 17, "unknown key"),
         ("trials = 50", "trials = ", 2, "not valid TOML"),
+        ("int = [1, 10]", f"int = [1, 1{'0' * 300}]", 12, "is not a range"),
+        ("int = [1, 10]", f"int = [1, 1{'0' * 400}]", 12, "is not a range"),
+        ("int = [1, 10]", f"int = [1, 0x1{'0' * 5000}]", 12, "a list of 2 is not a range"),
+        ("int = [1, 10]", f"float = [1, 10], step = 1{'0' * 400}", 12, "is not a number"),
+        ("int = [1, 10]", "int = [1, 10000000000000000000]", 12, "out of bounds"),
+        ("int = [1, 10]", "fixed = [1, { a = inf }]", 12, "is not a number that can be used"),
+        ("int = [1, 10]", "fixed = [1, { a = 1e101 }]", 12, "out of bounds"),
+        ("int = [1, 10]", "table = [[[1], 2]], of = 5", 12, "of = 5 is no list of names"),
+        ("int = [1, 10]", "table = [[[1], 2]], of = [5]", 12, "of = [5] is no list of names"),
+        ("trials = 50", "sampler = { optuna = 1, a = 1979-05-27 }", 2, "a is no number"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(before: str, after: str, line: int, told: str) -> None:
     with pytest.raises(ConfigError, match=f"^sweep.toml:{line}: ") as error:
         read(WHOLE.replace(before, after, 1))
     assert told in str(error.value)
+
+
+FORGED = "x\\ndray: all is well\\u001b[2J"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("trials = 50", f'"{FORGED}" = 50'),
+        ("trials = 50", f'trials = "{FORGED}"'),
+        ("epochs = { int", f'"{FORGED}" = {{ int'),
+        ("int = [1, 10]", f'int = [1, 10], "{FORGED}" = 1'),
+        ("int = [1, 10]", f'int = [1, 10], when = {{ "{FORGED}" = 1 }}'),
+        ("int = [1, 10]", f'int = [1, 10], when = {{ activation = "{FORGED}" }}'),
+        ("gpus = 1", f'"{FORGED}" = 1'),
+        ("gpus = 1", f'gpus = "{FORGED}"'),
+    ],
+)
+def test_an_error_about_a_file_has_no_lines_of_the_files_own(before: str, after: str) -> None:
+    with pytest.raises(ConfigError, match="all is well") as error:
+        read(WHOLE.replace(before, after, 1))
+    assert str(error.value).isprintable()
+
+
+def test_a_key_that_is_shown_is_one_of_toml() -> None:
+    for name in ("a b", 'a"b', "a\\b", "a\nb", "\x1b[2J", "ü"):
+        assert tomllib.loads(f"{show_key(('x', name))} = 1") == {"x": {name: 1}}
+        assert show_key((name,)).isprintable()
 
 
 def test_a_file_for_something_else_says_what_is_missing() -> None:
@@ -304,3 +363,33 @@ def test_a_table_without_a_row_for_the_first_configuration_says_which() -> None:
     table = space.from_table("t", {"table": [[[512], "a"]], "of": ["--num_envs"]})
     with pytest.raises(space.SpaceError, match=r"the table has no row for --num_envs = \d+"):
         space.whole([space.from_flag("--num_envs=1024,2048"), table])
+
+
+def test_formulas_without_end_are_refused() -> None:
+    """A cloned file could have the laptop compute for hours."""
+    choices = [space.from_flag(f"c{at}=1,2") for at in range(100)]
+    all_of_them = "+".join(f"c{at}" for at in range(100))
+    formulas = [space.from_flag(f"f{at}=={all_of_them}+{at}") for at in range(30)]
+    with pytest.raises(space.SpaceError, match="together name more than 2000"):
+        space.whole([*choices, *formulas])
+
+
+def test_what_is_made_of_too_many_others_is_refused() -> None:
+    chain = [space.from_flag(f"f{at}==f{at - 1}+1") for at in range(1, 200)]
+    with pytest.raises(space.SpaceError, match="made of more than 100 others"):
+        space.whole([space.from_flag("f0=1,2"), *chain])
+
+
+def test_formulas_are_tried_with_so_many_values_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, real = [], space.complete
+
+    def complete(parts: list[Any], *rest: Any) -> Any:
+        computed.append(len(parts))
+        return real(parts, *rest)
+
+    monkeypatch.setattr(space, "complete", complete)
+    monkeypatch.setattr(space, "MOST_EFFORT", 1000)
+    choices = [space.from_flag(f"c{at}=1,2,3,4,5") for at in range(6)]
+    formulas = [space.from_flag(f"f{at}==c0+c1+c2+c3+c4+c5") for at in range(20)]
+    assert len(space.whole([*choices, *formulas])) == 26
+    assert 0 < sum(computed) <= 1000

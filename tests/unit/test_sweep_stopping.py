@@ -105,6 +105,12 @@ def test_losses_of_repeats_are_their_mean_and_failures_count() -> None:
     assert asking.failures(results) == 1
 
 
+def test_a_configuration_with_a_failed_repeat_has_failed() -> None:
+    results: Any = {0: done(9.0), 1: {"state": "failed", "value": 9.0}, 2: done(1.0), 3: done(1.0)}
+    study: Any = {**STUDY, "repeats": 2}
+    assert asking.losses_of(study, results) == {0: None, 1: -1.0}
+
+
 def test_where_trials_are_pruned_one_rung_is_told() -> None:
     study: Any = {**STUDY, "stop": ASHA}
     results: Any = {

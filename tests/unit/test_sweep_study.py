@@ -14,6 +14,8 @@ from dray.clusters.queues.machine import queue_view
 from dray.node.formats import files
 from dray.node.formats.wire import Refusal
 from dray.node.jobs.jobdir import JobDir
+from dray.node.jobs.policy import Decision
+from dray.node.metrics.sources import Point
 from dray.node.root import sweeps as root_sweeps
 from dray.node.root.root import Root
 from dray.node.schedulers.local import Local, overview
@@ -176,6 +178,32 @@ def test_a_filled_trial_is_an_ordinary_job(tmp_path: Path) -> None:
     assert described_again["command"] == job["command"]
 
 
+@pytest.mark.parametrize(
+    ("value", "end", "state", "reason"),
+    [
+        (9.0, "done", "pruned", "stop_if: Loss > 3 (step 4)"),
+        (2.0, "done", "done", "its own"),
+        (9.0, "failed", "failed", "its own"),
+    ],
+)
+def test_a_condition_that_holds_at_the_last_look_counts(
+    tmp_path: Path, value: float, end: str, state: str, reason: str
+) -> None:
+    """The trial has ended by itself, before the supervisor has looked at all."""
+    study = begun(tmp_path, stop_if=["Loss > 3"])
+    job_dir, job = described(tmp_path)
+    assert trial.ask(job_dir, job) is None
+    followed = trial.Following(job_dir, job)
+    watch: Any = None
+    followed.note(Point("Loss", 4, value, 0.0))
+    followed.look(watch, last=True)
+    followed.write(watch)
+    for _ in range(2):  # it was killed before its end was written down
+        trial.tell_end(job_dir, job, Decision(end, "its own"))
+        told = study.result(3)
+        assert (told["state"], told["reason"]) == (state, reason)
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_no_new_configuration_starts_in_a_sweep_that_is_closed(
     tmp_path: Path, sampler: str
@@ -210,6 +238,13 @@ def test_too_many_failures_close_a_sweep(tmp_path: Path) -> None:
     assert end is not None
     assert end.state == "stopped"
     assert "2 trials of the sweep have failed, more than max_failures = 1" in end.reason
+
+
+def test_one_failure_may_close_a_sweep(tmp_path: Path) -> None:
+    begun(tmp_path, max_failures=0).tell(0, {"state": "failed"})
+    end = trial.ask(*described(tmp_path, 1))
+    assert end is not None
+    assert "1 trial of the sweep has failed, more than max_failures = 0" in end.reason
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"values": 3}', '{"state": "odd"}', "\0\xff"])

@@ -44,10 +44,19 @@ def test_the_best_are_judged_on_whole_trainings_alone() -> None:
         trial(7, "stopped", 97.0),
     ]
     shown = table.best(study(), trials)
-    assert [row[0] for row in shown.rows] == [".3", ".0", ".6"]
+    assert [row[0] for row in shown.rows] == [".3", ".0"]
     told = "\n".join(shown.below)
     assert "1 running, 1 pruned, 1 stopped, 1 failed, 1 queued" in told
     assert ".1 was pruned with a better value, 99 at step 300" in told
+
+
+def test_what_is_no_number_is_not_the_best() -> None:
+    trials = [trial(number, "done", float("nan")) for number in range(3)]
+    shown = table.best(study(), trials)
+    assert shown.rows == ()
+    assert shown.below == ("not judged: 3 done with NaN",)
+    told = table.as_record(study(), [*trials, trial(3, "done", 1.0)])["configurations"]
+    assert [one["rank"] for one in told] == [None, None, None, 1]
 
 
 def test_less_is_better_where_the_mode_says_so() -> None:
@@ -63,14 +72,27 @@ def test_repeats_are_one_row_with_their_spread() -> None:
     assert shown.rows[0][:4] == (".0-2", "12 ± 2", "1500", "done")
 
 
-def test_a_configuration_is_judged_when_all_its_repeats_have_ended() -> None:
+def test_a_configuration_is_judged_when_all_its_repeats_are_done() -> None:
     both = study(repeats=2)
     begun = [trial(0, "done", 99.0, repeats=2), trial(1, "running", 5.0, repeats=2)]
     waiting = [trial(2, "done", 98.0, repeats=2)]  # the other is not known yet
-    ended = [trial(4, "done", 10.0, repeats=2), trial(5, "failed", repeats=2)]
-    shown = table.best(both, [*begun, *waiting, *ended])
-    assert [row[:4] for row in shown.rows] == [(".4-5", "10", "1500", "done 1/2")]
-    assert "2 running" in shown.below[0]
+    crashed = [trial(4, "done", 97.0, repeats=2), trial(5, "failed", 2.0, repeats=2)]
+    ended = [trial(6, "done", 10.0, repeats=2), trial(7, "done", 12.0, repeats=2)]
+    trials = [*begun, *waiting, *crashed, *ended]
+    shown = table.best(both, trials)
+    assert [row[:4] for row in shown.rows] == [(".6-7", "11 ± 1.4", "1500", "done")]
+    assert shown.below == ("not judged, since not trained to the end: 2 running, 1 failed",)
+    ranks = [one["rank"] for one in table.as_record(both, trials)["configurations"]]
+    assert ranks == [None, None, None, 1]
+
+
+def test_a_failed_repeat_counts_neither_for_the_value_nor_for_the_step() -> None:
+    both = study(repeats=2)
+    crashed = [trial(0, "failed", 2.0, step=4, repeats=2), trial(1, "done", 97.0, repeats=2)]
+    ended = [trial(2, "done", 10.0, repeats=2), trial(3, "done", 10.0, repeats=2)]
+    rows = table.status(both, [*crashed, *ended]).rows
+    assert [row[0] for row in rows] == [".2-3", ".0-1"]  # what is done comes first
+    assert rows[1][1:4] == ("97", "1500", "failed 1/2")
 
 
 def test_what_is_hidden_is_said() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dray.cli import sweep as cli
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.job.model import JobState
-from dray.launcher import Launcher
+from dray.launcher import Launcher, sweeping
 from dray.launcher.sweep_checks import notes_on_metric, require_metric
 from dray.launcher.sweep_views import Part, as_submitted, most_promising, state_of
 from dray.node.sweeps.trial import as_filled
@@ -84,6 +84,27 @@ def test_a_sweep_that_was_not_submitted_is_forgotten(verbs: Launcher, hpc: FakeC
         verbs.sweeping.find("train")
 
 
+def test_a_sweep_whose_submission_was_cut_off_is_forgotten(
+    verbs: Launcher, hpc: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dray was killed after it had written the sweep down, and before its jobs."""
+    store = verbs.context.open_store()
+    sweep = start(verbs)
+    (row,) = verbs.sweeping.known()
+    store.save_sweep(row._replace(id="cut-off", parts=[{**row.parts[0], "id": "cut-off"}]))
+    with pytest.raises(NotFound, match="no sweep"):  # it may be about to be submitted
+        verbs.sweeping.look("cut-off")
+    assert len(verbs.sweeping.known()) == 2
+    monkeypatch.setattr(sweeping, "CUT_OFF", 0.0)
+    with pytest.raises(NotFound, match="cut-off was never submitted"):
+        verbs.sweeping.look("cut-off")
+    assert [one.id for one in verbs.sweeping.known()] == [sweep]
+    hpc.sweeps.clear()
+    with pytest.raises(NotFound, match="no sweep"):  # its jobs are known
+        verbs.sweeping.look(sweep)
+    assert [one.id for one in verbs.sweeping.known()] == [sweep]
+
+
 def test_what_a_cluster_takes_of_a_sweep_stays(
     tmp_path: Path, hpc: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +158,20 @@ def test_a_trial_is_told_from_its_files_and_its_job(verbs: Launcher, hpc: FakeCl
     assert json.loads(shown.spec.env["DRAY_PARAMS"]) == first.values
     found = verbs.sweeping.look(sweep)
     assert verbs.sweeping.command_of(found, first) == shown.spec.command
+
+
+@pytest.mark.parametrize("damaged", [{}, {"values": {"lr": 1e-3}}])
+def test_a_trial_whose_parameters_are_damaged_has_no_command(
+    verbs: Launcher, hpc: FakeCluster, damaged: dict[str, Any]
+) -> None:
+    sweep = start(verbs, trials=3)
+    begin(hpc, sweep, 0, f"{sweep}.0")
+    hpc.end(f"{sweep}.0", "done")
+    hpc.sweeps[sweep]["results"]["0"] = {"state": "done", "value": 3.5, "step": 7}
+    hpc.sweeps[sweep]["trials"]["0"] = damaged
+    found = verbs.sweeping.look(sweep)
+    with pytest.raises(ClusterError, match=f"parameters of trial 0 of {sweep} cannot be read"):
+        verbs.sweeping.command_of(found, found.trials[0])
 
 
 @pytest.mark.parametrize("seconds", [1e308, -60.0, 1e14])
@@ -220,6 +255,20 @@ def test_the_most_promising_came_farthest(verbs: Launcher, hpc: FakeCluster) -> 
     assert hpc.jobs[f"{sweep}.2"].state is JobState.QUEUED
 
 
+def test_what_a_condition_has_ended_does_not_go_on(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, trials=3)
+    met: Any = {"state": "pruned", "rungs": {"5": 9.0}, "reason": "stop_if: nan (step 6)"}
+    results = hpc.sweeps[sweep]["results"]
+    for number in range(3):
+        results[str(number)] = met
+        hpc.start(f"{sweep}.{number}")
+        hpc.end(f"{sweep}.{number}", "stopped")
+    with pytest.raises(Refused, match="nothing to go on with; 3 trials that stop_if has ended"):
+        verbs.sweeping.go_on(sweep, 3)
+    results["1"] = {**met, "rungs": {"5": 1.0}, "reason": "pruned at step 5: 1 is not among"}
+    assert verbs.sweeping.go_on(sweep, 3) == [f"{sweep}.1"]
+
+
 def test_stopping_closes_and_stops(verbs: Launcher, hpc: FakeCluster) -> None:
     sweep = start(verbs, trials=3)
     hpc.start(f"{sweep}.0")
@@ -283,6 +332,27 @@ def test_a_grid_has_an_end(verbs: Launcher) -> None:
         verbs.sweeping.add(sweep, 1)
     with pytest.raises(UsageError, match="3 points, and 4 are asked for"):
         start(verbs, grid, 4)
+
+
+def test_what_is_told_to_run_at_once_is_what_does(verbs: Launcher, hpc: FakeCluster) -> None:
+    hpc.capabilities = hpc.capabilities._replace(limits_at_once=True, shared_batch_jobs=True)
+    sweep = start(verbs, at_once=3, per_node=2)  # two arrays
+    assert verbs.sweeping.at_once_of(sweep) == 2
+    assert cli.begun(STUDY, sweep, {"hpc": 6}, 2)[0] == "6 trials of 2 parameters, 2 at once"
+    assert verbs.sweeping.at_once_of(start(verbs)) is None
+
+
+@pytest.mark.parametrize(
+    ("stop", "steps"),
+    [
+        (Stop("pbt", total=100), "pbt at step 10, 20, 30, 40, …"),
+        (Stop("pbt", first=10, total=50), "pbt at step 10, 20, 30, 40"),
+        (Stop("asha", total=27), "asha at step 1, 3, 9"),
+    ],
+)
+def test_further_comparisons_are_not_hidden(stop: Stop, steps: str) -> None:
+    told = cli.begun(STUDY._replace(stop=stop), "x", {"hpc": 6}, None)[0]
+    assert told.endswith(f"compared by {steps}")
 
 
 def test_what_a_cluster_cannot_do_is_refused(verbs: Launcher, hpc: FakeCluster) -> None:

@@ -167,9 +167,12 @@ def show_value(value: float | None) -> str:
     return "nan" if value is None else f"{value:.4g}"
 
 
-def show_range(name: str, lowest: float, highest: float) -> str:
-    """Show the values of several jobs: mean_reward 8.1 to 12.3."""
-    return visible(f"{last_part(name)} {lowest:.4g} to {highest:.4g}")
+def show_range(name: str, values: Sequence[float | None]) -> str:
+    """Show the values of several jobs, of which one at least is a number: mean_reward 8.1 to 12.3;
+    with "and nan" behind it where others are none."""
+    known = [value for value in values if value is not None]
+    others = " and nan" if len(known) < len(values) else ""
+    return visible(f"{last_part(name)} {min(known):.4g} to {max(known):.4g}{others}")
 
 
 def last_part(name: str) -> str:

@@ -267,10 +267,9 @@ def metric_of(group: Sequence[Row], room: int) -> str:
     for it."""
     found = [json.loads(row.metric) for row in group if row.metric != "null"]
     values = [one["value"] for one in found if one["name"] == found[0]["name"]]
-    known = [value for value in values if value is not None]
-    if len(found) < 2 or not known:
+    if len(found) < 2 or all(value is None for value in values):
         return one_metric(found[0], room) if found else ""
-    return show_range(found[0]["name"], min(known), max(known))
+    return show_range(found[0]["name"], values)
 
 
 def one_metric(metric: Mapping[str, Any], room: int) -> str:

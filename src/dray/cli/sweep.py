@@ -174,7 +174,7 @@ def start(
     )
     tell(sweep_id)
     known = verbs.sweeping.sizes_of(sweep_id)
-    for line in begun(study, sweep_id, known, settings):
+    for line in begun(study, sweep_id, known, verbs.sweeping.at_once_of(sweep_id)):
         say(line)
     wanted = number_of(study, settings.get("sweep.trials")) * study.repeats
     if sum(known.values()) < wanted:  # why was said on the way
@@ -300,17 +300,14 @@ def stop_rule(
     return rule._replace(first=first or rule.first, total=total or rule.total, change=change)
 
 
-def begun(
-    study: Study, sweep_id: str, sizes: Mapping[str, int], settings: Mapping[str, Any]
-) -> list[str]:
-    at_once, trials = settings.get("sweep.at_once"), sum(sizes.values())
+def begun(study: Study, sweep_id: str, sizes: Mapping[str, int], at_once: int | None) -> list[str]:
+    trials = sum(sizes.values())
     told = [f"{show_count(trials, 'trial')} of {show_count(len(study.space), 'parameter')}"]
     told += [f"{number} on {name}" for name, number in sizes.items() if len(sizes) > 1]
     told += [f"{at_once} at once"] if at_once else []
     told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
-        steps = ", ".join(map(str, look_steps(study)))
-        told.append(f"compared by {study.stop.rule} at step {steps}")
+        told.append(f"compared by {study.stop.rule} at step {look_steps(study)}")
     return [", ".join(told), f"queued; look at it with: dray sweep status {sweep_id}"]
 
 
@@ -465,7 +462,10 @@ def best(sweep: str, most: int | None, as_command: bool, on: str | None, as_json
         print_record(found, is_best=True, most=most)
         return
     if as_command:
-        for trial in best_trials(found, most):
+        trials = best_trials(found, most)
+        if not trials:
+            say("nothing is best yet: no configuration was trained to its end, with a number")
+        for trial in trials:
             tell(one_line(verbs.sweeping.command_of(found, trial)))
         return
     shown = tables.best(found.study, found.trials, width(), most)
@@ -514,7 +514,8 @@ def stop(sweep: str, now: bool, waiting: bool) -> None:
     help="How many: those that came farthest, of them the best.",
 )
 def go_on(sweep: str, most: int) -> None:
-    """Let trials that were pruned go on from their checkpoints, to their end."""
+    """Let trials that were pruned by comparison go on from their checkpoints, to their end. Those
+    that --stop-if has ended are left out."""
     verbs = launcher(submits=True)
     for job_id in verbs.sweeping.go_on(verbs.sweeping.find(sweep), most):
         tell(job_id)

@@ -104,8 +104,13 @@ def write_tables(found: Sweep, csv_path: str | None, json_path: str | None) -> N
             if path == STDOUT:
                 tell(multiline(text.rstrip("\n")))
             else:
-                Path(path).write_text(text, "utf-8")
+                write_text(Path(path), text)
                 say(f"{path}: {show_count(len(found.trials), 'trial')}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file. What a cluster told that is no Unicode is spelled."""
+    path.write_text(text, "utf-8", "backslashreplace")
 
 
 def write_runs(
@@ -169,7 +174,7 @@ def picture(
     wanted = ((importance, pictures.importance_picture), (parallel, pictures.parallel_picture))
     for path, drawn in wanted:
         if path:
-            path.write_text(drawn(study, trials), "utf-8")
+            write_text(path, drawn(study, trials))
             say(f"{path}")
     if not importance and not parallel:
         width = min(terminal_width(), WIDEST)

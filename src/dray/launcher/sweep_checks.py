@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from dray.errors import Refused, UsageError
 from dray.job.model import JobSpec
 from dray.job.quantities import show_count
 from dray.node.metrics.sources import NAMELESS, name_in_log
-from dray.node.sweeps import mlflow, optuna_question, sampler
+from dray.node.sweeps import mlflow, optuna_question, population, sampler
 from dray.node.sweeps.asking import LEARNING
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import names_in as names_in_words
@@ -17,7 +18,7 @@ from dray.node.sweeps.stopping import EVEN as PBT
 from dray.node.sweeps.study import MOST_OBJECTIVES
 from dray.sweep.options import USUAL_TRIALS
 from dray.sweep.space import records_of
-from dray.sweep.study import LEARNT, Study
+from dray.sweep.study import LEARNT, MOST_TRIALS, Study
 
 
 def require_sound(study: Study) -> None:
@@ -37,6 +38,18 @@ def require_sound(study: Study) -> None:
         require_population(study)
     if study.stop and study.stop.first and study.stop.total:
         require_comparison(study.stop.first, study.stop.total)
+
+
+def require_readable(study: Study) -> None:
+    """Refuse a sweep that could be submitted, and then neither looked at nor stopped: what is read
+    back is checked."""
+    try:
+        Study.from_dict(json.loads(json.dumps(study.to_dict())))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise UsageError(
+            f"this sweep could not be read again once it is submitted: {error}",
+            hint="Change what is named here, in its file or among the flags.",
+        ) from None
 
 
 def require_objectives(study: Study, pattern: str | None) -> None:
@@ -116,6 +129,24 @@ def require_population(study: Study) -> None:
         )
 
 
+def require_enough(study: Study, trials: int) -> None:
+    """Refuse a population in which no quarter is anybody."""
+    if study.stop and study.stop.rule == PBT and trials < population.FEWEST:
+        raise UsageError(
+            f"--stop pbt takes over from the best quarter of at least {population.FEWEST} trials, "
+            f"and there {'is' if trials == 1 else 'are'} {trials}",
+            hint=f"Write --trials {population.FEWEST} or more, all of them side by side.",
+        )
+
+
+def notes_on_population(study: Study, at_once: int | None) -> list[str]:
+    """Say so where too few trials run side by side for one to take over from another."""
+    if not study.stop or study.stop.rule != PBT or not at_once or at_once >= population.FEWEST:
+        return []
+    few = f"--stop pbt compares {population.FEWEST} trials at least, and --at-once {at_once} runs"
+    return [f"{few} fewer side by side: hardly one will take over from another"]
+
+
 def require_resumable(job: JobSpec) -> None:
     if not job.resume.checkpoint:
         raise UsageError(
@@ -178,12 +209,22 @@ def notes_on_metric(study: Study, pattern: str | None) -> list[str]:
 
 def number_of(study: Study, asked: int | None) -> int:
     """Return how many configurations there are to be: of a grid, all, where nobody says."""
-    if study.sampler != "grid":
-        return asked or USUAL_TRIALS
+    number = asked or USUAL_TRIALS if study.sampler != "grid" else number_on_grid(study, asked)
+    if number * study.repeats > MOST_TRIALS:
+        raise UsageError(
+            f"a sweep has at most {MOST_TRIALS:,} trials, and these would be more",
+            hint="Say how many configurations are tried: --trials N"
+            + (", with fewer --repeats" if study.repeats > 1 else ""),
+        )
+    return number
+
+
+def number_on_grid(study: Study, asked: int | None) -> int:
     try:
         most = sampler.grid_size(records_of(study.space))
     except ValueError as error:
-        raise UsageError(str(error), hint="Give it a step: 0..1:step=0.1, or use quasi") from error
+        hint = "Name its values (1e-4,1e-3), give it a step (0..1:float:step=0.1), or use quasi."
+        raise UsageError(str(error), hint=hint) from error
     if asked and asked > most:
         raise UsageError(f"the grid has {show_count(most, 'point')}, and {asked} are asked for")
     return asked or most

@@ -47,7 +47,8 @@ def dealt(loads: Sequence[Load], configurations: int, repeats: int) -> list[Load
 
 
 def limited(loads: Sequence[Load], sweep: str, at_once: int | None) -> list[Load]:
-    """Say of each cluster's trials which sweep they are of, and how many run at once there."""
+    """Say of each cluster's trials which sweep they are of, and how many run at once there: where
+    several share a batch job, as many as whole batch jobs have."""
     if at_once and at_once < len(loads):
         raise UsageError(
             f"--at-once {at_once}: of {len(loads)} clusters, each has to run one trial at least"
@@ -62,10 +63,16 @@ def limited(loads: Sequence[Load], sweep: str, at_once: int | None) -> list[Load
     pairs = list(zip(loads, shares, strict=True))
     for one, share in pairs:
         require_room(one, share)
+    rounded = [(one, whole(one, share) if share else None) for one, share in pairs]
     return [
         one._replace(common=replace(one.common, sweep=sweep_of(one, sweep, share)))
-        for one, share in pairs
+        for one, share in rounded
     ]
+
+
+def whole(load: Load, at_once: int) -> int:
+    """Return how many trials run where only whole batch jobs of them do."""
+    return at_once - at_once % load.per_node
 
 
 def require_room(load: Load, at_once: int | None) -> None:

@@ -19,6 +19,7 @@ from dray.sweep.space import records_of
 from dray.sweep.study import MOST_TRIALS, Study, Trial
 
 MOST_PARTS = 10_000
+MOST_STEPS = 4  # at which trials are compared, in a line
 ACTIVE = ("queued", "running")
 MEASURES = (
     "value",
@@ -28,6 +29,7 @@ MEASURES = (
     "gpu_seconds",
     "metrics",
     "levels",
+    "taken",
 )  # of a result
 ENDS = {"done": "done", "failed": "failed", "lost": "failed", "stopped": "stopped"}
 
@@ -97,30 +99,53 @@ def parts_of(
     told: Mapping[str, Mapping[str, Any]],
     places: Iterable[str],
 ) -> tuple[Part, ...]:
-    """Return the arrays of a sweep, in the order of their trials. Of one that has several clusters,
-    each has the arrays that it was given, whatever it tells."""
+    """Return the arrays of a sweep, in the order of their trials. Those that were submitted from
+    here are known here, whatever a cluster tells of them; where a sweep is on one cluster alone,
+    another machine may have added some."""
     own: dict[str, list[Part]] = {name: [] for name in places}
     for one in row.parts if row else ():
         name = one.get("cluster", row.cluster if row else "")
         own[name].append(Part.from_dict(one)._replace(cluster=name))
     found: list[Part] = []
     for name, known in own.items():
-        if told.get(name):
-            parts = checks.several(Part.from_dict, MOST_PARTS)(told[name].get("parts"))
-            parts = tuple(one._replace(cluster=name) for one in parts)
-            found += parts if len(own) == 1 or row is None else given(known, parts)
-        elif name not in told:
+        if name not in told or told[name]:
             found += known
+        if row is None or len(own) == 1:
+            found += added(known, parts_told(name, told.get(name, {}), row is None))
     if sum(one.size for one in found) > MOST_TRIALS or any(one.end > MOST_TRIALS for one in found):
         raise Malformed(f"a sweep has {MOST_TRIALS} trials at most")
     return tuple(sorted(found, key=lambda one: one.first))
 
 
-def given(known: Iterable[Part], told: Iterable[Part]) -> list[Part]:
-    """Return the arrays that a cluster has of those that it was given. Which trials they are is
-    known here: it could take those of another cluster."""
-    sizes = {one.id: one.size for one in told}
-    return [one._replace(size=min(one.size, sizes[one.id])) for one in known if one.id in sizes]
+def parts_told(cluster: str, told: Mapping[str, Any], is_all: bool) -> tuple[Part, ...]:
+    """Return the arrays that a cluster tells of. What cannot be read is an error only where nothing
+    else is known of the sweep (``is_all``): it must hide no trial."""
+    if not told:
+        return ()
+    try:
+        parts = checks.several(Part.from_dict, MOST_PARTS)(told.get("parts"))
+    except Malformed:
+        if is_all:
+            raise
+        return ()
+    return tuple(one._replace(cluster=cluster) for one in parts)
+
+
+def added(known: Sequence[Part], told: Iterable[Part]) -> list[Part]:
+    """Return the arrays that only the cluster knows of; none that claims trials of another one, or
+    more than a sweep has."""
+    names = {one.id for one in known}
+    found: list[Part] = []
+    for one in sorted(told, key=lambda part: part.first):
+        is_new = one.id not in names and one.end <= MOST_TRIALS
+        if is_new and all(is_apart(one, other) for other in (*known, *found)):
+            found.append(one)
+            names.add(one.id)
+    return found
+
+
+def is_apart(one: Part, other: Part) -> bool:
+    return one.end <= other.first or other.end <= one.first
 
 
 def as_submitted(
@@ -198,9 +223,10 @@ def trial_of(
 
 def reason_of(row: Row | None, result: Mapping[str, Any], state: str) -> str:
     """Return why a trial ended: what its job says, or, where that has been removed, what the trial
-    itself has told."""
-    told = result.get("reason") if state == "failed" else ""
-    return (row.reason if row else "") or (told if isinstance(told, str) else "")
+    itself has told; of one that was pruned, this one first."""
+    found = result.get("reason") if state in ("failed", "pruned") else ""
+    told, own = found if isinstance(found, str) else "", row.reason if row else ""
+    return (told or own) if state == "pruned" else (own or told)
 
 
 def with_objectives(study: Study, trial: Trial) -> Trial:
@@ -262,8 +288,9 @@ def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> 
 
 
 def most_promising(sweep: Sweep, best: int) -> list[Trial]:
-    """Return the pruned trials that came farthest, of those at the same rung the best."""
-    pruned = [one for one in sweep.trials if one.state == "pruned"]
+    """Return the trials that came farthest of those that a comparison has pruned, of those at the
+    same rung the best."""
+    pruned = [one for one in sweep.trials if one.state == "pruned" and not one.met_condition]
 
     def standing(one: Trial) -> tuple[float, float, int]:
         last = max(one.rungs, default=0)
@@ -272,10 +299,12 @@ def most_promising(sweep: Sweep, best: int) -> list[Trial]:
     return sorted(pruned, key=standing)[:best]
 
 
-def look_steps(study: Study) -> list[int]:
-    """Return the first steps at which trials are compared, for people."""
+def look_steps(study: Study) -> str:
+    """Name the first steps at which trials are compared, with a sign where there are more."""
     rule: Any = study.stop.to_dict() if study.stop else None
-    return rungs_of(rule)[:4]
+    steps = rungs_of(rule)
+    more = ["…"] if len(steps) > MOST_STEPS else []
+    return ", ".join([*map(str, steps[:MOST_STEPS]), *more])
 
 
 def best_trials(sweep: Sweep, most: int | None) -> list[Trial]:

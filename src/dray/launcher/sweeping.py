@@ -20,12 +20,15 @@ from dray.launcher.notifying import private_settings, private_values
 from dray.launcher.running import Running
 from dray.launcher.sweep_checks import (
     notes_on_metric,
+    notes_on_population,
     notes_on_repeats,
     number_of,
+    require_enough,
     require_metric,
     require_objectives,
     require_private,
     require_python,
+    require_readable,
     require_resumable,
     require_sound,
 )
@@ -44,6 +47,7 @@ from dray.launcher.sweep_views import (
 )
 from dray.node.sweeps import sampler
 from dray.node.sweeps.filling import fill
+from dray.node.sweeps.presence import present
 from dray.node.sweeps.stopping import EVEN as PBT
 from dray.records import replace
 from dray.store import Row, SweepRow
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
     from dray.launcher.freezing import Freezer
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.submission import Submission
+
+CUT_OFF = 600.0  # seconds after which a submission that has left nothing is over
 
 
 class Sweeping:
@@ -100,13 +106,17 @@ class Sweeping:
         require_metric(study, common.metrics.pattern)
         for one in loads if study.stop and study.stop.rule == PBT else ():
             require_resumable(one.common)
+        number = number_of(study, configurations)
+        require_enough(study, number)
         loads = limited(loads, common.id, at_once)
-        loads = dealt(loads, number_of(study, configurations), study.repeats)
+        loads = dealt(loads, number, study.repeats)
         study = study._replace(id=common.id, name=common.name, created=common.created)
+        require_readable(study)
         place = cluster.files.path()
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
         self.context.say_once(*(note for one in loads for note in one.common.notes))
         self.context.say_once(*notes_on_repeats(study, common.command))
+        self.context.say_once(*notes_on_population(study, at_once))
         self.context.say_once(*notes_on_metric(study, common.metrics.pattern))
         freezer = self.running.freezer(common) if snapshot else None
         self._submit(row, loads, freezer, notify)
@@ -243,6 +253,12 @@ class Sweeping:
             found[part.get("cluster", row.cluster)] += part["count"]
         return found
 
+    def at_once_of(self, sweep_id: str) -> int | None:
+        """Return how many trials of a sweep run at once, on all its clusters; None: any number."""
+        row = self._own(sweep_id)
+        found = {part.get("cluster", row.cluster): part.get("at_once") for part in row.parts}
+        return sum(one or 0 for one in found.values()) or None
+
     def repeats_of(self, sweep_id: str) -> int:
         """Return how many trials each configuration of a sweep has."""
         return int(self._own(sweep_id).study["repeats"])
@@ -276,7 +292,11 @@ class Sweeping:
             raise NotFound(
                 f"there is no sweep '{sweep_id}'", hint="Another machine's: --on CLUSTER"
             )
-        told, problems = self._ask(sweep_id, places)
+        try:
+            told, problems = self._ask(sweep_id, places)
+        except NotFound:
+            self._forget_cut_off(row)
+            raise
         where = " and ".join(told)
         try:
             first = next((one["study"] for one in told.values() if "study" in one), None)
@@ -314,11 +334,23 @@ class Sweeping:
 
         ask_each([self.context.cluster(name) for name in places], ask, take)
         if not told:
-            raise next(iter(failed.values()))
+            raise min(failed.values(), key=lambda error: isinstance(error, NotFound))
         gone = [name for name, error in failed.items() if isinstance(error, NotFound)]
         told.update((name, {}) for name in gone)  # its trials there have been removed
         problems = {name: message_of(one) for name, one in failed.items() if name not in gone}
         return {name: told[name] for name in places if name in told}, problems
+
+    def _forget_cut_off(self, row: SweepRow | None) -> None:
+        """Forget a sweep that no cluster has, and no job is known of: its submission was cut off
+        before it began. One that is only being submitted is newer."""
+        store = self.context.open_store()
+        if row is None or store.in_sweep(row.id) or time.time() - row.created < CUT_OFF:
+            return
+        store.save_sweep(row._replace(parts=[]))
+        raise NotFound(
+            f"{row.id} was never submitted, as dray was ended before; it is forgotten now",
+            hint="Start it anew.",
+        )
 
     def _is_of(self, sweep_id: str, part: Part) -> bool:
         """Return whether an array that a cluster names can be of this sweep. One that is known here
@@ -378,6 +410,12 @@ class Sweeping:
         seed = sweep.study.seed + repeat
         space = records_of(sweep.study.space)
         values = trial.to_dict()["values"]
+        if any(one["name"] not in values for one in present(space, values)):
+            raise ClusterError(
+                f"the parameters of trial {trial.number} of {sweep.study.id} cannot be read: its "
+                f"file on {trial.cluster} is missing or damaged",
+                hint=f"dray show {trial.job} has the command that it was run with.",
+            )
         return tuple(fill(spec.command, space, values, trial.number, repeat, seed))
 
     # -- changing -------------------------------------------------------------------------------
@@ -403,13 +441,20 @@ class Sweeping:
         return number
 
     def go_on(self, sweep_id: str, best: int) -> list[str]:
-        """Resume the most promising of the trials that were pruned; return their ids."""
+        """Resume the most promising of the trials that were pruned by comparison; return their ids.
+        Those that met a condition of the user's are left out: it would not be looked at again."""
         from dray.launcher.resuming import Resuming
 
         sweep = self.look(sweep_id)
         chosen = most_promising(sweep, best)
+        left = sum(1 for one in sweep.trials if one.met_condition)
+        ended = f"{show_count(left, 'trial')} that stop_if has ended"
         if not chosen:
-            raise Refused(f"no trial of {sweep_id} was pruned: there is nothing to go on with")
+            others = f"; {ended} cannot go on" if left else ""
+            why = f"no trial of {sweep_id} was pruned by comparison"
+            raise Refused(f"{why}: there is nothing to go on with{others}")
+        if left:
+            self.context.reporter.say(f"left out: {ended}")
         resuming = Resuming(self.context, lambda: self.running.images)
         return [resuming.resume(one.job) for one in chosen]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from dray.config.editing import job_tables, one_line, table_key, value
+from dray.config.editing import job_tables, table_key, value
 from dray.config.reading import Document, read_document
-from dray.config.toml_lines import show_key
+from dray.config.toml_lines import one_line, show_key
 from dray.errors import ConfigError, nearest
 from dray.records import NamedTuple
 from dray.sweep import space
@@ -105,7 +105,7 @@ class _Reader:
 
     def error(self, key: tuple[str, ...], message: str, hint: str = "") -> ConfigError:
         where = f"{self.document.path}:{self.document.line(key)}"
-        return ConfigError(f"{where}: {show_key(key)}: {message}", hint=hint)
+        return ConfigError(f"{where}: {show_key(key)}: {one_line(message)}", hint=hint)
 
 
 # -- writing ------------------------------------------------------------------------------------

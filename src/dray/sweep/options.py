@@ -22,13 +22,21 @@ USUAL_TRIALS = 50
 def sampler(value: object) -> str:
     """Read "tpe", "optuna:TPESampler,multivariate=true", or { optuna = "TPESampler", … }."""
     if isinstance(value, dict):
-        given = {key: json.dumps(one) for key, one in value.items() if key != "optuna"}
+        given = {key: argument(key, one) for key, one in value.items() if key != "optuna"}
         words = [f"optuna:{value.get('optuna', '')}", *(f"{key}={given[key]}" for key in given)]
         value = ",".join(words)
     try:
         return sampler_name(text(value))
     except Malformed as error:
         raise ValueError(str(error)) from None
+
+
+def argument(key: str, value: object) -> str:
+    """Write an argument of a sampler; TOML's dates and times are none."""
+    try:
+        return json.dumps(value)
+    except TypeError:
+        raise ValueError(f"{key} is no number, text, true, false or list of these") from None
 
 
 def mlflow_address(value: object) -> str:

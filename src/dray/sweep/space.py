@@ -11,21 +11,22 @@ elu,relu,tanh         one of these; each is a number, true, false, JSON in [] or
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, product
 
-from dray.checks import Malformed
+from dray.checks import Malformed, brief
 from dray.errors import UsageError, nearest
 from dray.node.sweeps import expressions, presence, sampler
 from dray.node.sweeps.filling import NoSuchName, fill, names_in, names_of
 from dray.node.sweeps.space import NoSuchPoint, complete, from_unit, to_unit
 from dray.sweep.study import (
     EMITS,
+    LARGEST,
     LEARNT,
     RESERVED,
     Parameter,
+    has_huge,
     parameter_name,
     plain_value,
     usual_emit,
@@ -41,12 +42,17 @@ SCALAR = re.compile(NUMBER)
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})((?::[^:]*)*)")
 OF_RANGE = re.compile(r":(int|float|log|step=\S*)$")
 LOOKS_LIKE_RANGE = re.compile(rf"{NUMBER}\.\.(?!\.?/)")
+EXAMPLES = {"int": "1..10:int", "float": "1..10:float", "log": "1e-5..1e-1:log"}
 WORDS = {"true": True, "True": True, "false": False, "False": False}
 FORMS = ("choice", "float", "int", "log", "formula", "fixed", "drawn", "table")
 BESIDES = ("step", "of", "emit", "when")  # what a table may hold beside one of these
 OPENING, CLOSING = "[{", "]}"
 WHEN = ":when="
+LONGEST_SHOWN = 100  # characters of a value that cannot be used
 MOST_EXTREMES = 1000  # combinations of values that a formula is tried with
+MOST_EFFORT = 100_000  # for that, for all formulas of a space: see refuse_extremes
+MOST_ORIGINS = 100  # parameters that one is made of, at any depth
+MOST_NAMED = 2000  # parameters that all formulas of a space name, each as often as one does
 
 
 class SpaceError(ValueError):
@@ -71,7 +77,9 @@ def from_flag(text: str) -> Parameter:
 def from_spec(name: str, spec: str) -> Parameter:
     """Read a SPEC text. Raises SpaceError."""
     spec, *conditions = spec.split(WHEN)
-    return without_condition(name, spec.strip())._replace(when=when_of(name, conditions))
+    when = when_of(name, conditions)
+    refuse_huge(name, when)
+    return without_condition(name, spec.strip())._replace(when=when)
 
 
 def when_of(name: str, conditions: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -90,6 +98,8 @@ def when_of(name: str, conditions: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 def without_condition(name: str, spec: str) -> Parameter:
     if spec.startswith("="):
         return made(name, kind="formula", formula=spec[1:].strip())
+    if "..." in spec and LOOKS_LIKE_RANGE.match(spec):  # else 1e-5...1e-1 would end at .1e-1
+        raise SpaceError(name, f"'{spec}' has three dots: a range has two, as in 1e-5..1e-1")
     if found := RANGE.fullmatch(spec):
         return ranged(name, found[1], found[2], found[3])
     if LOOKS_LIKE_RANGE.match(spec):
@@ -97,7 +107,8 @@ def without_condition(name: str, spec: str) -> Parameter:
     words = parts_of(name, spec)
     if OF_RANGE.search(words[-1]) and words[-1][0] not in '[{"':
         said = words[-1].rpartition(":")[2]
-        raise SpaceError(name, f"':{said}' is for ranges: write 0.1..0.2:{said}, or a list alone")
+        example = EXAMPLES.get(said, "8..64:int:step=8")
+        raise SpaceError(name, f"':{said}' is for ranges: write {example}, or a list alone")
     values = [scalar(name, one) for one in words]
     if len(values) == 1:
         return made(name, kind="fixed", value=values[0])
@@ -182,7 +193,7 @@ def from_table(name: str, table: Mapping[str, Any]) -> Parameter:
             raise SpaceError(name, f"unknown key '{key}'.{nearest(key, (*FORMS, *BESIDES))}")
     emit = table.get("emit", usual_emit(name))
     if emit not in EMITS:
-        raise SpaceError(name, f"emit = {emit!r} is none of {', '.join(EMITS)}")
+        raise SpaceError(name, f"emit = {shown(emit)} is none of {', '.join(EMITS)}")
     forms = [key for key in FORMS if key in table and not isinstance(table.get("log"), bool)]
     forms = forms or [key for key in FORMS if key in table and key != "log"]
     if len(forms) != 1:
@@ -194,7 +205,7 @@ def from_table(name: str, table: Mapping[str, Any]) -> Parameter:
 def when_in(name: str, table: Any) -> dict[str, tuple[Any, ...]]:
     """Read { optimizer = "sgd", depth = [2, 3] }: a list has the values of which any will do."""
     if not isinstance(table, dict):
-        raise SpaceError(name, f'when = {table!r}: write when = {{ optimizer = "sgd" }}')
+        raise SpaceError(name, f'when = {shown(table)}: write when = {{ optimizer = "sgd" }}')
     lists = {key: one if isinstance(one, list) else [one] for key, one in table.items()}
     return {key: read_value(name, one) for key, one in lists.items()}
 
@@ -208,27 +219,29 @@ def fields_of(name: str, form: str, table: Mapping[str, Any]) -> dict[str, Any]:
     if form == "fixed":
         return {"kind": form, "value": read_value(name, value)}
     if not isinstance(value, list):
-        raise SpaceError(name, f"{form} = {value!r} is not a list")
+        raise SpaceError(name, f"{form} = {shown(value)} is not a list")
     if form == "table":
-        of = tuple(map(str, table.get("of", ())))
-        return {"kind": form, "of": of, "rows": tuple(rows_of(name, one) for one in value)}
+        of = table.get("of", [])
+        if not isinstance(of, list) or not all(isinstance(one, str) for one in of):
+            raise SpaceError(name, f'of = {shown(of)} is no list of names: write of = ["num_envs"]')
+        return {"kind": form, "of": tuple(of), "rows": tuple(rows_of(name, one) for one in value)}
     return {"kind": form, "values": read_value(name, value)}
 
 
 def rows_of(name: str, row: Any) -> tuple[Any, Any]:
     if not isinstance(row, list) or len(row) != 2 or not isinstance(row[0], list):
-        raise SpaceError(name, f"{row!r} is not a row: write [[512, 16], 2048]")
+        raise SpaceError(name, f"{shown(row)} is not a row: write [[512, 16], 2048]")
     return read_value(name, row[0]), read_value(name, row[1])
 
 
 def range_fields(name: str, form: str, table: Mapping[str, Any]) -> dict[str, Any]:
     ends = table[form]
     if not isinstance(ends, list) or len(ends) != 2 or not all(map(is_number, ends)):
-        raise SpaceError(name, f"{form} = {ends!r} is not a range: write {form} = [1, 10]")
+        raise SpaceError(name, f"{form} = {shown(ends)} is not a range: write {form} = [1, 10]")
     is_int = form == "int"
     step = table.get("step", 1 if is_int else None)
     if step is not None and not is_number(step):
-        raise SpaceError(name, f"step = {step!r} is not a number")
+        raise SpaceError(name, f"step = {shown(step)} is not a number")
     low, high = ends if is_int else map(float, ends)
     is_log = form == "log" or table.get("log") is True
     return {"kind": "int" if is_int else "float", "low": low, "high": high, "log": is_log} | {
@@ -237,8 +250,18 @@ def range_fields(name: str, form: str, table: Mapping[str, Any]) -> dict[str, An
 
 
 def is_number(value: object) -> bool:
-    is_real = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_real and math.isfinite(float(value))  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= LARGEST
+
+
+def shown(value: object) -> str:
+    """Show a value of TOML, however large it is: Python writes no number of thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return brief(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def read_value(name: str, value: Any) -> Any:
@@ -260,9 +283,15 @@ def made(name: str, *, emit: str = "", **fields: Any) -> Parameter:
             f"{{{name}}} is a number of dray's own: write --{name}, which adds --{name} VALUE to "
             f"the command (--space --{name}=1,2; {{--{name}}} stands for it)",
         )
+    refuse_huge(name, (parameter.values, parameter.value, parameter.rows, parameter.when))
     if problem := parameter.problem():
         raise SpaceError(name, problem)
     return parameter
+
+
+def refuse_huge(name: str, values: Any) -> None:
+    if has_huge(values):
+        raise SpaceError(name, f"a number in it is out of bounds: at most {LARGEST:g} can be used")
 
 
 # -- all of them together -----------------------------------------------------------------------
@@ -281,33 +310,40 @@ def whole(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
             space[one.name] = one._replace(of=formula_parts(one, names))
         elif one.kind == "table":
             space[one.name] = one._replace(of=tuple(known(one, part, names) for part in one.of))
+    if sum(len(one.of) for one in space.values()) > MOST_NAMED:
+        longest = max(space.values(), key=lambda parameter: len(parameter.of))
+        raise SpaceError(longest.name, f"all formulas together name more than {MOST_NAMED} others")
     for one in sorted(space.values(), key=lambda parameter: len(origins(space, parameter.name))):
         refuse_without_value(space, one.name)
     for one in space.values():
         refuse_condition(space, one)
     refuse_circle(space)
+    left = MOST_EFFORT
     for one in space.values():
-        refuse_extremes(space, one)
+        if one.kind == "formula":
+            left -= refuse_extremes(space, one, left)
     return possible(space)
 
 
-def refuse_extremes(space: Mapping[str, Parameter], parameter: Parameter) -> None:
+def refuse_extremes(space: Mapping[str, Parameter], parameter: Parameter, most: int) -> int:
     """Refuse a formula that has no value at some ends of its ranges, or at zero: trials would fail
-    on their nodes, one now and then."""
-    if parameter.kind != "formula":
-        return
+    on their nodes, one now and then. Return how much of an effort that was, ``most`` at most: what
+    is made of many others is tried with fewer values."""
     names = {parameter.name, *origins(space, parameter.name, lambda one: (*one.of, *one.when))}
     parts = [one for one in space.values() if one.name in names]
     learnt = [one for one in parts if one.kind in LEARNT]
-    for values in islice(product(*map(extremes, learnt)), MOST_EXTREMES):
+    effort, records = len(parts) * (1 + len(parts) - len(learnt)), records_of(parts)
+    tries = list(islice(product(*map(extremes, learnt)), min(MOST_EXTREMES, most // effort)))
+    for values in tries:
         chosen = dict(zip([one.name for one in learnt], values, strict=True))
         try:
-            complete(records_of(parts), chosen, 0)
+            complete(records, chosen, 0)
         except NoSuchPoint:  # in a table, which need not have rows for what never meets
             continue
         except expressions.NotAnExpression as error:
             where = ", ".join(f"{name} = {value}" for name, value in chosen.items())
             raise SpaceError(parameter.name, f"{error}, with {where}") from None
+    return len(tries) * effort
 
 
 def extremes(parameter: Parameter) -> list[Any]:
@@ -413,10 +449,12 @@ def refuse_without_value(space: Mapping[str, Parameter], name: str) -> None:
     needed = origins(space, name)
     if name in needed:
         raise SpaceError(name, f"'{name}' is made of itself")
+    if len(needed) > MOST_ORIGINS:
+        raise SpaceError(name, f"'{name}' is made of more than {MOST_ORIGINS} others")
     try:
         parts = [space[one]._replace(when={}) for one in (*needed, name)]
         sampler.spread_evenly(records_of(parts), 0, 0)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise SpaceError(name, str(error)) from None
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from dray import checks
 from dray.checks import Malformed, optional, several
 from dray.node.sweeps import optuna_question
+from dray.node.sweeps.stopping import CONDITION
 from dray.node.sweeps.study import MOST_OBJECTIVES
 from dray.records import NamedTuple
 
@@ -35,6 +36,9 @@ MOST_PARAMETERS = 1000
 MOST_VALUES = 10**5
 MOST_TRIALS = 10**6
 MOST_GPU_SECONDS = 1e13  # of one trial: a thousand GPUs for three centuries
+LARGEST = 1e100  # number in a space, so that what is computed with it stays finite
+LARGEST_WHOLE = 2**62  # what is read back: see checks.integer
+MOST_STEPS = 2.0**63  # of a range
 DEEPEST = 8
 LONGEST_NAME = 200
 NAME = re.compile(r"[^\s{}=]+")
@@ -91,12 +95,18 @@ class Parameter(NamedTuple):
         return ""
 
     def _range_problem(self) -> str:
+        largest = LARGEST_WHOLE if self.kind == "int" else LARGEST
+        for one in (self.low, self.high, self.step or 0):
+            if not abs(one) <= largest:  # nan, too
+                return f"{checks.brief(one)} is out of bounds: at most {largest:g} can be used"
         if not self.low <= self.high:
             return f"{self.low:g} is more than {self.high:g}"
         if self.log and self.low <= 0:
             return "a logarithmic range begins above zero"
         if self.step is not None and self.step <= 0:
             return "the step is not more than zero"
+        if self.step is not None and not (self.high - self.low) / self.step <= MOST_STEPS:
+            return f"steps of {self.step:g} are too small for this range: leave them out"
         if self.log and self.step not in (None, 1):
             return "a logarithmic range has no steps"
         if self.kind == "int":
@@ -222,6 +232,7 @@ class Trial(NamedTuple):
     metrics: tuple[str, ...] = ()  # names that were seen, as far as they are told
     levels: Mapping[str, float] = MappingProxyType({})  # what these are, by name
     objectives: tuple[float | None, ...] = ()  # values of each metric, where the sweep has several
+    taken: int = 0  # how often it went on from another trial's checkpoint
 
     def to_dict(self) -> dict[str, Any]:
         """Return the documented form that ``--json`` prints."""
@@ -229,6 +240,11 @@ class Trial(NamedTuple):
         told = {"rungs": dict(self.rungs), "levels": dict(self.levels)}
         told["objectives"] = list(self.objectives)
         return {**record, "values": _plain(self.values), **told}
+
+    @property
+    def met_condition(self) -> bool:
+        """Whether a condition of --stop-if has ended it."""
+        return self.state == "pruned" and self.reason.startswith(CONDITION)
 
     def by_metric(self, at: int) -> Trial:
         """Return the trial as if this were the only metric of its sweep."""
@@ -278,6 +294,15 @@ def plain_value(value: Any, deepest: int = DEEPEST) -> Any:
     if isinstance(value, list | tuple):
         return several(lambda one: plain_value(one, deepest - 1), MOST_VALUES)(value)
     return checks.table(lambda one: plain_value(one, deepest - 1))(value)
+
+
+def has_huge(value: Any) -> bool:
+    """Tell whether there is a number in it, at any depth, that no space may have."""
+    if isinstance(value, Mapping):
+        return any(map(has_huge, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(has_huge, value))
+    return isinstance(value, int | float) and not abs(value) <= LARGEST
 
 
 def measured(value: Any) -> float | None:
@@ -408,4 +433,5 @@ TRIAL: Mapping[str, checks.Check[Any]] = {
     "reason": checks.note,
     "metrics": checks.texts,
     "levels": checks.table(checks.number),
+    "taken": checks.count,
 }

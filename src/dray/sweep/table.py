@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dray.job.quantities import show_count, show_duration
 from dray.node.sweeps.expressions import Condition, NotAnExpression
 from dray.node.sweeps.filling import names_of, short_name
+from dray.node.sweeps.stopping import EVEN as PBT
 from dray.records import NamedTuple
 from dray.sweep.objectives import Losses, fronts
 from dray.sweep.space import records_of
@@ -64,11 +65,15 @@ class Configuration(NamedTuple):
         return tuple(goal.loss(one.mean) for goal, one in own)
 
     @property
+    def counting(self) -> tuple[Trial, ...]:
+        """The repeats whose values count: all but those that have failed, unless all have."""
+        sound = tuple(one for one in self.trials if one.state != "failed")
+        return sound or self.trials
+
+    @property
     def measured(self) -> tuple[float, ...]:
-        """The values that count: those of whole trainings, and before there is one, all."""
-        whole = [one.value for one in self.trials if one.state == "done"]
-        found = whole if self.is_full else [one.value for one in self.trials]
-        return tuple(one for one in found if one is not None)
+        """The values that count."""
+        return tuple(one.value for one in self.counting if one.value is not None)
 
     @property
     def mean(self) -> float | None:
@@ -93,17 +98,15 @@ class Configuration(NamedTuple):
     @property
     def step(self) -> int | None:
         """How far the shortest of those that count has come."""
-        steps = [one.step for one in self.trials if one.value is not None and one.step is not None]
-        return min(steps, default=None)
+        steps = [one.step for one in self.counting if one.value is not None]
+        return min((one for one in steps if one is not None), default=None)
 
     @property
     def is_full(self) -> bool:
-        """Whether it can be judged: all repeats have ended, and some were trained to their end,
-        none was cut short."""
-        states = [one.state for one in self.trials]
-        ended = all(state in ("done", "failed") for state in states)
-        has_value = any(one.state == "done" and one.value is not None for one in self.trials)
-        return ended and has_value and len(states) >= self.repeats
+        """Whether it can be judged: all repeats were trained to their end, none has failed or was
+        cut short, and there is a value."""
+        is_done = all(one.state == "done" for one in self.trials)
+        return is_done and bool(self.measured) and len(self.trials) >= self.repeats
 
     @property
     def state(self) -> str:
@@ -115,7 +118,7 @@ class Configuration(NamedTuple):
             return states.pop()
         if states & {"running", "queued"}:
             return "running"
-        return next(state for state in ("pruned", "stopped", "done") if state in states)
+        return next(state for state in ("pruned", "stopped", "failed") if state in states)
 
 
 class Table(NamedTuple):
@@ -188,10 +191,10 @@ def best(
     Pareto front."""
     every = configurations(study, trials)
     ranked = best_of(study, every)
-    rest = [one for one in every if not is_judged(study, one) and not has_no_value(study, one)]
+    rest = [one for one in every if not is_trained(study, one) and not has_no_value(study, one)]
     most = most or (len(ranked) if study.objectives else USUAL_BEST)
     below = left_out(ranked[most:], f"-n {len(ranked)} shows them")
-    below += without_value(study, trials)
+    below += [*without_value(study, trials), *without_number(study, every)]
     if rest:
         below.append(f"not judged, since not trained to the end: {counted(rest)}")
     below += promising(study, ranked, rest)
@@ -234,10 +237,13 @@ def fronts_of(study: Study, found: Iterable[Configuration]) -> dict[int, int]:
 
 
 def is_judged(study: Study, one: Configuration) -> bool:
-    """Return whether it can be judged: by every metric, and where these are several, by numbers."""
-    if not all(each.is_full for each in one.by_metric(study)):
-        return False
-    return not study.objectives or all(map(math.isfinite, one.losses(study)))
+    """Return whether it can be judged: by every metric, and by numbers."""
+    return is_trained(study, one) and all(map(math.isfinite, one.losses(study)))
+
+
+def is_trained(study: Study, one: Configuration) -> bool:
+    """Return whether it was trained to its end, and has told every metric, be it NaN."""
+    return all(each.is_full for each in one.by_metric(study))
 
 
 def standing(study: Study, one: Configuration, fronts: Mapping[int, int]) -> tuple[Any, ...]:
@@ -251,8 +257,9 @@ def standing(study: Study, one: Configuration, fronts: Mapping[int, int]) -> tup
 def promising(
     study: Study, ranked: Sequence[Configuration], rest: Sequence[Configuration]
 ) -> list[str]:
-    """Name what was pruned though it was already better than the best."""
+    """Name what was pruned by comparison though it was already better than the best."""
     cut = [one for one in rest if one.state == "pruned" and one.mean is not None]
+    cut = [one for one in cut if not any(trial.met_condition for trial in one.trials)]
     if study.objectives or not ranked or not cut:
         return []
     first = min(cut, key=lambda one: study.loss(one.mean))
@@ -370,14 +377,17 @@ def in_states(trials: Iterable[Trial]) -> str:
 
 
 def summary(study: Study, trials: Sequence[Trial]) -> str:
-    """Count trials by state, and tell what pruning has saved."""
+    """Count trials by state, tell what pruning has saved, and how often one of a population has
+    taken over from another."""
     told = in_states(trials)
     spent = sum(one.gpu_seconds for one in trials)
     gpu = f"{show_duration(spent)} of GPU time" if spent else ""
     saved = saved_seconds(study, trials)
     if saved and spent:
         gpu += f", {saved / (saved + spent):.0%} saved by pruning"
-    return "   ".join(filter(None, [told or "no trial has begun", gpu]))
+    is_population = study.stop is not None and study.stop.rule == PBT
+    taken = show_count(sum(one.taken for one in trials), "takeover") if is_population else ""
+    return "   ".join(filter(None, [told or "no trial has begun", gpu, taken]))
 
 
 def saved_seconds(study: Study, trials: Iterable[Trial]) -> float:
@@ -417,6 +427,12 @@ def without_value(study: Study, trials: Sequence[Trial]) -> list[str]:
             told.append(lost + reported(trials))
     nothing = told and not any(one.metrics for one in trials)
     return [*told, NO_METRICS] if nothing else told
+
+
+def without_number(study: Study, found: Iterable[Configuration]) -> list[str]:
+    """Say how many were trained to their end, and are no number: none of them is the best."""
+    number = sum(1 for one in found if is_trained(study, one) and not is_judged(study, one))
+    return [f"not judged: {number} done with NaN"] if number else []
 
 
 def has_no_value(study: Study, one: Configuration) -> bool:

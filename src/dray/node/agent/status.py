@@ -92,8 +92,8 @@ def add_array(agent: "Agent", seen: "Dict[str, ArrayDir]", job_id: str) -> None:
     """Add the job's array to ``seen``: it may still hold secrets, although all its jobs have
     directories of their own."""
     place = arrays.split(job_id)
-    if place is not None:
-        seen.setdefault(place[0], agent.root.array(place[0]))
+    if place is not None and place[0] not in seen:
+        seen[place[0]] = agent.root.array(place[0])
 
 
 def only_waits(agent: "Agent", job_id: str, queued: "Row", has_directory: bool) -> bool:
@@ -169,7 +169,10 @@ def status_in_array(
     place = arrays.split(job_id)
     if place is None:
         return None
-    array = seen.setdefault(place[0], agent.root.array(place[0]))
+    add_array(agent, seen, job_id)
+    array = seen[place[0]]
+    if 0 < array.size() <= place[1]:  # of many that were never there, each costs little
+        return None
     description = shapes.description(array.description_of(place[1]))
     if description is None:
         return status_in_damaged_array(array, job_id, queued)

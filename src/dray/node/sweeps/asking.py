@@ -1,7 +1,8 @@
 """Chooses the parameters of a configuration from what all trials of the sweep have told. Pure.
 
 Losses are compared: a value where the metric is to be small, else minus the value. Repeats of a
-configuration count as one, by their mean. Failed trials are told as such, as bad points. Where
+configuration count as one, by their mean. Failed trials are told as such, as bad points; so is a
+configuration of which one repeat has failed, since what does not last is not good. Where
 trials are ended early, the last values of such ones and of full trainings cannot be compared: what
 is told then are the values at the highest rung that enough have reached, and one configuration in
 five is chosen without the model, as it has seen little of what does well only later."""
@@ -103,14 +104,11 @@ def value_at(result: "ResultRecord", at: int) -> "Any":
 
 
 def losses_of(study: "StudyRecord", results: "Results") -> "Losses":
-    """Return the losses that can be compared."""
-    failed = {
-        number // study["repeats"]: None
-        for number, one in results.items()
-        if one["state"] == "failed"
-    }  # type: Losses
-    losses = dict(failed)
-    losses.update(means_by_configuration(study, comparable(study, results)))
+    """Return the losses that can be compared. A failed repeat is that of its configuration."""
+    losses = means_by_configuration(study, comparable(study, results))
+    for number, one in results.items():
+        if one["state"] == "failed":
+            losses[number // study["repeats"]] = None
     return losses
 
 

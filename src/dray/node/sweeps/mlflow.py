@@ -26,6 +26,32 @@ LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000
 TOKEN = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 (the name of a variable)
 USER, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"  # noqa: S105
 HEADER = re.compile(r"[!-~]+\Z")  # what a token can be; an error about any other would show it
+LONGEST_TOLD = 500  # characters of a server's text that are shown
+# MLflow's words for what went wrong. Others may be anything, a password too.
+KINDS = (
+    "BAD_REQUEST",
+    "CUSTOMER_UNAUTHORIZED",
+    "DATA_LOSS",
+    "ENDPOINT_NOT_FOUND",
+    "FEATURE_DISABLED",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_STATE",
+    "IO_ERROR",
+    "MALFORMED_REQUEST",
+    "NOT_FOUND",
+    "NOT_IMPLEMENTED",
+    "PERMISSION_DENIED",
+    "QUOTA_EXCEEDED",
+    "REQUEST_LIMIT_EXCEEDED",
+    "RESOURCE_ALREADY_EXISTS",
+    "RESOURCE_CONFLICT",
+    "RESOURCE_DOES_NOT_EXIST",
+    "RESOURCE_EXHAUSTED",
+    "TEMPORARILY_UNAVAILABLE",
+    "UNAUTHENTICATED",
+    "UNPARSEABLE_HTTP_ERROR",
+)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NOT_A_NAME = re.compile(r"[^\w\-. :/]")  # characters that MLflow has in no name
 
@@ -37,7 +63,7 @@ ANY_METRIC = "metric"  # what the main metric is called where the sweep names no
 
 class NoAnswer(Exception):
     """The server has refused a request, or did not answer as it should. ``code`` is HTTP's number,
-    ``kind`` MLflow's word for it, where there is any."""
+    ``kind`` MLflow's word for it, one of KINDS or ''."""
 
     def __init__(self, message: str, code: int = 0, kind: str = "") -> None:
         Exception.__init__(self, message)
@@ -58,7 +84,12 @@ class Connection:
         """Return whether credentials would go over a network in the clear."""
         parts = urlsplit(self.address)
         is_open = parts.scheme != "https" and parts.hostname not in LOOPBACK
-        return is_open and "Authorization" in self.headers
+        return is_open and self.has_credentials()
+
+    def has_credentials(self) -> bool:
+        """Return whether credentials go along. A server can repeat them in what it says, in any
+        form, so that none of its text is shown then."""
+        return "Authorization" in self.headers
 
     def ask(
         self,
@@ -81,11 +112,13 @@ class Connection:
             with opener(whole).open(request, timeout=min(whole, self.patience)) as answer:
                 found = json.loads(read_whole(answer, LONGEST_ANSWER).decode("utf-8"))
         except HTTPError as error:
-            raise self._refusal(error)
+            raise self._refusal(error) from None
         except (OSError, ValueError, RecursionError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
+            reason = told_in(str(getattr(error, "reason", error)))
+            if self.has_credentials() and not isinstance(error, OSError):
+                reason = type(error).__name__  # its text may hold a line of the answer
             message = "the MLflow server at {} did not answer as it should: {}"
-            raise NoAnswer(message.format(self.address, reason))
+            raise NoAnswer(message.format(self.address, reason)) from None
         if not isinstance(found, dict):
             message = "the MLflow server at {} did not answer as it should: no table"
             raise NoAnswer(message.format(self.address))
@@ -102,11 +135,28 @@ class Connection:
             except (ValueError, RecursionError, OSError, HTTPException):
                 told = {}
         told = told if isinstance(told, dict) else {}
-        kind, message = str(told.get("error_code", "")), str(told.get("message", ""))
+        kind = told.get("error_code")
+        kind = kind if isinstance(kind, str) and kind in KINDS else ""
+        message = kind
         if error.code in (401, 403):
             message = "it wants credentials: set {}, or {} and {}".format(TOKEN, USER, PASSWORD)
+        elif self.has_credentials():
+            hidden = "what else it says is not shown, as credentials were sent: see its own log"
+            message = "{}; {}".format(kind, hidden) if kind else hidden
+        elif told.get("message"):
+            message = told_in(str(told["message"]))
         text = "the MLflow server at {} answered {}: {}"
-        return NoAnswer(text.format(self.address, error.code, message or kind), error.code, kind)
+        message = message or "it does not say why"
+        return NoAnswer(text.format(self.address, error.code, message), error.code, kind)
+
+
+def told_in(text: str) -> str:
+    """Return what a server says, cut, on one line: what could act on a terminal is spelled."""
+    cut = text if len(text) <= LONGEST_TOLD else text[: LONGEST_TOLD - 1] + "\u2026"
+    spelled = [
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in cut
+    ]
+    return "".join(spelled)
 
 
 def why_not_a_token(environment: "Mapping[str, str]") -> str:

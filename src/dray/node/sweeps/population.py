@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .space import Space, Values
 
 QUARTER = 4
+FEWEST = QUARTER  # trials at a step, from which on a quarter of them is somebody
 FARTHER = 1.2  # the factor by which a number is changed
 LEAST = 0.02  # of its range: how far a number moves, which may be zero
 ANYWHERE = 0.25  # of the changed ones, how many are drawn anew

@@ -83,9 +83,8 @@ def on_grid(space: "Space", number: int) -> "Values":
         branch += 1
     values, free = found[branch]
     for one in reversed(free):
-        choices = spaces.raster(one)
-        rest, at = divmod(rest, len(choices))
-        values[one["name"]] = choices[at]
+        rest, at = divmod(rest, spaces.raster_size(one))
+        values[one["name"]] = spaces.raster_value(one, at)
     return spaces.complete(space, values, number)
 
 
@@ -96,7 +95,7 @@ def grid_size(space: "Space") -> int:
 def combinations(space: "Space") -> int:
     size = 1
     for one in space:
-        size *= len(spaces.raster(one))
+        size *= spaces.raster_size(one)
     return size
 
 

@@ -9,7 +9,7 @@ be there only with certain choices: see presence.
 import json
 import math
 
-from . import expressions, presence
+from . import presence
 from .filling import short_name
 
 TYPE_CHECKING = False
@@ -105,16 +105,31 @@ def spread(parameter: "Parameter", share: float) -> "Union[int, float]":
     return int(share * len(parameter["values"])) if is_choice(parameter) else share
 
 
-def raster(parameter: "Parameter") -> "List[Any]":
-    """Return all values of a parameter; raise ValueError where there is no end to them."""
+def raster_size(parameter: "Parameter") -> int:
+    """Return how many values a parameter has; raise ValueError where there is no end to them."""
     if is_choice(parameter):
-        return parameter["values"]
+        return len(parameter["values"])
     step = step_of(parameter)
     if not step:
         raise ValueError("{} has no step: a grid has no end there".format(parameter["name"]))
-    last = math.floor((parameter["high"] - parameter["low"]) / float(step) + 1e-9)
-    found = [float(DIGITS.format(parameter["low"] + step * at)) for at in range(last + 1)]
-    return [int(one) for one in found] if parameter["kind"] == "int" else found
+    if parameter["kind"] == "int":
+        return (int(parameter["high"]) - int(parameter["low"])) // int(step) + 1
+    return math.floor((parameter["high"] - parameter["low"]) / float(step) + 1e-9) + 1
+
+
+def raster_value(parameter: "Parameter", at: int) -> "Any":
+    """Return one of the values of a parameter, by its place among them."""
+    if is_choice(parameter):
+        return parameter["values"][at]
+    low, step = parameter["low"], step_of(parameter) or 0
+    if parameter["kind"] == "int":
+        return int(low) + int(step) * at
+    return float(DIGITS.format(low + step * at))
+
+
+def raster(parameter: "Parameter") -> "List[Any]":
+    """Return all values of a parameter; raise ValueError where there is no end to them."""
+    return [raster_value(parameter, at) for at in range(raster_size(parameter))]
 
 
 # -- all of them --------------------------------------------------------------------------------
@@ -198,6 +213,8 @@ def follow(parameter: "Parameter", values: "Values", number: int) -> "Any":
     if kind == "formula":
         known = {short_name(name): values[name] for name in needs_of(parameter)}
         known.update((name, values[name]) for name in needs_of(parameter))
+        from . import expressions  # with ast: not for every sweep
+
         return expressions.evaluate(parameter["formula"], known)
     if kind == "table":
         return look_up(parameter, [values[name] for name in needs_of(parameter)])

@@ -22,6 +22,7 @@ EVEN_SHARE = 10  # these are this part of the whole, unless one is given
 MOST_EVEN = 1000
 MOST_POINTS = 20000
 MOST_RUNGS = 60
+CONDITION = "stop_if: "  # how the reason of a trial begins that a condition has ended
 ORDINALS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
 

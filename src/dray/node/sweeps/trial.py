@@ -13,7 +13,6 @@ from ..formats.messages import print_message
 from ..jobs import budget, policy, trouble
 from ..metrics import sources
 from . import asking, optuna_question, population, sampler, stopping
-from .expressions import Condition, NotAnExpression
 from .filling import fill
 from .space import chosen_in, complete, point_of
 from .study import Study
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from ..jobs.jobdir import JobDir
     from ..metrics.sources import Point, Watch
     from .asking import Results, Trials
+    from .expressions import Condition
     from .mlflow_live import Live
 
     Inquire = Callable[[List[str], Record], Record]
@@ -108,9 +108,8 @@ def parameters_for(
     results = study.results() if most is not None or not is_blind else {}
     failed = asking.failures(results)
     if most is not None and failed > most and not is_asked:
-        reason = "{} trials of the sweep have failed, more than max_failures = {}".format(
-            failed, most
-        )
+        which = "1 trial of the sweep has" if failed == 1 else "{} trials of the sweep have"
+        reason = "{} failed, more than max_failures = {}".format(which.format(failed), most)
         return policy.Decision("stopped", "the sweep is closed: " + reason)
     trials = {} if is_blind else study.trials()
     study.keep_cache()
@@ -222,8 +221,13 @@ def watched(job: "Description", study: "StudyRecord") -> "List[str]":
 
 
 def conditions_of(study: "StudyRecord") -> "List[Condition]":
+    wanted = study.get("stop_if")
+    if not wanted:
+        return []
+    from .expressions import Condition, NotAnExpression  # with ast: not for every sweep
+
     found = []
-    for text in study.get("stop_if") or ():
+    for text in wanted:
         try:
             found.append(Condition(str(text)))
         except NotAnExpression as error:  # the laptop had it checked
@@ -290,7 +294,7 @@ class Following:
         for one in self.conditions:
             names = [one.name] if one.name else asking.names_of(self.record) or [point.name]
             if not self.met and point.name in names and one.holds(point.step, point.value):
-                self.met = "stop_if: {} (step {})".format(one.text, point.step)
+                self.met = "{}{} (step {})".format(stopping.CONDITION, one.text, point.step)
 
     def _add(self, point: "Point") -> None:
         if point.name in self.points or len(self.points) < NAMES_AT_MOST:
@@ -298,7 +302,8 @@ class Following:
 
     def look(self, watch: "Watch", last: bool = False) -> str:
         """Compare the trial with others, where it has come to another rung; say why it is to end,
-        or ''. ``last``: it has ended, and takes over nothing any more."""
+        or ''. ``last``: it has ended, and takes over nothing any more; a condition that holds is
+        written down as the reason."""
         self._go_live(watch, last)
         points = self._own_points(watch)
         rule = self.record.get("stop")
@@ -311,6 +316,8 @@ class Following:
             self.write(watch)
         if self.result.get("promoted"):
             return ""
+        if last and self.met:
+            self.result["reason"] = self.met
         if is_population(self.record):
             is_over = last or not points or is_at_end(rule, points)
             return self.met or ("" if is_over else self._exchange_at(self._newest_rung()))
@@ -453,7 +460,10 @@ def tell_end(job_dir: "JobDir", job: "Description", end: "policy.Decision") -> N
         result = study.result(number)  # type: ResultRecord
         cause = attempts[-1].get("cause") if attempts else ""
         result["state"] = "pruned" if cause == policy.PRUNED else state_of(str(end.state))
-        result["reason"] = end.reason
+        if result["state"] == "done" and has_met_condition(result):
+            result["state"] = "pruned"  # it ended before the supervisor could end it
+        else:
+            result["reason"] = end.reason
         result["job"] = job_dir.id
         result["gpu_seconds"] = budget.spent(attempts) * budget.gpus_of(job)
         study.tell(number, result)
@@ -483,6 +493,11 @@ def may_come_to(rung: int, result: "Optional[ResultRecord]") -> bool:
     """Return whether a trial that has begun is still on its way to a rung. Before its first one it
     has told nothing."""
     return not result or (result.get("state") == "running" and rung not in asking.rungs_of(result))
+
+
+def has_met_condition(result: "ResultRecord") -> bool:
+    """Return whether a condition held at the last look."""
+    return str(result.get("reason") or "").startswith(stopping.CONDITION)
 
 
 def state_of(state: str) -> str:

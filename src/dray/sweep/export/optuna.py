@@ -28,19 +28,23 @@ WRITER = "dray"  # who has written a line
 
 
 def write(path: Path, study: Study, trials: Sequence[Trial]) -> None:
-    """Write the journal. One that Optuna has added to, or anything else, is not replaced."""
-    if path.exists() and not is_ours(path):
+    """Write the journal. One that Optuna has added to, that of another sweep, or anything else, is
+    not replaced."""
+    if path.exists() and not is_ours(path, study.id):
         raise Refused(
-            f"{path} was not written by dray alone, and is not replaced", hint="Name another file."
+            f"{path} was not written by dray alone for {study.id}, and is not replaced",
+            hint="Name another file.",
         )
     lines = [json.dumps(one) for one in journal(study, trials)]
     write_bytes(str(path), ("\n".join(lines) + "\n").encode(), durable=False)
 
 
-def is_ours(path: Path) -> bool:
+def is_ours(path: Path, sweep: str) -> bool:
     try:
         with path.open(encoding="utf-8") as file:
-            return all(json.loads(line)["worker_id"] == WRITER for line in file)
+            lines = [json.loads(line) for line in file]
+            is_own = all(one["worker_id"] == WRITER for one in lines)
+            return not lines or (is_own and bool(lines[0]["study_name"] == sweep))
     except (ValueError, LookupError, TypeError, OSError):
         return False
 
@@ -63,7 +67,7 @@ def journal(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 def trial_line(study: Study, trial: Trial) -> dict[str, Any]:
-    time = datetime.fromtimestamp(study.created, UTC).replace(tzinfo=None).isoformat()
+    time = moment(study.created)
     state = state_of(trial)
     several = list(trial.objectives) if trial.objectives and state == COMPLETE else None
     there = [one for one in study.space if one.name in trial.values]
@@ -96,6 +100,15 @@ def trial_line(study: Study, trial: Trial) -> dict[str, Any]:
         },
         "system_attrs": {},
     }
+
+
+def moment(seconds: float) -> str:
+    """Return a time as Optuna has it; for one that no calendar has, the first."""
+    try:
+        found = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        found = datetime.fromtimestamp(0, UTC)
+    return found.replace(tzinfo=None).isoformat()
 
 
 def state_of(trial: Trial) -> int:

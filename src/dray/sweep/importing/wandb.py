@@ -212,7 +212,7 @@ class Reader:
         if not space.is_number(value):
             missing = value is None
             raise self.error(
-                path, f"{path[-1]} is missing" if missing else f"{value!r} is no number"
+                path, f"{path[-1]} is missing" if missing else f"{space.shown(value)} is no number"
             )
         return value  # type: ignore[no-any-return]
 
