@@ -9,6 +9,7 @@ import pytest
 
 from dray.clusters.kube import manifest, queue
 from dray.clusters.kube.api import Cluster, Replaces
+from dray.clusters.kube.helper import Helper
 from dray.clusters.kube.manifest import Place
 from dray.errors import ClusterError, LoginNeeded
 from dray.job.model import JobSpec
@@ -209,3 +210,27 @@ def test_a_login_that_is_over_meanwhile_leaves_it_open_whether_the_job_is_there(
     cluster.api.lost = {1}
     with pytest.raises(LinkLost, match="Unauthorized"):
         cluster.create_jobs([described()], {}, Replaces())
+
+
+class WithoutPods(DirectApi):
+    """Refuses to list pods."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        thing: Mapping[str, Any] | None = None,
+        *,
+        accept: str = JSON,
+    ) -> Reply:
+        if method == "GET" and "/pods?" in path:
+            return Reply(403, {"message": 'pods is forbidden: User "me" cannot list "pods"'})
+        return super().ask(method, path, thing, accept=accept)
+
+
+def test_a_helper_that_may_not_be_looked_for_is_not_waited_for(system: KubeSystem) -> None:
+    settings = {"volumes": ["pvc:jobs:/jobs"], "image": "trainer"}
+    helper = Helper(Cluster(WithoutPods(system)), settings, Place("sim", "/jobs/dray", "me"))
+    with pytest.raises(ClusterError, match='cannot list "pods"') as refused:
+        helper.start()
+    assert "doctor" in refused.value.hint

@@ -84,7 +84,10 @@ class Helper:
     def _pods(self) -> list[dict[str, Any]]:
         """Return its pods; one of a lost node is on its way out for long."""
         wanted = names.selector({"job-name": self.name})
-        return items_of(self.cluster.api.get(f"{self.cluster.core}/pods?{wanted}").record)
+        reply = self.cluster.api.get(f"{self.cluster.core}/pods?{wanted}")
+        if reply.code == 403:  # it may run, and nobody would ever know
+            raise kube_api.refusal("the helper pod cannot be looked for", reply)
+        return items_of(reply.record)
 
     def _give_up_pod(self, name: str) -> None:
         """Take it away with its Job. It has nothing to lose: jobs are in files."""
