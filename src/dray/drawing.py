@@ -15,6 +15,7 @@ CHARACTER_WIDTH = 7.0  # of a label, at most
 CLOSE = 1e-9  # of values themselves: what lies closer together is one point of an axis
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SMALLEST = 1e-300  # of a span that can be divided
+LARGEST = 1e300  # value that is drawn where it is: no float can hold the span of larger ones
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,12 @@ class Axis:
     end: float
 
     def place(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
+        share = (drawable(value) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
+
+
+def drawable(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)
 
 
 def round_ticks(low: float, high: float, most: int) -> list[float]:
@@ -37,6 +42,7 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
     Of the spacings possible the one that reaches least beyond the data is taken, and of those
     the finest.
     """
+    low, high = drawable(low), drawable(high)
     least = max(abs(low) * CLOSE, abs(high) * CLOSE, SMALLEST)
     high = high if high - low > least else low + max(least, 1)
     magnitude = 10 ** math.floor(math.log10((high - low) / most))

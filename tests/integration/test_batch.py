@@ -97,6 +97,7 @@ def test_a_batch_is_stopped_as_a_whole(dray: Dray) -> None:
 def test_a_plan_touches_nothing(dray: Dray, on: tuple[str, str]) -> None:
     dray.write("jobs.toml", PIPELINE)
     shown = dray("batch", *on, "--plan", "jobs.toml").stdout
+    assert "resources 1 CPU" in shown
     assert "evaluate (2 jobs)" in shown
     assert "model = jobs-" in shown
     plans = json.loads(dray("batch", *on, "--plan", "--json", "jobs.toml").stdout)

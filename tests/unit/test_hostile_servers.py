@@ -187,6 +187,19 @@ def test_a_list_without_end_is_an_error_and_no_list(
         list(server.runs("1"))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"runs": [{"info": {"run_id": "a"}, "data": {"tags": [{"key": "\ud800"}]}}]}',
+        rb'{"runs": [], "next_page_token": "\udfff"}',
+    ],
+)
+def test_halves_of_characters_are_no_answer(serve: Serve, body: bytes) -> None:
+    server = mlflow.Server(serve(b"HTTP/1.1 200 OK\r\n\r\n" + body), {})
+    with pytest.raises(ClusterError, match="did not answer as it should"):
+        list(server.runs("1"))
+
+
 @pytest.mark.parametrize("token", ["a warning\nhidden", "hidden\r\nHost: elsewhere", "hidden…"])
 def test_a_token_that_is_none_is_not_shown(
     serve: Serve, token: str, monkeypatch: pytest.MonkeyPatch

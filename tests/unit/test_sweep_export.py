@@ -17,6 +17,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
+from dray.cli.sweep_export import write_text
 from dray.errors import ClusterError, NotFound, Refused, UsageError
 from dray.node.metrics.tfevents import read
 from dray.node.sweeps import mlflow as mlflow_requests
@@ -275,3 +276,20 @@ def test_a_server_that_answers_oddly_is_told(
     assert told in str(error.value)
     with pytest.raises((ClusterError, NotFound)):
         odd.create("1", "name", 0, {})
+
+
+def test_a_file_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+    trials = [trial(0), trial(1)]
+    code = tmp_path / "train.py"
+    code.write_text("import torch\n")
+    for written in (tables.as_csv, tables.as_json):
+        with pytest.raises(Refused, match="is not replaced"):
+            write_text(code, written(STUDY, trials))
+        own = tmp_path / written.__name__
+        own.touch()
+        write_text(own, written(STUDY, trials[:1]))
+        write_text(own, written(STUDY, trials))
+        assert own.read_text() == written(STUDY, trials)
+    assert code.read_text() == "import torch\n"
+    with pytest.raises(Refused, match="is not replaced"):
+        write_text(tmp_path / "as_csv", tables.as_json(STUDY, trials))

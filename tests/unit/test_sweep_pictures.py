@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from click.testing import CliRunner
 
+from dray.cli.plot import Point, terminal_plot
 from dray.cli.sweep_export import picture
 from dray.errors import UsageError
 from dray.node.sweeps import sampler
@@ -113,3 +114,23 @@ def test_a_picture_is_not_called_what_it_is_not() -> None:
     told = CliRunner().invoke(picture, ["a-1", "--importance", "what.png"]).exception
     assert isinstance(told, UsageError)
     assert str(told) == "what.png: pictures are SVG files (what.svg)"
+
+
+def test_of_few_trainings_it_is_said_that_this_is_a_guess() -> None:
+    guess = "a rough guess, from 39 configurations: more trials tell better"
+    assert pictures.terminal(study(), trials(39))[-1] == guess
+    assert guess in pictures.importance_picture(study(), trials(39))
+    assert "guess" not in "".join(pictures.terminal(study(), trials(40)))
+
+
+def test_values_as_large_as_a_float_can_be_are_drawn() -> None:
+    far = [one._replace(value=sign * 1.7e308) for one, sign in zip(trials(2), (1, -1), strict=True)]
+    drawn = ElementTree.fromstring(pictures.parallel_picture(study(), far))
+    lines = drawn.findall(f"{SVG}polyline")
+    assert len(lines) == 2
+    heights = {float(line.attrib["points"].rpartition(",")[2]) for line in lines}
+    assert all(pictures.TOP <= one <= pictures.BOTTOM for one in heights)
+    assert len(heights) == 2
+    points = [Point(step, sign * 1.7e308, 1) for step, sign in ((0, 1), (10, -1))]
+    plotted = terminal_plot(points, 60, 12, color=False)
+    assert "e+300" in plotted

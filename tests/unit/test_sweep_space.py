@@ -17,6 +17,7 @@ from dray.config.reading import Document
 from dray.config.toml_lines import show_key
 from dray.errors import ConfigError, UsageError
 from dray.sweep import file, space
+from dray.sweep.space_text import space_lines
 from dray.sweep.study import KINDS, Parameter, Stop, Study, Trial
 
 WHOLE = """\
@@ -393,3 +394,43 @@ def test_formulas_are_tried_with_so_many_values_at_most(monkeypatch: pytest.Monk
     formulas = [space.from_flag(f"f{at}==c0+c1+c2+c3+c4+c5") for at in range(20)]
     assert len(space.whole([*choices, *formulas])) == 26
     assert 0 < sum(computed) <= 1000
+
+
+@pytest.mark.parametrize("spec", ["log(1e-5,1e-1)", "uniform(0, 1)", "a,f(b,c)"])
+def test_a_comma_inside_parentheses_is_refused(spec: str) -> None:
+    with pytest.raises(space.SpaceError, match=r"comma inside parentheses.*1e-5\.\.1e-1:log"):
+        space.from_flag(f"lr={spec}")
+
+
+def test_parentheses_without_a_comma_are_a_text() -> None:
+    assert space.from_flag("loss=huber(1),mse").values == ("huber(1)", "mse")
+    assert space.from_flag('loss="f(a,b)",mse').values == ("f(a,b)", "mse")
+
+
+@pytest.mark.parametrize("spec", ["1..4:int:step=8", "0.5..0.6:float:step=0.2"])
+def test_a_step_that_is_larger_than_its_range_is_refused(spec: str) -> None:
+    with pytest.raises(space.SpaceError, match="larger than the whole range"):
+        space.from_flag(f"n={spec}")
+
+
+def test_how_a_space_was_read_is_said() -> None:
+    flags = (
+        "lr=1e-5..1e-1:log",
+        "n=8..64:int:step=8",
+        "momentum=0..1:float:when=act:elu,relu",
+        "act=elu,relu,tan h,1.0,true,[64,64],2e3",
+        "size==n*4",
+        "task=Isaac-Ant-v0",
+    )
+    found = space.whole([space.from_flag(one) for one in flags])
+    assert space_lines(found) == [
+        "  lr        any number from 1e-05 to 0.1, even in its logarithm",
+        "  n         a whole number from 8 to 64, in steps of 8",
+        "  momentum  any number from 0 to 1, if act is elu or relu",
+        "  act       one of elu, relu, 'tan h', 1, True, [64,64], 1 more",
+        "  size      = n*4",
+        "  task      always 'Isaac-Ant-v0'",
+    ]
+    many = space.whole([space.from_flag(f"p{n}=1..9:int") for n in range(20)])
+    assert len(space_lines(many)) == 13
+    assert space_lines(many)[-1] == "  and 8 parameters more"

@@ -247,3 +247,22 @@ def test_a_front_of_nothing_says_so() -> None:
     assert "no configuration was trained to the end, and has a number of each" in shown.above[1]
     assert "1 done without a value of 'enrgy'" in shown.below[0]
     assert "there is energy" in shown.below[0]
+
+
+def test_values_as_large_as_a_float_can_be_have_a_mean() -> None:
+    huge = [trial(n, "done", 1.7e308, levels={"loss": 1.7e308}, repeats=2) for n in range(2)]
+    shown = table.status(study(repeats=2), huge, names=["loss"])
+    assert shown.rows[0][1] == "1.7e+308 ± 0"
+    assert shown.rows[0][-1] == "1.7e+308"
+
+
+def test_what_was_pruned_stands_in_the_order_in_which_go_on_takes_it() -> None:
+    trials = [
+        trial(0, "pruned", 9.0, step=130, rungs={100: 1.0}),
+        trial(1, "pruned", 2.0, step=110, rungs={100: 5.0}),
+        trial(2, "pruned", 0.5, step=301, rungs={100: 3.0, 300: 0.5}),
+    ]
+    shown = table.status(study(stop=Stop("asha", total=900)), trials)
+    assert [row[0] for row in shown.rows] == [".2", ".1", ".0"]
+    promising = sorted(trials, key=lambda one: table.promise(study(), one))
+    assert [one.number for one in promising] == [2, 1, 0]

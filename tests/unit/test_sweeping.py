@@ -457,3 +457,23 @@ def test_what_is_named_and_what_is_read_from_the_log_are_compared() -> None:
     assert "--metric reward" in refused.value.hint
     (note,) = notes_on_metric(STUDY._replace(stop_if=("reward < 1", "loss > 5")), pattern)
     assert note.startswith("--stop-if 'loss > 5' never holds")
+
+
+def test_no_more_is_added_than_can_be_read_back(verbs: Launcher, hpc: FakeCluster) -> None:
+    sweep = start(verbs, STUDY._replace(repeats=2), 1)
+    before = dict(hpc.jobs)
+    with pytest.raises(UsageError, match="at most 1,000,000 trials, and these would be 1,000,002"):
+        verbs.sweeping.add(sweep, 500_000)
+    assert hpc.jobs == before
+
+
+def test_a_sampler_that_optuna_may_not_have_is_told_before_trials_fail(
+    tmp_path: Path, hpc: FakeCluster
+) -> None:
+    said: list[str] = []
+    verbs = launcher(tmp_path, hpc, say=said.append)
+    start(verbs, STUDY._replace(sampler="optuna:CmaEsSampler,sigma0=0.1"), 1)
+    assert said == []
+    start(verbs, STUDY._replace(sampler="optuna:CmaSampler"), 1)
+    assert "trials fail unless the Optuna there has a sampler of that name" in said[0]
+    assert said[0].endswith("Did you mean 'CmaEsSampler'?")

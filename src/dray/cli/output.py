@@ -22,7 +22,7 @@ from dray.cli.terminal import (
     visible,
 )
 from dray.config import loading as configuration
-from dray.job.model import Container
+from dray.job.model import Container, JobSpec
 from dray.job.quantities import show_duration, show_size
 from dray.launcher import Launcher
 from dray.reporter import Progress, Reporter
@@ -183,6 +183,25 @@ def show_image(container: Container) -> str:
     """Show an image by the user's name for it, and its id on the cluster."""
     name, image = container.name, container.image
     return visible(image if name in ("", image) else f"{name}  ({image})")
+
+
+def show_resources(job: JobSpec) -> str:
+    """Show what a job asks for: 1 GPU, 4 CPU, 4h an attempt."""
+    wanted = job.resources
+    parts = [f"{wanted.gpus:g} GPU"] if wanted.gpus else []
+    parts.append(f"{wanted.cpus} CPU")
+    if wanted.memory:
+        parts.append(show_size(wanted.memory))
+    if wanted.nodes > 1:
+        parts = [f"{wanted.nodes} nodes of {', '.join(parts)}"]
+    if job.launch != "none":
+        parts.append(f"by {job.launch}")
+    if wanted.time:
+        least = f", at least {show_duration(wanted.time_min)}" if wanted.time_min else ""
+        parts.append(f"{show_duration(wanted.time)} an attempt{least}")
+    if number := job.sweep.get("per_node"):
+        parts.append(f"of an allocation that {number} trials share")
+    return ", ".join(parts)
 
 
 def when(moment: float | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dray.cli.output import hanging, launcher, one_line, print_json, show_image
+from dray.cli.output import hanging, launcher, one_line, print_json, show_image, show_resources
 from dray.cli.parameters import (
     BEFORE_COMMAND,
     before_of,
@@ -94,6 +94,7 @@ def tell_summary(plan: Plan, snapshot: Snapshot | None) -> None:
         tell(joined("after     ", f"{name}, {WHEN[when]}"))
     for name, one in plan.job.inputs.items():
         tell(joined("input     ", f"{name} = {one.get('told', '')}"))
+    tell(f"resources {show_resources(plan.job)}")
     if plan.job.container:
         tell(joined("image     ", show_image(plan.job.container)))
     if snapshot:

@@ -13,6 +13,7 @@ from dray.cli.output import (
     print_json,
     show_image,
     show_metric,
+    show_resources,
     terminal_width,
     time_there,
     told_commands,
@@ -21,7 +22,7 @@ from dray.cli.output import (
 from dray.cli.terminal import Shown, joined, lines, only_colors, tell
 from dray.cli.wait import last_output
 from dray.job.model import Attempt, JobState, JobView, Series, idle_words
-from dray.job.quantities import show_duration, show_size
+from dray.job.quantities import show_duration
 from dray.launcher import GONE
 from dray.node.jobs import budget
 
@@ -75,7 +76,7 @@ def describe(view: JobView, directory: str) -> Shown:
         ),
         ("image", show_image(spec.container) if spec.container else ""),
         ("cluster", view.cluster),
-        ("resources", describe_resources(view)),
+        ("resources", show_resources(view.spec)),
         ("limits", describe_limits(view)),
         ("submitted", when(spec.created)),
         ("ended", when(view.ended) if view.ended else ""),
@@ -137,24 +138,6 @@ def describe_metric(view: JobView) -> str:
     if view.metric is None or not main or view.metric["name"] in main:
         return shown
     return f"{shown} (instead of {' or '.join(main)}, not found)"
-
-
-def describe_resources(view: JobView) -> str:
-    wanted = view.spec.resources
-    parts = [f"{wanted.gpus:g} GPU"] if wanted.gpus else []
-    parts.append(f"{wanted.cpus} CPU")
-    if wanted.memory:
-        parts.append(show_size(wanted.memory))
-    if wanted.nodes > 1:
-        parts = [f"{wanted.nodes} nodes of {', '.join(parts)}"]
-    if view.spec.launch != "none":
-        parts.append(f"by {view.spec.launch}")
-    if wanted.time:
-        least = f", at least {show_duration(wanted.time_min)}" if wanted.time_min else ""
-        parts.append(f"{show_duration(wanted.time)} an attempt{least}")
-    if number := view.spec.sweep.get("per_node"):
-        parts.append(f"of an allocation that {number} trials share")
-    return ", ".join(parts)
 
 
 def describe_limits(view: JobView) -> str:

@@ -36,6 +36,7 @@ from dray.sweep import file as sweep_file
 from dray.sweep import space as spaces
 from dray.sweep import table as tables
 from dray.sweep.options import SWEEP, modes
+from dray.sweep.space_text import space_lines
 from dray.sweep.study import Objective, Parameter, Stop, Study
 
 MOST_REASONS = 3  # of failed trials
@@ -308,7 +309,7 @@ def begun(study: Study, sweep_id: str, sizes: Mapping[str, int], at_once: int | 
     told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         told.append(f"compared by {study.stop.rule} at step {look_steps(study)}")
-    return [", ".join(told), f"queued; look at it with: dray sweep status {sweep_id}"]
+    return [*map(visible, space_lines(study.space)), ", ".join(told), f"queued; look at it with: dray sweep status {sweep_id}"]
 
 
 # -- looking --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dray.cli.parameters import ClusterName
 from dray.cli.sweep_ids import SweepId
 from dray.cli.terminal import lines, multiline, say, tell
 from dray.config.loading import environment
-from dray.errors import UsageError
+from dray.errors import Refused, UsageError
 from dray.job.quantities import show_count
 from dray.launcher import Launcher
 from dray.launcher.sweep_views import Sweep
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dray.sweep.export.points import Curves
 
 STDOUT = "-"
+ALIKE = 10  # bytes that files of the same kind begin with: trial,conf, <svg xmlns, { "sweep"
 WIDEST = 120
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -109,8 +110,18 @@ def write_tables(found: Sweep, csv_path: str | None, json_path: str | None) -> N
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file. What a cluster told that is no Unicode is spelled."""
-    path.write_text(text, "utf-8", "backslashreplace")
+    """Write a file. What a cluster told that is no Unicode is spelled. A file that begins unlike
+    this one was not written here before, and is not replaced."""
+    content = text.encode("utf-8", "backslashreplace")
+    if path.is_file():
+        with path.open("rb") as file:
+            begins = file.read(ALIKE)
+        if begins and begins != content[:ALIKE]:
+            raise Refused(
+                f"{path} is there, and is no such file: it is not replaced",
+                hint="Name another file, or remove it first.",
+            )
+    path.write_bytes(content)
 
 
 def write_runs(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dray.errors import Refused, UsageError
+from dray.errors import Refused, UsageError, nearest
 from dray.job.model import JobSpec
 from dray.job.quantities import show_count
 from dray.node.metrics.sources import NAMELESS, name_in_log
@@ -90,6 +90,19 @@ def require_python(study: Study, command: Sequence[str]) -> None:
             hint="Name a Python of the cluster, or of the image: --sampler-python "
             "/opt/conda/bin/python",
         )
+
+
+def notes_on_sampler(study: Study) -> list[str]:
+    """Say so where Optuna may have no such sampler: only the node knows which Optuna is there."""
+    own = study.sampler.partition(":")[2].partition(",")[0]
+    if not own or own in optuna_question.KNOWN:
+        return []
+    known = ", ".join(optuna_question.KNOWN)
+    guess = nearest(own, optuna_question.KNOWN)
+    return [
+        f"{study.sampler}: trials fail unless the Optuna there has a sampler of that name; dray "
+        f"knows {known}.{guess}"
+    ]
 
 
 def require_private(study: Study, secrets: Sequence[str]) -> None:
@@ -210,13 +223,17 @@ def notes_on_metric(study: Study, pattern: str | None) -> list[str]:
 def number_of(study: Study, asked: int | None) -> int:
     """Return how many configurations there are to be: of a grid, all, where nobody says."""
     number = asked or USUAL_TRIALS if study.sampler != "grid" else number_on_grid(study, asked)
-    if number * study.repeats > MOST_TRIALS:
-        raise UsageError(
-            f"a sweep has at most {MOST_TRIALS:,} trials, and these would be more",
-            hint="Say how many configurations are tried: --trials N"
-            + (", with fewer --repeats" if study.repeats > 1 else ""),
-        )
+    fewer = ", with fewer --repeats" if study.repeats > 1 else ""
+    require_room(number * study.repeats, f"Say how many configurations are tried: --trials N{fewer}")
     return number
+
+
+def require_room(trials: int, hint: str = "Add fewer, or start another sweep.") -> None:
+    """Refuse more trials than can be read back."""
+    if trials > MOST_TRIALS:
+        raise UsageError(
+            f"a sweep has at most {MOST_TRIALS:,} trials, and these would be {trials:,}", hint=hint
+        )
 
 
 def number_on_grid(study: Study, asked: int | None) -> int:

@@ -291,12 +291,8 @@ def most_promising(sweep: Sweep, best: int) -> list[Trial]:
     """Return the trials that came farthest of those that a comparison has pruned, of those at the
     same rung the best."""
     pruned = [one for one in sweep.trials if one.state == "pruned" and not one.met_condition]
-
-    def standing(one: Trial) -> tuple[float, float, int]:
-        last = max(one.rungs, default=0)
-        return -last, sweep.study.loss(one.rungs.get(last, one.value)), one.number
-
-    return sorted(pruned, key=standing)[:best]
+    ordered = sorted(pruned, key=lambda one: (*table.promise(sweep.study, one), one.number))
+    return ordered[:best]
 
 
 def look_steps(study: Study) -> str:

@@ -22,6 +22,7 @@ from dray.launcher.sweep_checks import (
     notes_on_metric,
     notes_on_population,
     notes_on_repeats,
+    notes_on_sampler,
     number_of,
     require_enough,
     require_metric,
@@ -30,6 +31,7 @@ from dray.launcher.sweep_checks import (
     require_python,
     require_readable,
     require_resumable,
+    require_room,
     require_sound,
 )
 from dray.launcher.sweep_dealing import Load, arrays_of, dealt, limited, names_in
@@ -116,6 +118,7 @@ class Sweeping:
         row = SweepRow(study.id, cluster.name, place, study.created, study.to_dict(), [])
         self.context.say_once(*(note for one in loads for note in one.common.notes))
         self.context.say_once(*notes_on_repeats(study, common.command))
+        self.context.say_once(*notes_on_sampler(study))
         self.context.say_once(*notes_on_population(study, at_once))
         self.context.say_once(*notes_on_metric(study, common.metrics.pattern))
         freezer = self.running.freezer(common) if snapshot else None
@@ -149,6 +152,7 @@ class Sweeping:
             left = sampler.grid_size(records_of(sweep.study.space)) + -end // repeats
             if configurations > left:
                 raise UsageError(f"the grid has only {show_count(left, 'point')} left")
+        require_room(end + configurations * repeats)
         places = places_of(row)
         there = [one for one in sweep.parts if one.size]  # an array may have come to nothing
         row = row._replace(parts=[one.in_store(places[one.cluster]) for one in there])

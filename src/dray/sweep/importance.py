@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FEWEST = 12  # configurations below which nothing can be said
+ENOUGH = 40  # below which another sweep of the same space may well order parameters otherwise
 FEWEST_BINS, MOST_BINS, PER_BIN = 3, 8, 6  # of a range; configurations for each bin
 SHUFFLES = 50
 BEST = 4  # one of so many counts as good
@@ -33,6 +34,7 @@ class Importance(NamedTuple):
     share: float  # of all that matters, 0 to 1
     places: tuple[float, ...]  # where the best lie, 0 to 1
     best: tuple[Configuration, ...]
+    judged: int  # configurations that were trained to their end
 
 
 def importances(study: Study, trials: Sequence[Trial]) -> list[Importance]:
@@ -48,7 +50,8 @@ def importances(study: Study, trials: Sequence[Trial]) -> list[Importance]:
         if parameter.kind in LEARNT:
             places = [place_of(parameter, one) for one in judged]
             good = tuple(one for one in places[: len(best)] if one is not None)
-            found.append(Importance(parameter, explained(parameter, places), good, best))
+            share = explained(parameter, places)
+            found.append(Importance(parameter, share, good, best, len(judged)))
     total = sum(one.share for one in found) or 1.0
     shares = [one._replace(share=one.share / total) for one in found]
     return sorted(shares, key=lambda one: -one.share)

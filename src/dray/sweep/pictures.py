@@ -18,7 +18,7 @@ from dray.drawing import (
 from dray.node.sweeps import space as spaces
 from dray.node.sweeps.filling import short_name
 from dray.records import NamedTuple
-from dray.sweep.importance import FEWEST, Importance, importances, place_of
+from dray.sweep.importance import ENOUGH, FEWEST, Importance, importances, place_of
 from dray.sweep.study import LEARNT, Parameter, Study, Trial
 from dray.sweep.table import configurations, show_value
 
@@ -32,7 +32,6 @@ BY_CHANCE = "no parameter alone explains more than chance does: more trials may 
 SCALE = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 BEST_COLOR, BAR_COLOR = "#d55e00", "#0072b2"
 MOST_LINES = 1000  # configurations in a picture: the best of them
-MOST_DRAWN = 1e300  # of a value: the span of larger ones is more than a float can hold
 MOST_TICKS = 12  # labels of a choice
 SPARKS = " ▁▂▃▄▅▆▇█"
 STRIP = 24  # characters of a terminal for a parameter's range
@@ -53,7 +52,14 @@ def terminal(study: Study, trials: Sequence[Trial], width: int = 80) -> list[str
     for name, one in zip(names, found, strict=True):
         share = f"{one.share:4.0%}"
         lines.append(cut(f"{name.ljust(wide)}  {share}  {where(one)}", width))
-    return lines if any(one.share for one in found) else [*lines, BY_CHANCE]
+    lines += [BY_CHANCE] if not any(one.share for one in found) else doubts(found)
+    return lines
+
+
+def doubts(found: Sequence[Importance]) -> list[str]:
+    """Say so where too few configurations were trained to their end for more than a guess."""
+    few = [one.judged for one in found[:1] if one.judged < ENOUGH]
+    return [f"a rough guess, from {few[0]} configurations: more trials tell better"] if few else []
 
 
 def where(one: Importance) -> str:
@@ -96,6 +102,7 @@ def importance_picture(study: Study, trials: Sequence[Trial]) -> str:
     elements = title_of(study, "What matters", 24)
     if not found:
         elements.append(svg_text(24, 96, TOO_FEW, size=14))
+    elements += [svg_text(24, 72, one, size=13, color=FAINT) for one in doubts(found)]
     for at, (name, one) in enumerate(zip(names, found, strict=True)):
         y = 84 + 34 * at
         end = across.place(one.share)
@@ -160,7 +167,7 @@ def courses(study: Study, trials: Sequence[Trial], axes: Sequence[Parameter]) ->
             for name, place in places.items()
         )
         mean = one.mean
-        if is_whole and mean is not None and abs(mean) < MOST_DRAWN:
+        if is_whole and mean is not None and math.isfinite(mean):
             found.append(Course(tuple(places.values()), mean, one.is_full))
     return found
 

@@ -151,6 +151,12 @@ def parts_of(name: str, spec: str) -> list[str]:
                 parts.append(spec[start:at])
                 start = at + 1
     parts.append(spec[start:])
+    if any(part.count("(") != part.count(")") for part in parts if part.strip()[:1] != '"'):
+        raise SpaceError(
+            name,
+            f"'{spec}' has a comma inside parentheses, which divides it: write a range as "
+            "1e-5..1e-1:log or 1..10:int, and a text with commas in double quotes",
+        )
     if any(not part.strip() for part in parts):
         raise SpaceError(name, f"'{spec}' has an empty value: write a,b,c")
     return [part.strip() for part in parts]
@@ -286,6 +292,8 @@ def made(name: str, *, emit: str = "", **fields: Any) -> Parameter:
     refuse_huge(name, (parameter.values, parameter.value, parameter.rows, parameter.when))
     if problem := parameter.problem():
         raise SpaceError(name, problem)
+    if parameter.step and parameter.step > parameter.high - parameter.low > 0:
+        raise SpaceError(name, f"the step {parameter.step:g} is larger than the whole range")
     return parameter
 
 

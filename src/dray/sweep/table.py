@@ -77,11 +77,7 @@ class Configuration(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        values = self.measured
-        try:
-            return statistics.fmean(values) if values else None
-        except (OverflowError, ValueError):  # their sum is too large, or none: inf and -inf
-            return sum(one / len(values) for one in values)
+        return mean_of(self.measured) if self.measured else None
 
     @property
     def spread(self) -> float | None:
@@ -119,6 +115,14 @@ class Configuration(NamedTuple):
         if states & {"running", "queued"}:
             return "running"
         return next(state for state in ("pruned", "stopped", "failed") if state in states)
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean of values, which may be as large as a float can be."""
+    try:
+        return statistics.fmean(values)
+    except (OverflowError, ValueError):  # their sum is too large, or none: inf and -inf
+        return sum(one / len(values) for one in values)
 
 
 class Table(NamedTuple):
@@ -249,9 +253,20 @@ def is_trained(study: Study, one: Configuration) -> bool:
 def standing(study: Study, one: Configuration, fronts: Mapping[int, int]) -> tuple[Any, ...]:
     """Return what the rows of ``status`` are sorted by. Values at different steps are not compared:
     those that came farther go first."""
+    place = ORDER.index(one.state)
+    if one.state == "pruned":
+        first = min(promise(study, trial) for trial in one.trials if trial.state == "pruned")
+        return place, *first, one.number
     far = 0 if one.state in ("done", "failed") else -(one.step or 0)
     front = fronts.get(one.number, math.inf)
-    return ORDER.index(one.state), far, front, one.losses(study), one.number
+    return place, far, front, one.losses(study), one.number
+
+
+def promise(study: Study, trial: Trial) -> tuple[float, float]:
+    """Return what trials that were pruned are sorted by: how far each had come when it was compared
+    with others, and how it did then."""
+    last = max(trial.rungs, default=0)
+    return -last, study.loss(trial.rungs.get(last, trial.value))
 
 
 def promising(
@@ -344,7 +359,7 @@ def tails(names: Sequence[str]) -> list[str]:
 def measure(name: str, shown: Sequence[Configuration]) -> list[str]:
     """Return the column of a metric: the mean over each configuration's repeats."""
     told = [[one.levels[name] for one in row.trials if name in one.levels] for row in shown]
-    cells = [f"{statistics.fmean(levels):.4g}" if levels else "" for levels in told]
+    cells = [f"{mean_of(levels):.4g}" if levels else "" for levels in told]
     return [short_metric(name), *cells]
 
 
@@ -401,7 +416,7 @@ def saved_seconds(study: Study, trials: Iterable[Trial]) -> float:
         if one.state != "pruned":
             continue
         if whole:
-            saved += max(statistics.fmean(whole) - one.gpu_seconds, 0.0)
+            saved += max(mean_of(whole) - one.gpu_seconds, 0.0)
         elif total and one.step:
             saved += one.gpu_seconds * max(total / one.step - 1, 0.0)
     return saved

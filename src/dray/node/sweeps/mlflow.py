@@ -111,6 +111,7 @@ class Connection:
         try:
             with opener(whole).open(request, timeout=min(whole, self.patience)) as answer:
                 found = json.loads(read_whole(answer, LONGEST_ANSWER).decode("utf-8"))
+                require_unicode(found)
         except HTTPError as error:
             raise self._refusal(error) from None
         except (OSError, ValueError, RecursionError, HTTPException) as error:
@@ -148,6 +149,12 @@ class Connection:
         text = "the MLflow server at {} answered {}: {}"
         message = message or "it does not say why"
         return NoAnswer(text.format(self.address, error.code, message), error.code, kind)
+
+
+def require_unicode(answer: "Any") -> None:
+    """Raise ValueError for halves of characters, which JSON can spell, and no file or address can
+    have."""
+    json.dumps(answer, ensure_ascii=False).encode("utf-8")
 
 
 def told_in(text: str) -> str:

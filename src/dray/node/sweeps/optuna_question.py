@@ -25,6 +25,15 @@ LONGEST_TOLD = 500  # characters of what went wrong there
 DEFAULT_PYTHON = ["python3"]
 MODULE = ["-m", "dray_node", "ask-optuna"]  # on the path of every Python in a job
 SEEDS = 2**31 - 1
+KNOWN = (
+    "TPESampler",
+    "GPSampler",
+    "CmaEsSampler",
+    "NSGAIISampler",
+    "NSGAIIISampler",
+    "RandomSampler",
+    "BruteForceSampler",
+)
 ONE_METRIC = ("CmaEsSampler",)  # those that cannot learn from several
 # Those that count in a database which all of their processes share, or want more than plain values.
 OTHERWISE = {
