@@ -309,7 +309,11 @@ def begun(study: Study, sweep_id: str, sizes: Mapping[str, int], at_once: int | 
     told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         told.append(f"compared by {study.stop.rule} at step {look_steps(study)}")
-    return [*map(visible, space_lines(study.space)), ", ".join(told), f"queued; look at it with: dray sweep status {sweep_id}"]
+    return [
+        *map(visible, space_lines(study.space)),
+        ", ".join(told),
+        f"queued; look at it with: dray sweep status {sweep_id}",
+    ]
 
 
 # -- looking --------------------------------------------------------------------------------------

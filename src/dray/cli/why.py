@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 from dray.cli.arguments import JSON, Jobs, Verb
-from dray.cli.output import colored, launcher, named_or_latest, print_json, when
+from dray.cli.output import colored, launcher, named_or_latest, print_json, show_resources, when
 from dray.cli.rows import Row, clock, rows_of, show_amount
-from dray.cli.show import describe_resources
 from dray.cli.terminal import Shown, joined, lines, tell
 from dray.job.model import JSON_VERSION, JobState, JobView
 from dray.job.quantities import show_duration
@@ -54,7 +53,7 @@ def heading(view: JobView) -> list[Shown]:
     start = joined(view.id, " is ", state, f" on {view.cluster}")
     if view.state is JobState.QUEUED:
         waited = show_duration(max(time.time() - since(view), 0))
-        return [joined(start, f" for {describe_resources(view)}; since {waited}")]
+        return [joined(start, f" for {show_resources(view.spec)}; since {waited}")]
     return [joined(start, f": {view.reason}" if view.reason else "")]
 
 

@@ -99,10 +99,8 @@ def notes_on_sampler(study: Study) -> list[str]:
         return []
     known = ", ".join(optuna_question.KNOWN)
     guess = nearest(own, optuna_question.KNOWN)
-    return [
-        f"{study.sampler}: trials fail unless the Optuna there has a sampler of that name; dray "
-        f"knows {known}.{guess}"
-    ]
+    unless = "trials fail unless the Optuna there has a sampler of that name"
+    return [f"{study.sampler}: {unless}; dray knows {known}.{guess}"]
 
 
 def require_private(study: Study, secrets: Sequence[str]) -> None:
@@ -224,7 +222,8 @@ def number_of(study: Study, asked: int | None) -> int:
     """Return how many configurations there are to be: of a grid, all, where nobody says."""
     number = asked or USUAL_TRIALS if study.sampler != "grid" else number_on_grid(study, asked)
     fewer = ", with fewer --repeats" if study.repeats > 1 else ""
-    require_room(number * study.repeats, f"Say how many configurations are tried: --trials N{fewer}")
+    hint = f"Say how many configurations are tried: --trials N{fewer}"
+    require_room(number * study.repeats, hint)
     return number
 
 
