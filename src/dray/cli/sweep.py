@@ -175,6 +175,8 @@ def start(
     )
     tell(sweep_id)
     known = verbs.sweeping.sizes_of(sweep_id)
+    for line in space_lines(study.space):
+        say(visible(line))
     for line in begun(study, sweep_id, known, verbs.sweeping.at_once_of(sweep_id)):
         say(line)
     wanted = number_of(study, settings.get("sweep.trials")) * study.repeats
@@ -309,11 +311,7 @@ def begun(study: Study, sweep_id: str, sizes: Mapping[str, int], at_once: int | 
     told += [f"told to {study.mlflow}"] if study.mlflow else []
     if study.stop:
         told.append(f"compared by {study.stop.rule} at step {look_steps(study)}")
-    return [
-        *map(visible, space_lines(study.space)),
-        ", ".join(told),
-        f"queued; look at it with: dray sweep status {sweep_id}",
-    ]
+    return [", ".join(told), f"queued; look at it with: dray sweep status {sweep_id}"]
 
 
 # -- looking --------------------------------------------------------------------------------------
