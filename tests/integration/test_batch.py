@@ -286,3 +286,19 @@ def test_jobs_are_dealt_out_among_clusters(dray: Dray, hpc: Hpc) -> None:
     refused = dray("batch", "--on", "local,hpc", str(together), check=False)
     assert refused.returncode == 2
     assert "run together" in refused.stderr
+
+
+def test_an_input_that_is_not_there_is_told_before_anything_is_submitted(dray: Dray) -> None:
+    train = dray("run", "--", "sh", "-c", 'echo 1 > "$DRAY_OUTPUTS/model.pt"').stdout.strip()
+    dray("wait", train)
+    dray.write(
+        "jobs.toml",
+        '[[jobs]]\nname = "first"\nrun = "true"\n'
+        f'[[jobs]]\nname = "second"\nrun = "true"\ninputs = {{ p = "{train}:nothere" }}\n',
+    )
+    for plan in (("--plan",), ()):
+        refused = dray("batch", *plan, "jobs.toml", check=False)
+        assert refused.returncode != 0
+        assert "jobs.toml:4: " in refused.stderr
+        assert f"{train}, which is done, has no output nothere" in refused.stderr
+    assert [one["id"] for one in json.loads(dray("ps", "--all", "--json").stdout)] == [train]

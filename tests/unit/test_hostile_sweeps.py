@@ -14,8 +14,8 @@ from dray.cli.sweep_export import write_text
 from dray.drawing import svg_text
 from dray.errors import UsageError
 from dray.job.model import JobState
-from dray.launcher import Launcher
-from dray.launcher.sweep_views import values_of
+from dray.launcher import Launcher, sweep_views
+from dray.launcher.sweep_views import Part, values_of
 from dray.launcher.sweeping import Sweeping
 from dray.node.sweeps import trial as trials_on_node
 from dray.node.sweeps.study import Study as StudyOnNode
@@ -234,3 +234,34 @@ def test_steps_that_are_none_are_no_rungs(tmp_path: Path) -> None:
 def test_what_is_no_unicode_is_spelled_in_files(tmp_path: Path) -> None:
     write_text(tmp_path / "trials.csv", "act,elu\ud800\n")
     assert (tmp_path / "trials.csv").read_text() == "act,elu\\ud800\n"
+
+
+def test_parts_that_only_a_cluster_claims(tmp_path: Path) -> None:
+    hpc = FakeCluster("hpc", array_size=4)
+    verbs = launcher(tmp_path, hpc)
+    sweep = verbs.sweeping.start(STUDY, ["true"], 3, snapshot=False)
+    told = hpc.sweeps[sweep]
+    forged = [
+        {"id": f"{sweep}.5", "first": 3, "count": 1, "at_once": None},  # of a job
+        {"id": "zz-1", "first": 3, "count": 999_000, "at_once": None},  # that are not there
+        "no part",
+    ]
+    told["parts"] = [*told["parts"], *forged]
+    told["results"]["3"] = {"state": "done"}
+    found = verbs.sweeping.look(sweep)
+    assert [one.number for one in found.trials] == [0, 1, 2, 3]
+    assert verbs.sweeping.stop(sweep) == 3
+
+
+def test_thousands_of_claimed_parts_are_compared_once() -> None:
+    own = [Part("own", 5000, 10)]
+    claimed = [Part(f"x-{at}", at, 1) for at in range(9999)]
+    found = sweep_views.added(own, [*claimed, Part("across", 4990, 40)])
+    assert len(found) == 9989
+    assert not {one.first for one in found} & set(range(5000, 5010))
+
+
+def test_values_that_a_formula_makes_too_large_hide_no_trial() -> None:
+    space: Any = records_of(whole([from_flag("x=1..2:int"), from_flag("y==x*2")]))
+    space[1]["formula"] = "(x+1000000)**10"
+    assert values_of(space, {"values": {"x": 1}}, 0) == {}

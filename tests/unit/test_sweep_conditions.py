@@ -85,7 +85,7 @@ def test_a_space_is_written_and_read_back() -> None:
         (("opt=sgd,adam", "m=1,2:when=opd:sgd"), "no parameter 'opd'. Did you mean 'opt'?"),
         (("opt=sgd,adam", "m=1,2:when=opt:adm"), "'opt' is never adm. Did you mean 'adam'?"),
         (("opt=1,2", "m=1,2:when=opt:true"), "'opt' is never true. It is one of 1, 2."),
-        (("opt=0..1:float", "m=1,2:when=opt:0.5"), "'opt' is a float"),
+        (("opt=0..1:float", "m=1,2:when=opt:0.5"), "'opt' is a range"),
         (("a=1,2:when=b:1", "b=1,2:when=a:1"), "whether 'a' is there would depend on itself"),
         (("a=1,2:when=a:1",), "whether 'a' is there would depend on itself"),
         (("opt=sgd,adam", "m=1,2:when=opt"), "write :when=optimizer:sgd"),

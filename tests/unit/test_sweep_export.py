@@ -293,3 +293,24 @@ def test_a_file_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
     assert code.read_text() == "import torch\n"
     with pytest.raises(Refused, match="is not replaced"):
         write_text(tmp_path / "as_csv", tables.as_json(STUDY, trials))
+
+
+def test_a_link_of_a_cloned_folder_does_not_choose_where_a_table_goes(tmp_path: Path) -> None:
+    text = tables.as_csv(STUDY, [trial(0)])
+    outside, link = tmp_path / "outside.txt", tmp_path / "out.csv"
+    link.symlink_to(outside)
+    for present in (False, True):
+        if present:
+            outside.touch()
+        with pytest.raises(Refused, match="is not replaced"):
+            write_text(link, text)
+    assert outside.read_text() == ""
+    outside.write_text(text)
+    write_text(link, text)
+
+
+def test_a_journal_is_not_looked_for_in_a_device(tmp_path: Path) -> None:
+    link = tmp_path / "journal.log"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(Refused, match="is not replaced"):
+        optuna.write(link, STUDY, [trial(0)])

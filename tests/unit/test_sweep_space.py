@@ -434,3 +434,43 @@ def test_how_a_space_was_read_is_said() -> None:
     many = space.whole([space.from_flag(f"p{n}=1..9:int") for n in range(20)])
     assert len(space_lines(many)) == 13
     assert space_lines(many)[-1] == "  and 8 parameters more"
+
+
+def test_a_flag_calls_a_files_parameter_by_its_last_name() -> None:
+    known = [space.from_flag("agent.opt=sgd,adam"), space.from_flag("m=0..1:float:when=opt:sgd")]
+    found = space.whole(space.merged(known, [space.from_flag("opt=sgd")]))
+    assert [(one.name, one.kind) for one in found] == [("agent.opt", "fixed"), ("m", "float")]
+    two = [space.from_flag("actor.lr=1,2"), space.from_flag("critic.lr=1,2")]
+    with pytest.raises(space.SpaceError, match=r"write actor\.lr or critic\.lr"):
+        space.merged(two, [space.from_flag("lr=3")])
+    assert len(space.merged(two, [space.from_flag("--lr=3")])) == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("1..10:int:float", "not both"),
+        ("5..1", "5 is more than 1: the smaller end comes first"),
+        ("nan..1", "is no range, whose ends are numbers"),
+        ("a,b,a", "a is there twice"),
+        ("1,1", "1 is there twice"),
+    ],
+)
+def test_slips_in_a_spec_are_refused(spec: str, why: str) -> None:
+    with pytest.raises(space.SpaceError, match=why):
+        space.from_flag(f"x={spec}")
+
+
+def test_values_of_different_kinds_are_no_twins() -> None:
+    assert space.from_flag('x=1,1.0,"1",true').values == (1, 1.0, "1", True)
+
+
+def test_a_formula_that_grows_out_of_bounds_is_refused() -> None:
+    flags = ("x=1000000..1000001:int", "y==x**10")
+    with pytest.raises(space.SpaceError, match="out of bounds, with x = 1000000"):
+        space.whole([space.from_flag(one) for one in flags])
+
+
+def test_endless_digits_are_read_in_a_time_that_grows_with_them() -> None:
+    with pytest.raises(space.SpaceError):
+        space.from_flag("x=" + "9" * 10**6 + "..")

@@ -410,6 +410,8 @@ def failure_lines(sweep: Sweep) -> list[str]:
     told = [f"{number} failed: {reason}" for reason, number in found[:MOST_REASONS]]
     rest = sum(number for _, number in found[MOST_REASONS:])
     told += [f"{rest} failed for other reasons: --json has them"] if rest else []
+    first = next((one.job for one in sweep.trials if one.state == "failed" and one.values), "")
+    told += [f"dray logs {first} shows how one of them ended"] if first else []
     return [cut(visible(one), width()) for one in told]
 
 

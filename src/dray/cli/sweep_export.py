@@ -80,6 +80,8 @@ def export(
         raise UsageError(
             "nothing to write", hint="Name one of --csv, --json, --tensorboard, --mlflow, --optuna."
         )
+    if csv_path == json_path == STDOUT:
+        raise UsageError("--csv - and --json - both go to stdout: write one of them to a file")
     verbs = launcher()
     found = looked_at(verbs, sweep, on)
     write_tables(found, csv_path, json_path)
@@ -113,15 +115,22 @@ def write_text(path: Path, text: str) -> None:
     """Write a file. What a cluster told that is no Unicode is spelled. A file that begins unlike
     this one was not written here before, and is not replaced."""
     content = text.encode("utf-8", "backslashreplace")
-    if path.is_file():
-        with path.open("rb") as file:
-            begins = file.read(ALIKE)
-        if begins and begins != content[:ALIKE]:
-            raise Refused(
-                f"{path} is there, and is no such file: it is not replaced",
-                hint="Name another file, or remove it first.",
-            )
+    if (path.is_file() or path.is_symlink()) and not is_alike(path, content[:ALIKE]):
+        raise Refused(
+            f"{path} is there, and is no such file: it is not replaced",
+            hint="Name another file, or remove it first.",
+        )
     path.write_bytes(content)
+
+
+def is_alike(path: Path, begins: bytes) -> bool:
+    """Return whether a file begins like this, or is empty; of a link, which a cloned folder may
+    hold, only whether it begins like this."""
+    if not path.is_file():
+        return path.exists()  # a link to a terminal or a pipe; one that leads nowhere is none
+    with path.open("rb") as file:
+        found = file.read(len(begins))
+    return found == begins or (not found and not path.is_symlink())
 
 
 def write_runs(

@@ -97,7 +97,7 @@ class Pipelines:
         self.jobs = self.watching.jobs
 
     def planned(self, job: JobSpec, before: Before, target: Cluster) -> JobSpec:
-        """Return the job as ``plan`` shows it; no cluster is asked."""
+        """Return the job as ``plan`` shows it; no other machine is asked."""
         if not before.after and not before.inputs:
             return job
         inputs: dict[str, Mapping[str, str]] = {}
@@ -107,8 +107,10 @@ class Pipelines:
             view = self.jobs.last_seen(self.jobs.find(given)[0])
             told = f"{view.id}:{path}" if path else view.id
             inputs[name] = {"job": view.id, "path": path, "told": told}
-            if view.state.active and self._is_of(view, target):
-                found.setdefault(view.id, OK)
+            if self._is_of(view, target):
+                self._require_output(view.id, path, target)
+                if view.state.active:
+                    found.setdefault(view.id, OK)
         seen = (self.jobs.last_seen(one) for one in found)
         require_waiting(job, [one.id for one in seen if one.state.active], target)
         after = {one: when for when in WHEN for one in fold(only(found, when))}
@@ -127,7 +129,6 @@ class Pipelines:
                 one = job.inputs[name]
                 view = self.jobs.last_seen(one["job"])
                 if self._is_of(view, target):
-                    self._require_output(view.id, one["path"], target)
                     continue
                 files = stack.enter_context(self._fetched(view.id, one["path"], target))
                 inputs[name] = {"snapshot": files.id, "path": one["path"], "told": one["told"]}

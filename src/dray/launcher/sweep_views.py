@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 from dray import checks
 from dray.checks import Malformed
 from dray.job.quantities import show_count
+from dray.node.jobs import arrays
 from dray.node.sweeps.space import chosen_in, complete, point_of
 from dray.node.sweeps.stopping import rungs_of
 from dray.records import NamedTuple
 from dray.store import Row, SweepRow
 from dray.sweep import table
 from dray.sweep.space import records_of
-from dray.sweep.study import MOST_TRIALS, Study, Trial
+from dray.sweep.study import MOST_TRIALS, Study, Trial, plain_value
 
 MOST_PARTS = 10_000
 MOST_STEPS = 4  # at which trials are compared, in a line
@@ -58,8 +60,15 @@ class Part(NamedTuple):
         return {"count": told.pop("size"), **told, "place": place}
 
 
+def array_id(value: Any) -> str:
+    """Read the id of an array: that of a job, without an index."""
+    if arrays.split(checks.job_id(value)) is not None:
+        raise Malformed(f"{checks.brief(value)} is not the id of an array")
+    return str(value)
+
+
 PART: Mapping[str, checks.Check[Any]] = {
-    "id": checks.job_id,
+    "id": array_id,
     "first": checks.count,
     "count": lambda value: checks.integer(value, 1, MOST_TRIALS),
     "at_once": checks.optional(checks.count),
@@ -122,30 +131,37 @@ def parts_told(cluster: str, told: Mapping[str, Any], is_all: bool) -> tuple[Par
     else is known of the sweep (``is_all``): it must hide no trial."""
     if not told:
         return ()
+    parts = []
     try:
-        parts = checks.several(Part.from_dict, MOST_PARTS)(told.get("parts"))
+        listed = checks.several(lambda value: value, MOST_PARTS)(told.get("parts"))
     except Malformed:
         if is_all:
             raise
         return ()
-    return tuple(one._replace(cluster=cluster) for one in parts)
+    for one in listed:
+        try:
+            parts.append(Part.from_dict(checks.record(one))._replace(cluster=cluster))
+        except Malformed:
+            if is_all:
+                raise
+    return tuple(parts)
 
 
 def added(known: Sequence[Part], told: Iterable[Part]) -> list[Part]:
     """Return the arrays that only the cluster knows of; none that claims trials of another one, or
     more than a sweep has."""
     names = {one.id for one in known}
+    taken = sorted((one.first, one.end) for one in known)
     found: list[Part] = []
     for one in sorted(told, key=lambda part: part.first):
-        is_new = one.id not in names and one.end <= MOST_TRIALS
-        if is_new and all(is_apart(one, other) for other in (*known, *found)):
+        at = bisect(taken, (one.first, one.end))
+        is_apart = at == 0 or taken[at - 1][1] <= one.first
+        is_apart = is_apart and (at == len(taken) or one.end <= taken[at][0])
+        if is_apart and one.id not in names and one.end <= MOST_TRIALS:
             found.append(one)
+            taken.insert(at, (one.first, one.end))
             names.add(one.id)
     return found
-
-
-def is_apart(one: Part, other: Part) -> bool:
-    return one.end <= other.first or other.end <= one.first
 
 
 def as_submitted(
@@ -169,6 +185,12 @@ def is_there(
     one by one, that may have been cut in the middle."""
     number = part.first + index
     return f"{part.id}.{index}" in rows or bool(record_in(told_of(part, told), "results", number))
+
+
+def as_told(part: Part, told: Mapping[str, Any]) -> Part:
+    """Return an array with only the trials that have told a result."""
+    there = [n for n in range(part.size) if record_in(told, "results", part.first + n)]
+    return part._replace(size=there[-1] + 1 if there else 0)
 
 
 def told_of(part: Part, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -282,7 +304,9 @@ def values_of(space: list[Any], told: Mapping[str, Any], configuration: int) -> 
         return {}
     try:
         point_of(space, values)
-        return complete(space, chosen_in(space, values), configuration)
+        found = complete(space, chosen_in(space, values), configuration)
+        plain_value(found)  # a formula may give what cannot be shown
+        return found
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         return {}
 

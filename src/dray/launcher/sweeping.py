@@ -42,6 +42,7 @@ from dray.launcher.sweep_views import (
     Part,
     Sweep,
     as_submitted,
+    as_told,
     failures_in,
     most_promising,
     parts_of,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from dray.launcher.housekeeping import Housekeeping
     from dray.launcher.submission import Submission
 
+MOST_UNSEEN = 1000  # trials of an array that is not known here, before it is asked for
 CUT_OFF = 600.0  # seconds after which a submission that has left nothing is over
 
 
@@ -309,6 +311,7 @@ class Sweeping:
         except Malformed as error:
             raise ClusterError(f"{sweep_id} on {where} is damaged: {error}") from error
         own = tuple(one for one in told_parts if self._is_of(sweep_id, one))
+        own = tuple(self._seen(one, told) for one in own)
         rows = self._rows(own, told)
         parts = as_submitted(own, rows, told)
         trials = trials_of(study, parts, rows, told)
@@ -365,6 +368,17 @@ class Sweeping:
         if spec is not None and spec.sweep.get("id") != sweep_id:
             return False
         return all(row.cluster == part.cluster for row in store.rows_in(part.id))
+
+    def _seen(self, part: Part, told: Mapping[str, Mapping[str, Any]]) -> Part:
+        """Return a large array that only the cluster knows of without the jobs that it does not
+        have: any trial could claim a million of them."""
+        if part.size <= MOST_UNSEEN or part.cluster not in told:
+            return part
+        if self.context.open_store().array_spec(part.id) is not None:
+            return part
+        ends = [f"{part.id}.0", f"{part.id}.{part.size - 1}"]
+        seen = self.context.cluster(part.cluster).queue.status(ends).jobs
+        return part if any(one in seen for one in ends) else as_told(part, told[part.cluster])
 
     def _exchange(self, sweep: Sweep, told: Mapping[str, Mapping[str, Any]]) -> None:
         """Tell each cluster how the trials on the others do, where it does not know that yet."""

@@ -18,11 +18,12 @@ from itertools import islice, product
 from dray.checks import Malformed, brief
 from dray.errors import UsageError, nearest
 from dray.node.sweeps import expressions, presence, sampler
-from dray.node.sweeps.filling import NoSuchName, fill, names_in, names_of
+from dray.node.sweeps.filling import NoSuchName, fill, names_in, names_of, short_name
 from dray.node.sweeps.space import NoSuchPoint, complete, from_unit, to_unit
 from dray.sweep.study import (
     EMITS,
     LARGEST,
+    LARGEST_WHOLE,
     LEARNT,
     RESERVED,
     Parameter,
@@ -36,7 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 WHOLE = re.compile(r"[-+]?\d{1,18}")
 SCALAR = re.compile(NUMBER)
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})((?::[^:]*)*)")
@@ -53,6 +54,10 @@ MOST_EXTREMES = 1000  # combinations of values that a formula is tried with
 MOST_EFFORT = 100_000  # for that, for all formulas of a space: see refuse_extremes
 MOST_ORIGINS = 100  # parameters that one is made of, at any depth
 MOST_NAMED = 2000  # parameters that all formulas of a space name, each as often as one does
+
+
+A_KIND = {"float": "a range", "int": "a range", "formula": "a formula", "table": "a table"}
+NO_RANGE = re.compile(r"\w+\.\.\w+")  # with ends that are no numbers
 
 
 class SpaceError(ValueError):
@@ -110,9 +115,20 @@ def without_condition(name: str, spec: str) -> Parameter:
         example = EXAMPLES.get(said, "8..64:int:step=8")
         raise SpaceError(name, f"':{said}' is for ranges: write {example}, or a list alone")
     values = [scalar(name, one) for one in words]
+    refuse_twins(name, values)
+    if len(values) == 1 and NO_RANGE.fullmatch(words[0]):
+        raise SpaceError(name, f"'{spec}' is no range, whose ends are numbers: write 0.1..0.9")
     if len(values) == 1:
         return made(name, kind="fixed", value=values[0])
     return made(name, kind="choice", values=tuple(values))
+
+
+def refuse_twins(name: str, values: Sequence[Any]) -> None:
+    """Refuse a value that is listed twice: a grid would run it twice, under one name."""
+    seen = [as_word(one) for one in values]
+    for at, word in enumerate(seen):
+        if word in seen[:at] and values[seen.index(word)] == values[at]:
+            raise SpaceError(name, f"{word} is there twice")
 
 
 def ranged(name: str, low: str, high: str, options: str) -> Parameter:
@@ -124,6 +140,10 @@ def ranged(name: str, low: str, high: str, options: str) -> Parameter:
             raise SpaceError(name, f"':{word}' says nothing of a range.{guess}")
     is_int = "int" in words
     ends = (low, high)
+    if "float" in words and is_int:
+        raise SpaceError(name, "a range is of whole numbers (:int) or of any (:float), not both")
+    if float(low) > float(high):
+        raise SpaceError(name, f"{low} is more than {high}: the smaller end comes first")
     if not known & {*words} and all(map(WHOLE.fullmatch, ends)):
         raise SpaceError(
             name, f"write {low}..{high}:int for whole numbers, {low}..{high}:float for any"
@@ -345,13 +365,23 @@ def refuse_extremes(space: Mapping[str, Parameter], parameter: Parameter, most: 
     for values in tries:
         chosen = dict(zip([one.name for one in learnt], values, strict=True))
         try:
-            complete(records, chosen, 0)
+            refuse_result(parameter.name, complete(records, chosen, 0).get(parameter.name), chosen)
         except NoSuchPoint:  # in a table, which need not have rows for what never meets
             continue
         except expressions.NotAnExpression as error:
-            where = ", ".join(f"{name} = {value}" for name, value in chosen.items())
-            raise SpaceError(parameter.name, f"{error}, with {where}") from None
+            raise SpaceError(parameter.name, f"{error}, with {listed(chosen)}") from None
     return len(tries) * effort
+
+
+def refuse_result(name: str, value: Any, chosen: Mapping[str, Any]) -> None:
+    """Refuse a number that could not be read again from a trial's file."""
+    largest = LARGEST_WHOLE if isinstance(value, int) else LARGEST
+    if isinstance(value, int | float) and not abs(value) <= largest:
+        raise SpaceError(name, f"it is out of bounds, with {listed(chosen)}: at most {largest:g}")
+
+
+def listed(chosen: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in chosen.items())
 
 
 def extremes(parameter: Parameter) -> list[Any]:
@@ -371,7 +401,9 @@ def refuse_condition(space: Mapping[str, Parameter], parameter: Parameter) -> No
         kind, values = space[name].kind, space[name].values
         if kind not in ("choice", "fixed"):
             raise SpaceError(
-                parameter.name, f"it can depend on a choice, and '{name}' is a {kind}: when = …"
+                parameter.name,
+                f"it can only depend on a parameter whose values are listed (a,b,c), and '{name}' "
+                f"is {A_KIND.get(kind, kind)}",
             )
         if not wanted:
             raise SpaceError(parameter.name, f"when: '{name}' has no value in it")
@@ -467,10 +499,23 @@ def refuse_without_value(space: Mapping[str, Parameter], name: str) -> None:
 
 
 def merged(weaker: Sequence[Parameter], stronger: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """Put parameters of a file and of flags together: a flag replaces what the file says. Raises
-    SpaceError where two flags name the same one."""
-    once(stronger)
-    return tuple({one.name: one for one in (*weaker, *stronger)}.values())
+    """Put parameters of a file and of flags together: a flag replaces what the file says, also
+    where it calls a parameter by the last part of its name. Raises SpaceError where two flags name
+    the same one, or one may be several."""
+    own = [under_full_name(one, weaker) for one in stronger]
+    once(own)
+    return tuple({one.name: one for one in (*weaker, *own)}.values())
+
+
+def under_full_name(flag: Parameter, known: Sequence[Parameter]) -> Parameter:
+    """Return a flag's parameter under the name that the file has for it: agent.lr for lr."""
+    if any(one.name == flag.name for one in known) or short_name(flag.name) != flag.name:
+        return flag
+    meant = [one for one in known if short_name(one.name) == flag.name]
+    if len(meant) > 1:
+        names = " or ".join(one.name for one in meant)
+        raise SpaceError(flag.name, f"the file has several of that name: write {names}")
+    return flag._replace(name=meant[0].name, emit=meant[0].emit) if meant else flag
 
 
 def records_of(space: Iterable[Parameter]) -> list[Any]:

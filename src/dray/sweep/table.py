@@ -161,7 +161,7 @@ def status(
     ordered = sorted(begun, key=lambda one: standing(study, one, places))
     shown = ordered[:most]
     below = [*left_out(ordered[most:], "--all shows them"), *without_value(study, trials)]
-    below += [*never_seen(study, trials), *never_begun(trials)]
+    below += [*never_seen(study, trials), *never_begun(trials), *conditions_met(trials)]
     above = [headline(study), summary(study, trials), *by_cluster(trials)]
     wanted = {name: parameter_called(study, trials, name) for name in names}
     below += [
@@ -171,6 +171,14 @@ def status(
     ]
     columns = named(wanted, shown) if names else chosen(displayed(study), shown)
     return drawn_up(study, shown, width, above, below, columns)
+
+
+def conditions_met(trials: Iterable[Trial]) -> list[str]:
+    """Say how many trials each condition has ended."""
+    told = [
+        one.reason.rpartition(" (step ")[0] or one.reason for one in trials if one.met_condition
+    ]
+    return [f"{number} pruned by {reason}" for reason, number in Counter(told).most_common()]
 
 
 def never_begun(trials: Sequence[Trial]) -> list[str]:

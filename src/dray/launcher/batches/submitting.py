@@ -108,7 +108,7 @@ class Batching:
         freezer = self._freezer(works)
         plans = []
         for one in works:
-            one = one.with_job(Pipelines(one.context).planned(one.job, one.before, one.cluster))
+            one = one.with_job(planned(one))
             submission = self._submission(one, freezer)
             submission.freeze(only_look=True)
             plans.append(Planned(submission.plan(), commands_of(one.work)))
@@ -226,6 +226,9 @@ class Batching:
         with self._alone(file) as place:
             unfinished = self._unfinished(file, place)
             works = self.works(file, unfinished)
+            for one in works:
+                if not self._is_submitted(one):
+                    planned(one)  # what is wrong with one is said before another is submitted
             if unfinished.is_new:
                 files.write_json(place, {"id": unfinished.id, "created": unfinished.created})
             else:
@@ -327,6 +330,12 @@ class Batching:
             return 0
         known = len(self.context.open_store().in_array(one.job.id))
         return known if known < len(one.ids) else 0
+
+
+def planned(one: Work) -> JobSpec:
+    """Return the job with what it takes from jobs outside of the batch."""
+    with told_where(one.group.entry):
+        return Pipelines(one.context).planned(one.job, one.before, one.cluster)
 
 
 def commands_of(work: JobSpec | JobArray) -> tuple[tuple[str, ...], ...]:

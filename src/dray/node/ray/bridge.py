@@ -16,10 +16,11 @@ import re
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Any, List
+    from typing import IO, Any, List, Optional, Tuple  # noqa: F401
 
 PACKAGE = "gcs://_ray_pkg_{}-{}.zip"
 SILENCE = 90.0  # seconds without a sign of life, after which the laptop is taken to be gone
@@ -29,6 +30,7 @@ AHEAD = 16  # packages that may have come and were not taken
 END = "end"
 END_LOOK = 0.5  # seconds between two looks whether the laptop has hung up
 NAMED = re.compile(r"dray-[0-9a-f]{16}\.out$")
+MOST_RELEASED = 50  # of abandoned files, for each connection
 FAREWELLS, FAREWELL = 4, 0.25  # writes after the laptop has gone, and seconds after each
 DASHBOARD = "DRAY_RAY_DASHBOARD"  # where the agent finds Ray's API
 
@@ -62,37 +64,50 @@ class Answers:
 
     def end(self) -> None:
         """Remove the file, once the laptop has hung up."""
-        release(self.path, self.fd)
+        release([(self.path, self.fd)])
 
 
-def release(path: str, fd: int) -> None:
-    """Remove a file that nobody reads any more. Ray, which passes it on through two processes, only
-    notices that the laptop has gone when each of them has something to send: before that, the
-    request counts among the hundred that its dashboard takes at once, from everybody."""
-    os.unlink(path)
-    for _ in range(FAREWELLS):
-        os.write(fd, b"A 1\n0")
+def release(found: "List[Tuple[str, int]]") -> None:
+    """Remove files that nobody reads any more. Ray, which passes each on through two processes,
+    only notices that the laptop has gone when both of them have something to send: before that,
+    the request counts among the hundred that its dashboard takes at once, from everybody."""
+    for path, _ in found:
+        with suppress(FileNotFoundError):  # another connection was quicker
+            os.unlink(path)
+    for _ in range(FAREWELLS if found else 0):
+        for _, fd in found:
+            os.write(fd, b"A 1\n0")
         time.sleep(FAREWELL)
 
 
 def release_abandoned(logs: str) -> None:
-    """Remove the files of bridges that were killed."""
-    for name in os.listdir(logs):
-        path = os.path.join(logs, name)
-        if not NAMED.match(name):
-            continue
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # its owner has just removed it, or it is somebody else's
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if time.time() - os.fstat(fd).st_mtime > SILENCE:  # else it is about to be locked
-                release(path, fd)
-        except OSError:  # somebody writes it
-            pass
-        finally:
+    """Remove files of bridges that were killed, all in the time that one takes."""
+    found = []  # type: List[Tuple[str, int]]
+    try:
+        for name in os.listdir(logs):
+            path = os.path.join(logs, name)
+            fd = abandoned(path) if NAMED.match(name) and len(found) < MOST_RELEASED else None
+            found += [(path, fd)] if fd is not None else []
+        release(found)
+    finally:
+        for _, fd in found:
             os.close(fd)
+
+
+def abandoned(path: str) -> "Optional[int]":
+    """Return the file, locked, where nobody writes it any more."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # its owner has just removed it, or it is somebody else's
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(fd).st_mtime > SILENCE:  # else it is about to be locked
+            return fd
+    except OSError:  # somebody writes it
+        pass
+    os.close(fd)
+    return None
 
 
 class Bridge:

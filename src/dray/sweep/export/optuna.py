@@ -40,6 +40,8 @@ def write(path: Path, study: Study, trials: Sequence[Trial]) -> None:
 
 
 def is_ours(path: Path, sweep: str) -> bool:
+    if not path.is_file():
+        return False
     try:
         with path.open(encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
