@@ -229,6 +229,21 @@ def test_files_of_bridges_that_were_killed_are_let_go(
     os.close(living.fd)
 
 
+def test_many_files_of_killed_bridges_take_the_time_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(bridge.time, "sleep", pauses.append)
+    long_ago = time.time() - 2 * bridge.SILENCE
+    for number in range(bridge.MOST_RELEASED + 5):
+        path = tmp_path / f"dray-{number:016x}.out"
+        path.touch()
+        os.utime(path, (long_ago, long_ago))
+    bridge.release_abandoned(str(tmp_path))
+    assert pauses == [bridge.FAREWELL] * bridge.FAREWELLS
+    assert len(list(tmp_path.iterdir())) == 5
+
+
 def test_the_answers_are_written_as_they_are_read(tmp_path: Path) -> None:
     answers = answers_in(tmp_path, "n")
     answers.write("O", b"a\nb")

@@ -72,11 +72,12 @@ def release(found: "List[Tuple[str, int]]") -> None:
     only notices that the laptop has gone when both of them have something to send: before that,
     the request counts among the hundred that its dashboard takes at once, from everybody."""
     for path, _ in found:
-        with suppress(FileNotFoundError):  # another connection was quicker
+        with suppress(OSError):  # another connection was quicker, or it is not ours to remove
             os.unlink(path)
     for _ in range(FAREWELLS if found else 0):
         for _, fd in found:
-            os.write(fd, b"A 1\n0")
+            with suppress(OSError):  # a full disk: what has gone stays a while longer
+                os.write(fd, b"A 1\n0")
         time.sleep(FAREWELL)
 
 
